@@ -1,0 +1,5 @@
+"""The geometry of token selection in attention heads: mathematics only, free of files and of any framework's I/O."""
+
+from geometry.profile import PROFILE, SelectionProfile, selection_profile
+
+__all__ = ["PROFILE", "SelectionProfile", "selection_profile"]

@@ -1,0 +1,28 @@
+"""The one place that knows numba's options.
+
+Kernels are compiled without the GIL, so that threads over heads run side by side, and cached on disk, so that only the
+first run of an installed version pays for compilation. What does not belong here: any kernel.
+"""
+
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+import numba
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_FINITE = {"nnan", "nsz", "contract"}
+"""Licence the compiler needs to vectorise a maximum: inputs hold no NaN, and the sign of zero does not matter."""
+
+
+def compiled(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile a kernel: no GIL, cached on disk, IEEE arithmetic."""
+    decorated: Callable[P, R] = numba.njit(nogil=True, cache=True)(function)
+    return decorated
+
+
+def compiled_finite(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile a kernel that meets no NaN: as ``compiled``, with maxima and sums of products in vector form."""
+    decorated: Callable[P, R] = numba.njit(nogil=True, cache=True, fastmath=_FINITE)(function)
+    return decorated

@@ -1,0 +1,66 @@
+"""The SQL of the warehouse: one statement per file, in ``schema``, ``views``, ``queries`` and ``checks``.
+
+Holds the reading of these files. What does not belong here: running them (``storage.warehouse``) and charts
+(``reports``).
+
+Every file opens with a header of three comment lines, ``grain``, ``inputs`` and ``meaning``. In ``schema`` and
+``views`` a comment at the end of a column's line is that column's COMMENT in the database. ``queries`` take named
+parameters (``$study``); ``checks`` return no row when all is well.
+"""
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Literal
+
+Kind = Literal["schema", "views", "queries", "checks"]
+
+_HEADER = re.compile(r"^-- (?P<key>grain|inputs|meaning):\s*(?P<text>.*)$")
+_COLUMN = re.compile(r"^    (?:.*\bAS )?(?P<name>[a-z_0-9]+)\b[^-]*-- (?P<comment>.+)$")
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One SQL statement with its documentation."""
+
+    name: str
+    text: str
+    """The SQL, header included."""
+    grain: str
+    inputs: str
+    meaning: str
+    columns: dict[str, str]
+    """Comment of each column, from the ends of its lines; empty for queries and checks."""
+
+
+@cache
+def names(kind: Kind) -> tuple[str, ...]:
+    """Names of all statements of a kind, in alphabetical order."""
+    folder = files(__package__) / kind
+    return tuple(sorted(entry.name.removesuffix(".sql") for entry in folder.iterdir() if entry.name.endswith(".sql")))
+
+
+@cache
+def statement(kind: Kind, name: str) -> Statement:
+    """Read one statement.
+
+    Raises
+    ------
+    KeyError
+        If there is no such file, or its header lacks a line.
+    """
+    if name not in names(kind):
+        msg = f"there is no sql/{kind}/{name}.sql"
+        raise KeyError(msg)
+    text = (files(__package__) / kind / f"{name}.sql").read_text(encoding="utf-8")
+    matches = [_HEADER.match(line) for line in text.splitlines()]
+    header = {match["key"]: match["text"] for match in matches if match}
+    return Statement(name, text, header["grain"], header["inputs"], header["meaning"], _columns(kind, text))
+
+
+def _columns(kind: Kind, text: str) -> dict[str, str]:
+    if kind not in {"schema", "views"}:
+        return {}
+    matches = [_COLUMN.match(line) for line in text.splitlines()]
+    return {match["name"]: match["comment"] for match in matches if match}

@@ -1,0 +1,9 @@
+-- grain:   one row per (study, layer, head)
+-- inputs:  sizes of the tensor store
+-- meaning: which KV head's value states each query head reads
+CREATE TABLE heads (
+    study VARCHAR NOT NULL, -- name of the study
+    layer SMALLINT NOT NULL, -- layer, from 0
+    head SMALLINT NOT NULL, -- query head, from 0
+    kv_head SMALLINT NOT NULL -- KV head whose value states the query head weighs, from 0
+)

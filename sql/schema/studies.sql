@@ -1,0 +1,18 @@
+-- grain:   one row per study
+-- inputs:  provenance of the tensor store
+-- meaning: what was run: model, text, settings, hashes and library versions
+CREATE TABLE studies (
+    study VARCHAR NOT NULL, -- name of the study
+    model VARCHAR NOT NULL, -- hub id or directory of the model, or 'embedded'
+    revision VARCHAR, -- commit of the hub model, or SHA-256 over the files of a local one
+    corpus VARCHAR NOT NULL, -- hub id or file of the text, or 'embedded'
+    context_length INTEGER NOT NULL, -- tokens in each sequence
+    sequences INTEGER NOT NULL, -- number of sequences
+    layers INTEGER NOT NULL, -- attention layers
+    heads INTEGER NOT NULL, -- query heads in each layer
+    kv_heads INTEGER NOT NULL, -- key/value heads in each layer
+    head_dim INTEGER NOT NULL, -- length of one value state
+    dtype VARCHAR NOT NULL, -- type of the model's weights in the forward pass
+    device VARCHAR NOT NULL, -- device of the forward pass
+    provenance JSON NOT NULL -- everything known of the origin: settings, hashes, versions
+)

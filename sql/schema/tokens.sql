@@ -1,0 +1,10 @@
+-- grain:   one row per (study, sequence, position)
+-- inputs:  tokens of the tensor store, tokenizer
+-- meaning: the text that was read; token is untrusted text and must be escaped wherever it is shown
+CREATE TABLE tokens (
+    study VARCHAR NOT NULL, -- name of the study
+    sequence INTEGER NOT NULL, -- sequence, from 0
+    position INTEGER NOT NULL, -- position in the sequence; 0 is the sink
+    token_id INTEGER NOT NULL, -- id in the model's vocabulary
+    token VARCHAR NOT NULL -- the token as text
+)

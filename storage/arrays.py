@@ -1,0 +1,130 @@
+"""Declarations of every stored array: name, axes, type, chunk, unit and meaning, each said once.
+
+Creation, validation and the documentation of stores all read these declarations. Add an array here and nowhere else.
+What does not belong here: opening or writing stores (``storage.sequences``) and how the numbers are computed
+(``geometry``).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+FORMAT_VERSION = 1
+"""Version of the layout below; a store of another version is refused."""
+
+CHUNK_BYTES = 32 * 2**20
+"""No chunk is larger than this many bytes before compression, unless a single row along its last two axes is."""
+
+
+@dataclass(frozen=True)
+class ArraySpec:
+    """One stored array; its first axis is always ``sequence``."""
+
+    name: str
+    dims: tuple[str, ...]
+    """Names of the axes. Sizes come from the study; equal names have equal sizes within a store."""
+    dtype: str
+    unit: str
+    meaning: str
+    whole: tuple[str, ...] = ()
+    """Axes that one chunk spans whole (as far as ``CHUNK_BYTES`` allows); along the others it has length 1."""
+    fill: float = float("nan")
+    """What a never-written element reads as."""
+
+    def shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        """Sizes of the axes."""
+        return tuple(sizes[dim] for dim in self.dims)
+
+    def chunk(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        """Sizes of one chunk: the unit of reading and of memory, at most ``CHUNK_BYTES``."""
+        lengths = [sizes[dim] if dim in self.whole else 1 for dim in self.dims]
+        itemsize = np.dtype(self.dtype).itemsize
+        for axis in range(max(0, len(lengths) - 2)):
+            while prod(lengths) * itemsize > CHUNK_BYTES and lengths[axis] > 1:
+                lengths[axis] = _next_divisor(lengths[axis], sizes[self.dims[axis]])
+        return tuple(lengths)
+
+    def shard(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        """Sizes of one shard, the unit of writing: all of one sequence."""
+        return (1, *self.shape(sizes)[1:])
+
+
+def _next_divisor(below: int, size: int) -> int:
+    """The largest divisor of ``size`` smaller than ``below``."""
+    return next(length for length in range(below - 1, 0, -1) if size % length == 0)
+
+
+def _finished() -> ArraySpec:
+    return ArraySpec(
+        "finished", ("sequence",), "uint8", "flag", "ledger: 1 once every array of the sequence is written", fill=0
+    )
+
+
+TENSORS: tuple[ArraySpec, ...] = (
+    ArraySpec(
+        "attention",
+        ("sequence", "layer", "head", "key"),
+        "float32",
+        "probability",
+        "softmax weight the last query gives each key; 0 where the mask hides the key (see first_key)",
+        whole=("head", "key"),
+    ),
+    ArraySpec(
+        "values",
+        ("sequence", "layer", "kv_head", "key", "head_dim"),
+        "float32",
+        "model units",
+        "value state of each key, once per KV head; query head h reads KV head h // (heads / kv_heads)",
+        whole=("kv_head", "key", "head_dim"),
+    ),
+    ArraySpec("tokens", ("sequence", "key"), "int32", "token id", "the sequence itself", whole=("key",), fill=-1),
+    ArraySpec(
+        "first_key",
+        ("sequence", "layer"),
+        "int32",
+        "position",
+        "first position the last query may attend to; above 0 where a sliding window hides the beginning",
+        whole=("layer",),
+        fill=-1,
+    ),
+    _finished(),
+)
+"""What extraction stores: one group per study."""
+
+
+def _by_n(name: str, dtype: str, unit: str, meaning: str, fill: float = float("nan")) -> ArraySpec:
+    return ArraySpec(name, ("sequence", "layer", "head", "n"), dtype, unit, meaning, whole=("head", "n"), fill=fill)
+
+
+SELECTION: tuple[ArraySpec, ...] = (
+    _by_n("k_in", "int32", "keys", "selected keys no farther from s_N than r_min (eq. 20)", fill=-1),
+    _by_n("k_out", "int32", "keys", "keys left out that are no farther from s_N than r_max (eq. 20)", fill=-1),
+    _by_n("r_min", "float32", "model units", "distance from s_N to the nearest key left out (eq. 19)"),
+    _by_n("r_max", "float32", "model units", "distance from s_N to the farthest selected key (eq. 19)"),
+    _by_n("norm_s", "float32", "model units", "norm of s_N, the sum of the selected weighted value states (eq. 1)"),
+    _by_n("norm_s_without_sink", "float32", "model units", "norm of s_N without the sink's part; NaN without a sink"),
+    _by_n("norm_s_without_last", "float32", "model units", "norm of s_N without the last token's part"),
+    _by_n("cos_sink", "float32", "cosine", "cosine between s_N and the sink's value state; NaN without a sink"),
+    _by_n("cos_last", "float32", "cosine", "cosine between s_N and the last token's value state"),
+    ArraySpec(
+        "n_keys",
+        ("sequence", "layer"),
+        "int32",
+        "keys",
+        "number of keys the last query may attend to; n runs from 1 to n_keys - 1",
+        whole=("layer",),
+        fill=-1,
+    ),
+    ArraySpec(
+        "value_norm",
+        ("sequence", "layer", "kv_head", "key"),
+        "float32",
+        "model units",
+        "norm of each value state",
+        whole=("kv_head", "key"),
+    ),
+    _finished(),
+)
+"""What the metrics store: one group per study; element i along ``n`` belongs to N = i + 1."""

@@ -1,0 +1,9 @@
+"""The one exception for mistakes a user can mend.
+
+Every layer that meets such a mistake raises it; the command line prints its message as one line and exits with a
+non-zero code. What does not belong here: errors of the program itself, which keep their traceback.
+"""
+
+
+class UserError(Exception):
+    """A mistake a user can mend: its message is one line that says what is wrong, where, and what to do."""

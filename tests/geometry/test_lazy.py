@@ -1,0 +1,129 @@
+"""The Dask layer: lazy, equal to the whole, bounded by its blocks."""
+
+import tracemalloc
+from collections.abc import Iterator
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+
+from geometry import PROFILE, selection_profile
+from geometry.lazy import COUNTS, block_bytes, over_sequences, selection_arrays, value_norms
+
+SEQUENCES, LAYERS, HEADS, KV_HEADS, KEYS, HEAD_DIM = 3, 2, 8, 4, 40, 6
+
+
+def study(keys: int = KEYS, head_dim: int = HEAD_DIM) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    attention = rng.dirichlet(np.ones(keys), size=(SEQUENCES, LAYERS, HEADS)).astype(np.float32)
+    values = rng.standard_normal((SEQUENCES, LAYERS, KV_HEADS, keys, head_dim)).astype(np.float32)
+    return attention, values
+
+
+def lazily(
+    attention: np.ndarray, values: np.ndarray, first_key: np.ndarray, kv_chunk: int = KV_HEADS
+) -> dict[str, da.Array]:
+    return selection_arrays(
+        da.from_array(attention, chunks=(1, 1, -1, -1)),
+        da.from_array(values, chunks=(1, 1, kv_chunk, -1, -1)),
+        da.from_array(first_key, chunks=(1, -1)),
+    )
+
+
+@pytest.fixture
+def no_computing() -> Iterator[None]:
+    """A scheduler that refuses to work."""
+
+    def refuse(*_args: object, **_kwargs: object) -> None:
+        msg = "something computed while the graph was built"
+        raise AssertionError(msg)
+
+    with dask.config.set(scheduler=refuse):
+        yield
+
+
+@pytest.mark.usefixtures("no_computing")
+def test_building_computes_nothing() -> None:
+    attention, values = study()
+    arrays = lazily(attention, values, np.zeros((SEQUENCES, LAYERS), np.int32))
+    over_sequences(da.from_array(attention))
+    value_norms(da.from_array(values))
+    assert arrays["k_in"].shape == (SEQUENCES, LAYERS, HEADS, KEYS - 1)
+    with pytest.raises(AssertionError, match="something computed"):
+        arrays["k_in"].compute()
+
+
+@pytest.mark.parametrize("kv_chunk", [1, 2, 4])
+def test_blocks_equal_the_whole(kv_chunk: int) -> None:
+    attention, values = study()
+    arrays = lazily(attention, values, np.zeros((SEQUENCES, LAYERS), np.int32), kv_chunk)
+    assert arrays["k_in"].npartitions == SEQUENCES * LAYERS * (KV_HEADS // kv_chunk)
+    grouped = attention.reshape(SEQUENCES, LAYERS, KV_HEADS, HEADS // KV_HEADS, KEYS)
+    whole = selection_profile(grouped, values[:, :, :, None])
+    computed = dask.compute(arrays)[0]
+    for name in PROFILE:
+        expected = getattr(whole, name).reshape(SEQUENCES, LAYERS, HEADS, KEYS - 1)
+        assert computed[name].dtype == (np.int32 if name in COUNTS else np.float32)
+        np.testing.assert_array_equal(computed[name], expected.astype(computed[name].dtype))
+    assert (computed["n_keys"] == KEYS).all()
+
+
+def test_the_wrong_group_order_would_be_noticed() -> None:
+    attention, values = study()
+    first_key = np.zeros((SEQUENCES, LAYERS), np.int32)
+    right = lazily(attention, values, first_key)["k_in"].compute()
+    assert (lazily(attention, values[:, :, ::-1], first_key)["k_in"].compute() != right).any()
+
+
+def test_hidden_keys_are_no_tokens() -> None:
+    attention, values = study()
+    first_key = np.array([[0, 15], [0, 15], [0, KEYS - 1]], np.int32)
+    computed = dask.compute(lazily(attention, values, first_key))[0]
+    for sequence, layer in np.ndindex(SEQUENCES, LAYERS):
+        first = first_key[sequence, layer]
+        n = KEYS - first
+        assert computed["n_keys"][sequence, layer] == n
+        assert (computed["k_in"][sequence, layer, :, n - 1 :] == -1).all()
+        assert np.isnan(computed["r_min"][sequence, layer, :, n - 1 :]).all()
+        if n >= 2:
+            alone = selection_profile(
+                attention[sequence, layer, 0, first:], values[sequence, layer, 0, first:], sink=first == 0
+            )
+            np.testing.assert_array_equal(computed["k_out"][sequence, layer, 0, : n - 1], alone.k_out)
+            assert np.isnan(computed["cos_sink"][sequence, layer, 0]).all() == (first > 0)
+
+
+def test_mismatched_arrays_are_refused() -> None:
+    attention, values = study()
+    with pytest.raises(ValueError, match="do not match attention"):
+        lazily(attention[:, :, :, 1:], values, np.zeros((SEQUENCES, LAYERS), np.int32))
+
+
+def test_norms_and_means_are_those_of_numpy() -> None:
+    attention, values = study()
+    norms = value_norms(da.from_array(values, chunks=(1, 1, 2, -1, -1))).compute()
+    np.testing.assert_allclose(norms, np.linalg.norm(values.astype(float), axis=-1), rtol=1e-6)
+    mean, deviation = dask.compute(*over_sequences(da.from_array(attention, chunks=(1, 1, -1, -1))))
+    np.testing.assert_allclose(mean, attention.astype(float).mean(0), rtol=1e-12)
+    np.testing.assert_allclose(deviation, attention.astype(float).std(0), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_memory_is_bounded_by_blocks(threads: int) -> None:
+    """The peak over many sequences stays below the stated bytes per thread, and far below the study."""
+    keys, head_dim, sequences = 512, 64, 32
+    bound = block_bytes({"key": keys, "head_dim": head_dim}, HEADS, KV_HEADS)
+    shape = (sequences, LAYERS, KV_HEADS, keys, head_dim)
+    chunks = (1, 1, KV_HEADS, keys, head_dim)
+    values = da.random.default_rng(1).standard_normal(shape, chunks=chunks, dtype=np.float32)
+    attention = da.full((sequences, LAYERS, HEADS, keys), 1 / keys, chunks=(1, 1, HEADS, keys), dtype=np.float32)
+    arrays = selection_arrays(attention, values, da.zeros((sequences, LAYERS), chunks=(1, -1), dtype=np.int32))
+    totals = [arrays[name].sum() for name in ("k_in", "r_min")]
+    dask.compute(*totals, scheduler="threads", num_workers=threads)
+    tracemalloc.start()
+    dask.compute(*totals, scheduler="threads", num_workers=threads)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak <= threads * bound + 2**20
+    assert threads * bound < values.nbytes / 2
