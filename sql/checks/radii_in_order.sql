@@ -1,0 +1,13 @@
+-- grain:   one row per selection whose radii contradict its counts
+-- inputs:  selection_counts
+-- meaning: no key left out lies within r_max exactly when r_min exceeds r_max, and then all selected keys lie within r_min
+SELECT sequence, query, layer, head, n, r_min, r_max, k_in, k_out
+FROM selection_counts
+WHERE
+    study = $study
+    AND (
+        r_min < 0
+        OR r_max < 0
+        OR (k_out = 0 AND (r_min < r_max OR k_in <> n))
+        OR (k_out > 0 AND r_min > r_max)
+    )

@@ -1,0 +1,39 @@
+-- grain:   one row per run of positions (first_position to last_position)
+-- inputs:  attention_by_position; $study, $query
+-- meaning: each head's mean weight of a key over sequences, then mean and quantiles over heads, by position (Figure 4)
+--          runs: position 0 and the query's own stand alone, the others in at most 512 runs of equal length
+--          p10, p90: 10 % and 90 % quantile over heads; heads: those whose mask shows them the run
+WITH in_runs AS (
+    SELECT
+        layer,
+        head,
+        position,
+        mean_weight,
+        CASE
+            WHEN position IN (0, $query) THEN position
+            ELSE 1 + (position - 1) // run_length * run_length
+        END AS run
+    FROM attention_by_position, (SELECT greatest(1, ($query + 511) // 512) AS run_length)
+    WHERE study = $study AND query = $query
+),
+by_head AS (
+    SELECT
+        run,
+        layer,
+        head,
+        min(position) AS first_position,
+        max(position) AS last_position,
+        avg(mean_weight) AS weight
+    FROM in_runs
+    GROUP BY run, layer, head
+)
+SELECT
+    min(first_position) AS first_position,
+    max(last_position) AS last_position,
+    count(*) AS heads,
+    avg(weight) AS mean,
+    quantile_cont(weight, 0.1) AS p10,
+    quantile_cont(weight, 0.9) AS p90
+FROM by_head
+GROUP BY run
+ORDER BY run

@@ -1,0 +1,41 @@
+-- grain:   one row per (metric, n); metric is precision, recall, f_r_min or f_r_max
+-- inputs:  selection; $study, $query
+-- meaning: each head's mean over sequences, then mean and 10 % and 90 % quantile over heads, by N (Figure 5 and F)
+--          n: at most 161 values, evenly spaced on a log axis from 1 to the largest
+--          heads: those that attend to more than n keys
+WITH reach AS (
+    SELECT max(n) AS last_n
+    FROM selection
+    WHERE study = $study AND query = $query
+),
+grid AS (
+    SELECT DISTINCT round(last_n ** (step / 160))::INTEGER AS n
+    FROM reach, generate_series(0, 160) AS steps (step)
+),
+by_head AS (
+    SELECT
+        layer,
+        head,
+        n,
+        avg(precision) AS precision,
+        avg(recall) AS recall,
+        avg(f_r_min) AS f_r_min,
+        avg(f_r_max) AS f_r_max
+    FROM selection
+    SEMI JOIN grid USING (n)
+    WHERE study = $study AND query = $query
+    GROUP BY layer, head, n
+),
+by_metric AS (
+    UNPIVOT by_head ON precision, recall, f_r_min, f_r_max INTO NAME metric VALUE value
+)
+SELECT
+    metric,
+    n,
+    count(*) AS heads,
+    avg(value) AS mean,
+    quantile_cont(value, 0.1) AS p10,
+    quantile_cont(value, 0.9) AS p90
+FROM by_metric
+GROUP BY metric, n
+ORDER BY metric, n

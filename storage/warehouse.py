@@ -1,0 +1,195 @@
+"""The warehouse: one DuckDB file per study, built aside, checked, and published by an atomic rename.
+
+Holds landing (``land``) and the read-only way in (``connect``). What does not belong here: the SQL itself (``sql``) and
+what the rows are (``storage.rows``).
+
+Why one file per study. DuckDB lets one process write a file or many read it, never both. A file that is only ever
+published whole and then only read makes readers and writers independent: a reader keeps the version it opened, two
+studies land at the same time, and a failed landing leaves the previous file as it was. ``connect`` attaches every
+published file read-only to an empty in-memory database whose views unite them.
+"""
+
+import os
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import duckdb
+import pyarrow as pa
+
+import sql
+from storage.errors import UserError
+from storage.locks import exclusive
+
+SUFFIX = ".duckdb"
+LOCK_WAIT = 60.0
+"""Seconds a landing waits for another landing of the same study."""
+
+Batches = Iterable[pa.RecordBatch]
+
+
+@dataclass(frozen=True)
+class Landing:
+    """What a landing did."""
+
+    path: Path
+    rows: dict[str, int]
+    """Rows of each table."""
+    violations: dict[str, list[tuple[Any, ...]]]
+    """For each check of ``sql/checks`` the first rows that break it; empty lists when all is well."""
+    bytes: int
+    seconds: float
+
+    @property
+    def published(self) -> bool:
+        """Whether the study was published; it is not if any check found a violation."""
+        return not any(self.violations.values())
+
+
+def database(folder: Path, study: str) -> Path:
+    """Where the published database of a study lies."""
+    return folder / f"{study}{SUFFIX}"
+
+
+def published(folder: Path) -> dict[str, Path]:
+    """The published studies of a warehouse and their files, by name."""
+    return {path.name.removesuffix(SUFFIX): path for path in sorted(folder.glob(f"*{SUFFIX}"))}
+
+
+def land(folder: Path, study: str, tables: Mapping[str, Batches]) -> Landing:
+    """Replace everything the warehouse holds of a study, in one transaction, or change nothing.
+
+    Parameters
+    ----------
+    folder
+        The warehouse.
+    study
+        Name of the study; it becomes the column ``study`` of every row.
+    tables
+        For each table of ``sql/schema`` its rows without the column ``study``, as a stream of record batches.
+
+    Raises
+    ------
+    UserError
+        If another process is landing the same study, or the disk is full.
+    """
+    started = time.monotonic()
+    aside = folder / f"{study}.{uuid4().hex}.partial"
+    with exclusive(folder / f"{study}.lock", f"the tables of study '{study}'", wait=LOCK_WAIT):
+        try:
+            rows, violations = _build(aside, study, tables)
+            size = aside.stat().st_size
+            if not any(violations.values()):
+                aside.replace(database(folder, study))
+        except OSError as error:
+            msg = f"The tables of study '{study}' could not be written to {folder}: {error}; free space and run again"
+            raise UserError(msg) from error
+        finally:
+            for leftover in (aside, aside.with_name(f"{aside.name}.wal")):
+                leftover.unlink(missing_ok=True)
+    return Landing(database(folder, study), rows, violations, size, time.monotonic() - started)
+
+
+def _build(
+    path: Path, study: str, tables: Mapping[str, Batches]
+) -> tuple[dict[str, int], dict[str, list[tuple[Any, ...]]]]:
+    """Write a study's database to ``path``; return its row counts and what breaks its checks."""
+    with duckdb.connect(path) as connection:
+        connection.begin()
+        for name in sql.names("schema"):
+            connection.execute(sql.statement("schema", name).text)
+        rows = {name: _insert(connection, name, study, batches) for name, batches in tables.items()}
+        create_views(connection)
+        _comment(connection, "TABLE", "schema")
+        connection.commit()
+        violations = {
+            name: connection.execute(sql.statement("checks", name).text, {"study": study}).fetchmany(5)
+            for name in sql.names("checks")
+        }
+        connection.execute("CHECKPOINT")
+    return rows, violations
+
+
+def _insert(connection: duckdb.DuckDBPyConnection, table: str, study: str, batches: Batches) -> int:
+    """Insert all batches into a table of ``sql/schema``; return the number of rows."""
+    stream = iter(batches)
+    first = next(stream, None)
+    if first is None:
+        return 0
+    reader = pa.RecordBatchReader.from_batches(first.schema, _chain(first, stream))
+    connection.register("incoming", reader)
+    inserted = connection.execute(
+        f"INSERT INTO {table} BY NAME SELECT $study AS study, * FROM incoming",  # noqa: S608 (a name of sql/schema)
+        {"study": study},
+    ).fetchone()
+    connection.unregister("incoming")
+    return int(inserted[0]) if inserted else 0
+
+
+def _chain(first: pa.RecordBatch, rest: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+    yield first
+    yield from rest
+
+
+def create_views(connection: duckdb.DuckDBPyConnection) -> None:
+    """Create the views of ``sql/views`` over the tables of a connection, with their comments."""
+    for name in sql.names("views"):
+        connection.execute(sql.statement("views", name).text)
+    _comment(connection, "VIEW", "views")
+
+
+def _comment(connection: duckdb.DuckDBPyConnection, what: str, kind: sql.Kind) -> None:
+    """Give every relation of a kind, and its columns, the comments of their files."""
+    for name in sql.names(kind):
+        described = sql.statement(kind, name)
+        connection.execute(f"COMMENT ON {what} {name} IS {_literal(described.meaning)}")
+        for column, comment in described.columns.items():
+            connection.execute(f"COMMENT ON COLUMN {name}.{column} IS {_literal(comment)}")
+
+
+def _literal(text: str) -> str:
+    """A SQL string literal; COMMENT takes no parameters."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def connect(folder: Path) -> duckdb.DuckDBPyConnection:
+    """Open the warehouse for reading: every published study, united, as tables and views with comments.
+
+    The connection sees the studies as they are published now, each whole. It can write nothing and reach neither other
+    files nor the network. It holds no lock that a landing would wait for.
+
+    Raises
+    ------
+    UserError
+        If a published file cannot be read.
+    """
+    connection = duckdb.connect()
+    attached = [_attach(connection, study, path) for study, path in published(folder).items()]
+    for name in sql.names("schema"):
+        parts = " UNION ALL BY NAME ".join(f"FROM {alias}.{name}" for alias in attached)
+        connection.execute(f"CREATE VIEW {name} AS {parts}" if parts else sql.statement("schema", name).text)
+    create_views(connection)
+    _comment(connection, "VIEW" if attached else "TABLE", "schema")
+    for setting in (
+        "enable_external_access = false",
+        "autoinstall_known_extensions = false",
+        "lock_configuration = true",
+    ):
+        connection.execute(f"SET {setting}")
+    return connection
+
+
+def _attach(connection: duckdb.DuckDBPyConnection, study: str, path: Path) -> str:
+    """Attach a published database read-only; return its quoted name."""
+    alias = '"study ' + study.replace('"', '""') + '"'
+    try:
+        connection.execute(f"ATTACH {_literal(os.fspath(path))} AS {alias} (READ_ONLY)")
+    except duckdb.Error as error:
+        msg = (
+            f"{path} cannot be read ({str(error).splitlines()[0]}); rebuild it: attention-geometry run {study} --fresh"
+        )
+        raise UserError(msg) from error
+    return alias

@@ -1,0 +1,232 @@
+"""Landing: whole or not at all, once, beside readers; the read-only way in."""
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import sql
+from storage import rows
+from storage.errors import UserError
+from storage.query import query
+from storage.warehouse import connect, database, land, published
+from tests.storage.studies import metrics_store, tensor_store
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> dict[str, list[pa.RecordBatch]]:
+    tensors = tensor_store(tmp_path / "tensors.zarr")
+    metrics = metrics_store(tmp_path / "metrics.zarr", tensors)
+    tokens = np.asarray(tensors.array("tokens")[:])
+    mean = np.asarray(metrics.array("value_norm")[:]).astype(np.float64).mean(0)
+    return {
+        "studies": list(rows.study_rows(tensors)),
+        "heads": list(rows.head_rows(tensors.sizes)),
+        "tokens": list(rows.token_rows(tokens, [f"t{i}" for i in np.unique(tokens)])),
+        "selection_counts": list(rows.selection_rows(metrics, query=11)),
+        "value_norm_by_position": list(
+            rows.position_rows(
+                mean, mean * 0, sequences=3, head="kv_head", quantity="norm", first=np.zeros(2, int), constant={}
+            )
+        ),
+    }
+
+
+def contents(folder: Path) -> list[tuple[object, ...]]:
+    with connect(folder) as connection:
+        return connection.execute("SELECT * FROM selection ORDER BY ALL").fetchall()
+
+
+def test_landing_again_gives_the_same_rows_once(tmp_path: Path, tables: dict[str, list[pa.RecordBatch]]) -> None:
+    first = land(tmp_path, "small", tables)
+    before = contents(tmp_path)
+    assert first.published
+    assert first.rows["selection_counts"] == len(before) == 3 * 4 * (11 + 8)
+    assert land(tmp_path, "small", tables).rows == first.rows
+    assert contents(tmp_path) == before
+    assert [path.suffix for path in sorted(tmp_path.glob("small*"))] == [".duckdb", ".lock"]
+
+
+def test_metrics_follow_from_the_counts(tmp_path: Path, tables: dict[str, list[pa.RecordBatch]]) -> None:
+    land(tmp_path, "small", tables)
+    with connect(tmp_path) as connection:
+        found = connection.execute(
+            "SELECT n, k_in, k_out, precision, recall, f_r_min, f_r_max, layer, cos_sink, n_keys FROM selection"
+        ).fetchall()
+    for n, k_in, k_out, precision, recall, f_r_min, f_r_max, layer, cos_sink, n_keys in found:
+        assert precision == pytest.approx(n / (n + k_out))
+        assert recall == pytest.approx(k_in / n)
+        assert f_r_min == pytest.approx(2 * recall / (1 + recall))
+        assert f_r_max == pytest.approx(2 * precision / (1 + precision))
+        assert (cos_sink is None) == (layer == 1)  # a window hides the sink there: NULL, not 0
+        assert n_keys == (9 if layer == 1 else 12)
+
+
+def test_a_failed_landing_leaves_the_previous_state(tmp_path: Path, tables: dict[str, list[pa.RecordBatch]]) -> None:
+    land(tmp_path, "small", tables)
+    before = contents(tmp_path)
+
+    def breaking() -> Iterator[pa.RecordBatch]:
+        yield tables["selection_counts"][0]
+        msg = "the store broke"
+        raise RuntimeError(msg)
+
+    with pytest.raises(duckdb.Error, match="the store broke"):
+        land(tmp_path, "small", tables | {"selection_counts": breaking()})
+    assert contents(tmp_path) == before
+    assert not list(tmp_path.glob("*.partial*"))
+
+
+@pytest.mark.parametrize("column", ["k_in", "k_out"])
+def test_rows_that_break_a_check_are_not_published(
+    tmp_path: Path, tables: dict[str, list[pa.RecordBatch]], column: str
+) -> None:
+    batch = tables["selection_counts"][0]
+    index = batch.schema.get_field_index(column)
+    broken = batch.set_column(index, batch.schema.field(index), pa.array(np.full(len(batch), 99, np.int32)))
+    landing = land(tmp_path, "small", tables | {"selection_counts": [broken]})
+    assert landing.violations["identities"]
+    assert not landing.published
+    assert not published(tmp_path)
+
+
+def test_a_missing_or_doubled_selection_is_noticed(tmp_path: Path, tables: dict[str, list[pa.RecordBatch]]) -> None:
+    batches = tables["selection_counts"]
+    assert land(tmp_path, "a", tables | {"selection_counts": [batches[0].slice(1)]}).violations["every_n_once"]
+    assert land(tmp_path, "b", tables | {"selection_counts": [batches[0], batches[0]]}).violations["every_n_once"]
+    assert land(tmp_path, "c", tables | {"studies": tables["studies"] * 2}).violations["one_study"]
+
+
+def _hold_landing(folder: Path, started: multiprocessing.Event) -> None:
+    def stuck() -> Iterator[pa.RecordBatch]:
+        started.set()
+        signal.pause()
+        yield pa.RecordBatch.from_pydict({})
+
+    land(folder, "small", {"heads": stuck()})
+
+
+def test_one_writer_whose_lock_dies_with_it(
+    tmp_path: Path, tables: dict[str, list[pa.RecordBatch]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("storage.warehouse.LOCK_WAIT", 0.2)
+    context = multiprocessing.get_context("spawn")
+    started = context.Event()
+    process = context.Process(target=_hold_landing, args=(tmp_path, started))
+    process.start()
+    assert started.wait(60)
+    with pytest.raises(UserError, match="Another process is working on the tables of study 'small'"):
+        land(tmp_path, "small", tables)
+    assert land(tmp_path, "other", tables).published  # another study is not held up
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+    assert land(tmp_path, "small", tables).published
+
+
+def test_readers_keep_what_they_opened(tmp_path: Path, tables: dict[str, list[pa.RecordBatch]]) -> None:
+    land(tmp_path, "small", tables)
+    with connect(tmp_path) as reader:
+        land(tmp_path, "small", tables | {"selection_counts": tables["selection_counts"][:1]})
+        land(tmp_path, "second", tables)
+        assert reader.execute("SELECT count(DISTINCT sequence), count(DISTINCT study) FROM selection").fetchall() == [
+            (3, 1)
+        ]
+    with connect(tmp_path) as reader:
+        assert reader.execute(
+            "SELECT study, count(DISTINCT sequence) FROM selection GROUP BY ALL ORDER BY ALL"
+        ).fetchall() == [("second", 3), ("small", 1)]
+
+
+def test_every_table_view_and_column_has_a_comment(tmp_path: Path, tables: dict[str, list[pa.RecordBatch]]) -> None:
+    land(tmp_path, "small", tables)
+    for connection in (connect(tmp_path), duckdb.connect(database(tmp_path, "small"), read_only=True)):
+        with connection:
+            columns = connection.execute(
+                "SELECT table_name, column_name, comment FROM duckdb_columns() WHERE NOT internal"
+            ).fetchall()
+            names = [*sql.names("schema"), *sql.names("views")]
+            assert {name for name, _, _ in columns} == set(names)
+            assert [row for row in columns if not row[2]] == []
+            relations = connection.execute(
+                "SELECT view_name, comment FROM duckdb_views() WHERE NOT internal "
+                "UNION ALL SELECT table_name, comment FROM duckdb_tables()"
+            ).fetchall()
+            assert {name for name, comment in relations if comment} == set(names)
+
+
+def test_an_empty_warehouse_has_empty_tables(tmp_path: Path) -> None:
+    with connect(tmp_path) as connection:
+        assert query(connection, "SELECT * FROM selection").read_all().num_rows == 0
+        assert query(connection, "FROM studies").schema.names[0] == "study"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "INSERT INTO heads VALUES ('x', 1, 1, 1)",
+        "DELETE FROM heads",
+        "DROP VIEW heads",
+        "CREATE TABLE mine (x INTEGER)",
+        "COPY (SELECT 1) TO '/tmp/leak.csv'",
+        "ATTACH '/tmp/other.duckdb'",
+        "SELECT 1; UPDATE heads SET head = 2",
+        "SET enable_external_access = true",
+    ],
+)
+def test_the_way_in_writes_nothing(tmp_path: Path, tables: dict[str, list[pa.RecordBatch]], text: str) -> None:
+    land(tmp_path, "small", tables)
+    before = database(tmp_path, "small").read_bytes()
+    with connect(tmp_path) as connection:
+        with pytest.raises(UserError, match="sql only reads"):
+            query(connection, text)
+        with pytest.raises(duckdb.Error):  # and the connection itself cannot, whatever it is asked
+            connection.execute('DELETE FROM "study small".heads')
+    assert database(tmp_path, "small").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("SELEC 1", "syntax error"),
+        ("SELECT * FROM nowhere", "nowhere does not exist"),
+        ("SELECT * FROM read_csv('/etc/passwd')", "disabled"),
+        ("", "no result to show"),
+    ],
+)
+def test_errors_in_sql_are_one_line(tmp_path: Path, text: str, message: str) -> None:
+    with connect(tmp_path) as connection, pytest.raises(UserError, match=message) as caught:
+        query(connection, text)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_pivot_is_reading(tmp_path: Path, tables: dict[str, list[pa.RecordBatch]]) -> None:
+    land(tmp_path, "small", tables)
+    with connect(tmp_path) as connection:
+        pivoted = query(
+            connection, "PIVOT (SELECT layer, n, recall FROM selection) ON layer USING avg(recall) GROUP BY n"
+        )
+    assert pivoted.read_all().num_rows == 11
+
+
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    database(tmp_path, "small").write_bytes(b"not a database" * 1000)
+    with pytest.raises(UserError, match=r"small\.duckdb cannot be read .* run small --fresh"):
+        connect(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["schema", "views", "queries", "checks"])
+def test_every_statement_is_one_and_has_its_header(kind: sql.Kind) -> None:
+    for name in sql.names(kind):
+        statement = sql.statement(kind, name)
+        assert statement.grain
+        assert statement.inputs
+        assert statement.meaning
+        assert len(duckdb.extract_statements(statement.text)) == 1
+    with pytest.raises(KeyError, match="there is no sql/"):
+        sql.statement(kind, "nothing")
