@@ -25,7 +25,7 @@ def study_rows(tensors: SequenceStore) -> Iterator[pa.RecordBatch]:
     settings, inputs = provenance["settings"], provenance["inputs"]
     row = {
         "model": settings["model"]["id"],
-        "revision": inputs["model"]["revision"],
+        "revision": inputs["model"].get("commit") or inputs["model"].get("sha256"),
         "corpus": settings["corpus"]["id"],
         "context_length": sizes["key"],
         "sequences": sizes["sequence"],
@@ -34,7 +34,7 @@ def study_rows(tensors: SequenceStore) -> Iterator[pa.RecordBatch]:
         "kv_heads": sizes["kv_head"],
         "head_dim": sizes["head_dim"],
         "dtype": settings["dtype"],
-        "device": inputs["model"]["device"],
+        "device": provenance["versions"]["device"],
         "provenance": json.dumps(provenance, sort_keys=True),
     }
     yield pa.RecordBatch.from_pylist([row])

@@ -66,13 +66,14 @@ class SequenceStore:
         """Open the store at ``path`` if it was made from the same ``provenance``, or create an empty one.
 
         A finished store may have been written by other library versions; an unfinished one may not, since it would
-        mix what they compute.
+        mix what they compute. Call it from one process at a time: what a killed one left half-written is removed.
 
         Raises
         ------
         UserError
             If a store with another provenance or other sizes stands there; the message names the differing fields.
         """
+        _sweep(path)
         if not path.exists():
             cls._create(path, specs, sizes, provenance)
         store = cls.open(path, specs)
@@ -193,6 +194,14 @@ class SequenceStore:
     def bytes_on_disk(self) -> int:
         """Bytes of all files of the store."""
         return sum(file.stat().st_size for file in self.path.rglob("*") if file.is_file())
+
+
+def _sweep(path: Path) -> None:
+    """Remove what a killed process left half-made of the store at ``path``, beside it and in it."""
+    for leftover in path.parent.glob(f"{path.name}.{'[0-9a-f]' * 32}.partial"):
+        shutil.rmtree(leftover)
+    for leftover in path.rglob("*.partial"):
+        leftover.unlink()
 
 
 def _differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> Iterator[str]:

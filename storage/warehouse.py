@@ -39,7 +39,7 @@ class Landing:
     rows: dict[str, int]
     """Rows of each table."""
     violations: dict[str, list[tuple[Any, ...]]]
-    """For each check of ``sql/checks`` the first rows that break it; empty lists when all is well."""
+    """For each check of ``sql/checks``, and for ``row_count``, the first rows that break it; empty when all is well."""
     bytes: int
     seconds: float
 
@@ -59,7 +59,7 @@ def published(folder: Path) -> dict[str, Path]:
     return {path.name.removesuffix(SUFFIX): path for path in sorted(folder.glob(f"*{SUFFIX}"))}
 
 
-def land(folder: Path, study: str, tables: Mapping[str, Batches]) -> Landing:
+def land(folder: Path, study: str, tables: Mapping[str, Batches], expected: Mapping[str, int] | None = None) -> Landing:
     """Replace everything the warehouse holds of a study, in one transaction, or change nothing.
 
     Parameters
@@ -70,6 +70,8 @@ def land(folder: Path, study: str, tables: Mapping[str, Batches]) -> Landing:
         Name of the study; it becomes the column ``study`` of every row.
     tables
         For each table of ``sql/schema`` its rows without the column ``study``, as a stream of record batches.
+    expected
+        How many rows some of the tables must get; other numbers are a violation of the check ``row_count``.
 
     Raises
     ------
@@ -79,8 +81,12 @@ def land(folder: Path, study: str, tables: Mapping[str, Batches]) -> Landing:
     started = time.monotonic()
     aside = folder / f"{study}.{uuid4().hex}.partial"
     with exclusive(folder / f"{study}.lock", f"the tables of study '{study}'", wait=LOCK_WAIT):
+        _sweep(folder, study)
         try:
             rows, violations = _build(aside, study, tables)
+            violations["row_count"] = [
+                (table, rows[table], count) for table, count in (expected or {}).items() if rows[table] != count
+            ]
             size = aside.stat().st_size
             if not any(violations.values()):
                 aside.replace(database(folder, study))
@@ -88,9 +94,14 @@ def land(folder: Path, study: str, tables: Mapping[str, Batches]) -> Landing:
             msg = f"The tables of study '{study}' could not be written to {folder}: {error}; free space and run again"
             raise UserError(msg) from error
         finally:
-            for leftover in (aside, aside.with_name(f"{aside.name}.wal")):
-                leftover.unlink(missing_ok=True)
+            _sweep(folder, study)
     return Landing(database(folder, study), rows, violations, size, time.monotonic() - started)
+
+
+def _sweep(folder: Path, study: str) -> None:
+    """Remove what this or a killed landing of the study left half-built; call it under the study's lock."""
+    for leftover in folder.glob(f"{study}.{'[0-9a-f]' * 32}.partial*"):
+        leftover.unlink()
 
 
 def _build(

@@ -16,8 +16,8 @@ def provenance(**settings: object) -> dict[str, object]:
     return {
         "study": "small",
         "settings": {"model": {"id": "somewhere/model"}, "corpus": {"id": "text.txt"}, "dtype": "float32", **settings},
-        "inputs": {"model": {"revision": "0" * 40, "device": "cpu"}},
-        "versions": {"torch": "2.13.0"},
+        "inputs": {"model": {"commit": "0" * 40}},
+        "versions": {"torch": "2.13.0", "device": "cpu"},
     }
 
 

@@ -108,6 +108,14 @@ def test_a_failed_creation_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mo
     assert list(tmp_path.iterdir()) == []
 
 
+def test_leftovers_of_a_killed_writer_are_removed(tmp_path: Path) -> None:
+    store = tensor_store(tmp_path / "s.zarr")
+    (tmp_path / f"s.zarr.{'0a' * 16}.partial" / "values").mkdir(parents=True)
+    (store.path / "values" / "c" / "half.partial").touch()
+    tensor_store(store.path)
+    assert [path.name for path in tmp_path.rglob("*.partial")] == []
+
+
 def test_damaged_bytes_are_detected(tmp_path: Path) -> None:
     store = tensor_store(tmp_path / "s.zarr")
     shard = next(path for path in (store.path / "values" / "c" / "0").rglob("*") if path.is_file())

@@ -103,6 +103,25 @@ def test_a_missing_or_doubled_selection_is_noticed(tmp_path: Path, tables: dict[
     assert land(tmp_path, "c", tables | {"studies": tables["studies"] * 2}).violations["one_study"]
 
 
+def test_another_number_of_rows_than_expected_is_not_published(
+    tmp_path: Path, tables: dict[str, list[pa.RecordBatch]]
+) -> None:
+    right = {"selection_counts": sum(map(len, tables["selection_counts"]))}
+    assert land(tmp_path, "small", tables, expected=right).published
+    wrong = land(tmp_path, "small", tables | {"selection_counts": tables["selection_counts"][1:]}, expected=right)
+    assert wrong.violations["row_count"] == [("selection_counts", 152, 228)]
+    assert not wrong.published
+
+
+def test_leftovers_of_a_killed_landing_are_removed(tmp_path: Path, tables: dict[str, list[pa.RecordBatch]]) -> None:
+    own, foreign = (tmp_path / f"{study}.{'0a' * 16}.partial.wal" for study in ("small", "small.er"))
+    own.write_bytes(b"half")
+    foreign.write_bytes(b"another study's, whose lock is not held")
+    land(tmp_path, "small", tables)
+    assert not own.exists()
+    assert foreign.exists()
+
+
 def _hold_landing(folder: Path, started: multiprocessing.Event) -> None:
     def stuck() -> Iterator[pa.RecordBatch]:
         started.set()
