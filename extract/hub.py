@@ -1,0 +1,54 @@
+"""What models and corpora share in dealing with the Hugging Face libraries: ids, noise and error messages.
+
+What does not belong here: finding and reading models (``extract.models``) or text (``extract.corpora``).
+"""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from huggingface_hub import logging as hub_logging
+from huggingface_hub.errors import HFValidationError
+from huggingface_hub.utils._validators import validate_repo_id
+from huggingface_hub.utils.tqdm import are_progress_bars_disabled, enable_progress_bars
+from transformers.utils import logging as transformers_logging
+
+
+def means_a_path(name: str) -> bool:
+    """Whether an id names something local: because it is there, by its form, or because the hub allows no such id."""
+    if name[0] in "./~" or Path(name).exists():
+        return True
+    try:
+        validate_repo_id(name)
+    except HFValidationError:
+        return True
+    return False
+
+
+def one_line(error: BaseException) -> str:
+    """The first line of an error's message, without its full stop."""
+    lines = str(error).strip().splitlines()
+    return lines[0].rstrip(".") if lines else type(error).__name__
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep what transformers and the hub client log, and the bars of loading weights, away from the terminal.
+
+    Bars of downloads stay; the hub client shows them on a terminal only.
+    """
+    verbosity, hub_verbosity = transformers_logging.get_verbosity(), hub_logging.get_verbosity()
+    bars, downloads = transformers_logging.is_progress_bar_enabled(), not are_progress_bars_disabled()
+    transformers_logging.set_verbosity(logging.ERROR)
+    hub_logging.set_verbosity(logging.ERROR)
+    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    if downloads:
+        enable_progress_bars()
+    try:
+        yield
+    finally:
+        transformers_logging.set_verbosity(verbosity)
+        hub_logging.set_verbosity(hub_verbosity)
+        if bars:
+            transformers_logging.enable_progress_bar()  # type: ignore[no-untyped-call]

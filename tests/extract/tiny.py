@@ -1,0 +1,103 @@
+"""Small random models, tokenizers and complete checkpoint directories for tests; nothing is downloaded."""
+
+import random
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from transformers import (
+    AutoModelForCausalLM,
+    Gemma2Config,
+    GemmaConfig,
+    GPT2Config,
+    GptOssConfig,
+    LlamaConfig,
+    MistralConfig,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+    Qwen3Config,
+)
+
+from extract.hub import quiet
+
+BOS, EOS = "<s>", "</s>"
+VOCABULARY = 320
+WINDOW = 16
+
+_COMMON = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 64,
+    "intermediate_size": 64,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "max_position_embeddings": 64,
+    "initializer_range": 0.15,  # wide enough that weights differ between keys, narrow enough that none takes it all
+    "bos_token_id": 0,
+    "eos_token_id": 1,
+    "pad_token_id": 1,
+}
+_WINDOWED = {"sliding_window": WINDOW}
+_HALF_WINDOWED = {**_WINDOWED, "use_sliding_window": True, "max_window_layers": 1}  # layer 0 sees everything
+_GPT2 = {name: value for name, value in _COMMON.items() if name not in {"num_key_value_heads", "head_dim"}}
+
+_CONFIGS: dict[str, tuple[type[PreTrainedConfig], dict[str, object]]] = {
+    "llama": (LlamaConfig, _COMMON),
+    "mistral": (MistralConfig, _COMMON | _WINDOWED),
+    "gemma": (GemmaConfig, _COMMON),
+    "gemma2": (Gemma2Config, _COMMON | _WINDOWED | {"attn_logit_softcapping": 2.0, "query_pre_attn_scalar": 16}),
+    "gpt2": (GPT2Config, _GPT2),
+    "qwen2": (Qwen2Config, _COMMON | _HALF_WINDOWED),
+    "qwen3": (Qwen3Config, _COMMON | _HALF_WINDOWED),
+    "gpt_oss": (GptOssConfig, _COMMON | _WINDOWED | {"num_local_experts": 4}),
+}
+
+
+def tiny_config(architecture: str, **overrides: object) -> PreTrainedConfig:
+    """The configuration of a 3-layer model of width 64; windows of ``WINDOW`` keys where the family has windows."""
+    config, settings = _CONFIGS[architecture]
+    return config(**(settings | overrides))
+
+
+def tiny_model(architecture: str = "llama", seed: int = 0, **overrides: object) -> PreTrainedModel:
+    """A seeded random model in eval mode."""
+    torch.manual_seed(seed)
+    return AutoModelForCausalLM.from_config(tiny_config(architecture, **overrides)).eval()
+
+
+def text(words: int, seed: int = 0) -> str:
+    """Made-up English-looking text: lines of seeded random words."""
+    generator = random.Random(seed)
+    stems = ["".join(generator.choices("abcdefghijklmnoprstuvw", k=generator.randint(2, 7))) for _ in range(200)]
+    chosen = generator.choices(stems, k=words)
+    return "\n".join(" ".join(chosen[start : start + 12]) + "." for start in range(0, words, 12)) + "\n"
+
+
+def tiny_tokenizer(*, bos: bool = True, eos: bool = True) -> PreTrainedTokenizerFast:
+    """A byte-level BPE tokenizer of ``VOCABULARY`` tokens, trained on ``text``, with or without BOS and EOS."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCABULARY,
+        special_tokens=[BOS, EOS],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator([text(2000)], trainer)
+    if bos:
+        tokenizer.post_processor = processors.TemplateProcessing(single=f"{BOS} $A", special_tokens=[(BOS, 0)])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, bos_token=BOS if bos else None, eos_token=EOS if eos else None, model_max_length=64
+    )
+
+
+def write_checkpoint(directory: Path, architecture: str = "llama", seed: int = 0, **overrides: object) -> Path:
+    """Write a complete Hugging Face checkpoint (config, safetensors, tokenizer) and return its directory."""
+    with quiet():
+        tiny_model(architecture, seed, **overrides).save_pretrained(directory)
+        tiny_tokenizer().save_pretrained(directory)
+    return directory
