@@ -1,0 +1,243 @@
+"""The command line ``attention-geometry``: a thin shell over the Dagster definitions and the warehouse.
+
+Holds arguments, help and printing. What does not belong here: anything that a person at the web UI, at a SQL prompt or
+in Python would also need; that stands in ``pipeline``, ``registration`` and ``storage``.
+"""
+
+import logging
+import os
+import sys
+import warnings
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dagster_project.home import DEFAULT_HOME, HOME_VARIABLE, Home
+from storage.errors import UserError
+
+app = typer.Typer(
+    name="attention-geometry",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+HomeOption = Annotated[
+    Path | None,
+    typer.Option("--home", metavar="DIR", help=f"Data root (default: ${HOME_VARIABLE}, else ./{DEFAULT_HOME})."),
+]
+
+
+@app.callback()
+def attention_geometry(home: HomeOption = None) -> None:
+    """Reads every attention head of a language model as a geometric classifier.
+
+    Start with `attention-geometry run embedded`: it runs a small built-in model on built-in text and writes a report.
+
+    Then your own: `attention-geometry run --name mine --model ./checkpoint --corpus ./book.txt --context-length 256
+    --sequences 16`, and ask: `attention-geometry sql "SELECT layer, head, avg(recall) FROM selection WHERE n = 4
+    GROUP BY ALL"`.
+    """
+    _use_home(home)
+
+
+@app.command(no_args_is_help=True)
+def run(
+    study: Annotated[str | None, typer.Argument(help="A study of studies.yaml; leave out with --name.")] = None,
+    home: HomeOption = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Delete the study's stores first and extract again.")] = False,
+    name: Annotated[str | None, typer.Option(help="Record a new study under this name and run it.")] = None,
+    model: Annotated[str | None, typer.Option(help="`embedded`, a local directory, or a hub id.")] = None,
+    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of the hub id.")] = None,
+    corpus: Annotated[
+        str | None, typer.Option(help="`embedded`, a .txt/.jsonl/.parquet file, or a hub dataset.")
+    ] = None,
+    subset: Annotated[str | None, typer.Option(help="Configuration of the hub dataset.")] = None,
+    split: Annotated[str | None, typer.Option(help="Split of the hub dataset (default: train).")] = None,
+    column: Annotated[str | None, typer.Option(help="Column or field that holds the text (default: text).")] = None,
+    pack: Annotated[bool, typer.Option("--pack", help="Join short documents instead of skipping them.")] = False,
+    context_length: Annotated[int | None, typer.Option(help="Tokens in each sequence.")] = None,
+    sequences: Annotated[int | None, typer.Option(help="Number of sequences.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Decides which sequences are read.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.")] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu, mps, cuda or cuda:N.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Sequences per forward pass.")] = None,
+) -> None:
+    """Run a study: extract, measure, land, report. What is done already is not done again.
+
+    A study that stands in studies.yaml: `attention-geometry run embedded`
+
+    Your own model and text, recorded for later under a name:
+    `attention-geometry run --name mine --model ./checkpoint --corpus ./book.txt --context-length 256 --sequences 16`
+
+    A hub model and dataset:
+    `attention-geometry run --name pile --model EleutherAI/pythia-70m --corpus Skylion007/openwebtext
+    --context-length 1024 --sequences 100`
+    """
+    from dagster_project.runs import run_study
+
+    root = _use_home(home)
+    given = {
+        "model": _part(model, revision=revision),
+        "corpus": _part(corpus, subset=subset, split=split, column=column, pack=pack or None),
+        "context_length": context_length,
+        "sequences": sequences,
+        "seed": seed,
+        "dtype": dtype,
+        "device": device,
+        "batch_size": batch_size,
+    }
+    settings = {key: value for key, value in given.items() if value is not None}
+    run_study(root, _chosen(root, study, name, settings), fresh=fresh)
+    _print_results(root, study or str(name))
+
+
+@app.command()
+def studies(home: HomeOption = None) -> None:
+    """List the studies: what each is, and how far it has come."""
+    from rich.table import Table
+
+    from dagster_project.pipeline import states
+    from dagster_project.studies import all_studies
+
+    root = _use_home(home)
+    found = all_studies(root)
+    table = Table("study", "model", "corpus", "context", "sequences", "state")
+    for name, state in states(root, found).items():
+        study = found[name]
+        table.add_row(name, study.model.id, study.corpus.id, str(study.context_length), str(study.sequences), state)
+    _console().print(table)
+
+
+@app.command()
+def report(study: Annotated[str, typer.Argument(help="A study that has been run.")], home: HomeOption = None) -> None:
+    """Write a study's report again from what is landed: `attention-geometry report embedded`."""
+    from dagster_project.runs import run_report
+
+    root = _use_home(home)
+    run_report(root, study)
+    typer.echo(root.report(study))
+
+
+@app.command("sql")
+def sql_command(
+    query: Annotated[str | None, typer.Argument(help="A statement that reads; without one, a prompt.")] = None,
+    home: HomeOption = None,
+    form: Annotated[str, typer.Option("--format", help="table, csv, json or parquet.")] = "table",
+) -> None:
+    """Ask the warehouse in SQL (DuckDB), reading only; results go to standard output, nothing else does.
+
+    What there is: `attention-geometry sql "SELECT table_name, column_name, comment FROM duckdb_columns()"`
+
+    The N with the best F for each head:
+    `attention-geometry sql "SELECT layer, head, arg_max(n, f_r_max) FROM selection GROUP BY ALL" --format csv`
+
+    Into a file for pandas or polars: `attention-geometry sql "FROM selection" --format parquet > selection.parquet`
+    """
+    from dagster_project.output import check_format, prompt, write
+    from storage.query import query as run_query
+    from storage.warehouse import connect
+
+    check_format(form)
+    root = _use_home(home)
+    with closing(connect(root.warehouse)) as connection:
+        if query is None and sys.stdin.isatty():
+            prompt(connection, form)
+        else:
+            write(run_query(connection, query if query is not None else sys.stdin.read()), form)
+
+
+@app.command()
+def doctor(home: HomeOption = None) -> None:
+    """Say what is installed, which devices there are, and what in the data root is incomplete."""
+    from dagster_project.doctor import examine
+
+    for table in examine(_use_home(home)):
+        _console().print(table)
+
+
+@app.command()
+def ui(home: HomeOption = None, port: Annotated[int, typer.Option(help="Port of the web UI.")] = 3000) -> None:
+    """Open Dagster's web UI and daemon on the same assets, partitions and records."""
+    from dagster_project.registration import register_studies, use_instance
+
+    root = _use_home(home)
+    root.prepare()
+    with use_instance(root) as instance:
+        register_studies(instance, root)
+    command = [sys.executable, "-m", "dagster", "dev", "-m", "dagster_project.definitions", "--port", str(port)]
+    os.execv(sys.executable, command)  # noqa: S606 (no shell, our own interpreter)
+
+
+def main() -> None:
+    """Run the command line; a user's mistake ends it with one line and exit code 1."""
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+    logging.getLogger("dagster_project").setLevel(logging.INFO)
+    if not sys.warnoptions:
+        warnings.simplefilter("ignore")
+    try:
+        app()
+    except UserError as error:
+        typer.echo(f"attention-geometry: {error}", err=True)
+        raise SystemExit(1) from None
+    except KeyboardInterrupt:
+        typer.echo("\nattention-geometry: stopped; run the same command again to continue", err=True)
+        raise SystemExit(130) from None
+    except BrokenPipeError:  # the reader of our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(1) from None
+
+
+def _use_home(home: Path | None) -> Home:
+    """The data root asked for; every later look at the environment finds the same."""
+    if home is not None:
+        os.environ[HOME_VARIABLE] = str(home.expanduser().resolve())
+    return Home.from_environment()
+
+
+def _part(identity: str | None, **fields: Any) -> dict[str, Any] | str | None:
+    """Model or corpus settings from options: the id alone, or with the fields that were given."""
+    given = {key: value for key, value in fields.items() if value is not None}
+    if identity is None:
+        return given or None
+    local = Path(identity).expanduser()
+    identity = str(local.resolve()) if local.exists() else identity
+    return {"id": identity, **given} if given else identity
+
+
+def _chosen(home: Home, study: str | None, name: str | None, settings: dict[str, Any]) -> str:
+    """The name of the study to run, recorded if it is new."""
+    from dagster_project.studies import find_study, record_study
+
+    if (study is None) == (name is None):
+        msg = "Say which study to run (attention-geometry run STUDY), or describe a new one with --name; see run --help"
+        raise UserError(msg)
+    if name is not None:
+        record_study(home, name, settings)
+        return name
+    if settings:
+        msg = f"The settings of study '{study}' stand in its file; to run it otherwise, describe a new one with --name"
+        raise UserError(msg)
+    find_study(home, str(study))
+    return str(study)
+
+
+def _print_results(home: Home, study: str) -> None:
+    """A short table of results, and where the report lies."""
+    import sql
+    from dagster_project.output import rich_table
+    from storage.warehouse import connect
+
+    with closing(connect(home.warehouse)) as connection:
+        found = connection.sql(sql.statement("queries", "results_at_a_glance").text, params={"study": study})
+        _console().print(rich_table(found.to_arrow_table(), title=f"{study}: mean over heads and sequences"))
+    typer.echo(f"Report: {home.report(study)}")
+
+
+def _console() -> Any:
+    from rich.console import Console
+
+    return Console()

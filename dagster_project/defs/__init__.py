@@ -1,0 +1,1 @@
+"""Dagster definitions, one file per step or concept; bodies call ``dagster_project.pipeline`` and nothing else."""

@@ -1,0 +1,62 @@
+"""The asset ``tensors``: attention weights and value states of a study, in Zarr.
+
+Keep out: how they are captured (``extract``) and stored (``storage``).
+https://docs.dagster.io/guides/build/assets
+"""
+
+import dagster as dg
+
+from dagster_project import pipeline
+from dagster_project.defs.partitions import studies
+from dagster_project.defs.resources import DataRoot
+from dagster_project.studies import find_study
+
+_CHECKS = [
+    dg.AssetCheckSpec(
+        "ledger_complete", asset="tensors", blocking=True, description="Every sequence of the study is in the ledger."
+    ),
+    dg.AssetCheckSpec(
+        "rows_sum_to_one",
+        asset="tensors",
+        blocking=True,
+        description="The weights of every head and query sum to 1 within float32: at most one rounding per key.",
+    ),
+]
+
+
+@dg.asset(
+    partitions_def=studies,
+    group_name="study",
+    kinds={"torch", "zarr"},
+    pool="gpu",
+    code_version="1",
+    check_specs=_CHECKS,
+)
+def tensors(context: dg.AssetExecutionContext, data_root: DataRoot) -> dg.MaterializeResult:
+    """Softmax weights of the last query and value states of every head, for every sequence of the study."""
+    home, name = data_root.home(), context.partition_key
+    study = find_study(home, name)
+    report = pipeline.extract_tensors(home, name, study)
+    missing = pipeline.missing_tensors(home, name)
+    tolerance = pipeline.ROW_SUM_TOLERANCE * study.context_length
+    return dg.MaterializeResult(
+        metadata={
+            "path": dg.MetadataValue.path(report.path),
+            "sequences": report.sequences,
+            "sequences written in this run": report.written,
+            "bytes": report.bytes,
+            "seconds": report.seconds,
+            "documents read": report.documents_read,
+            "documents skipped as too short": report.documents_skipped,
+        },
+        check_results=[
+            dg.AssetCheckResult(
+                check_name="ledger_complete", passed=not missing, metadata={"missing sequences": len(missing)}
+            ),
+            dg.AssetCheckResult(
+                check_name="rows_sum_to_one",
+                passed=report.row_sum_deviation <= tolerance,
+                metadata={"largest distance from 1": report.row_sum_deviation, "tolerance": tolerance},
+            ),
+        ],
+    )

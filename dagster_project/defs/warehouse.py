@@ -1,0 +1,61 @@
+"""The asset ``warehouse``: the study's tables in DuckDB.
+
+Keep out: SQL (``sql``) and how a landing is made whole or not at all (``storage.warehouse``).
+https://docs.dagster.io/guides/build/assets
+"""
+
+import dagster as dg
+
+import sql
+from dagster_project import pipeline
+from dagster_project.defs.metrics import selection_metrics
+from dagster_project.defs.partitions import studies
+from dagster_project.defs.resources import DataRoot
+from dagster_project.studies import find_study
+
+_CHECKS = [
+    dg.AssetCheckSpec(
+        name, asset="warehouse", blocking=True, description=sql.statement("checks", name).meaning.capitalize()
+    )
+    for name in sql.names("checks")
+] + [
+    dg.AssetCheckSpec(
+        "row_count",
+        asset="warehouse",
+        blocking=True,
+        description="As many selections landed as the metrics store holds.",
+    )
+]
+
+
+@dg.asset(
+    partitions_def=studies,
+    group_name="study",
+    kinds={"duckdb", "sql"},
+    deps=[selection_metrics],
+    pool="warehouse",
+    code_version="1",
+    check_specs=_CHECKS,
+)
+def warehouse(context: dg.AssetExecutionContext, data_root: DataRoot) -> dg.MaterializeResult:
+    """All tables of the study, published together, or the previous ones if a check finds a violation."""
+    home, name = data_root.home(), context.partition_key
+    landing = pipeline.land_study(home, name, find_study(home, name))
+    table = "\n".join(
+        ["| table | rows |", "|---|---:|", *(f"| {key} | {rows:,} |" for key, rows in landing.rows.items())]
+    )
+    return dg.MaterializeResult(
+        metadata={
+            "path": dg.MetadataValue.path(landing.path),
+            "dagster/row_count": landing.rows["selection_counts"],
+            "tables": dg.MetadataValue.md(table),
+            "bytes": landing.bytes,
+            "seconds": landing.seconds,
+        },
+        check_results=[
+            dg.AssetCheckResult(
+                check_name=check, passed=not rows, metadata={"first violations": dg.MetadataValue.text(repr(rows))}
+            )
+            for check, rows in landing.violations.items()
+        ],
+    )

@@ -1,0 +1,101 @@
+"""What ``attention-geometry doctor`` says: versions, devices, the data root and what in it is incomplete.
+
+Holds the examination. What does not belong here: repairs.
+"""
+
+import os
+import platform
+import shutil
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from rich.table import Table
+
+from dagster_project.home import Home
+from storage.errors import UserError
+
+PACKAGES = (
+    "attention-geometry", "torch", "transformers", "datasets", "zarr", "dask", "numba", "duckdb", "altair",
+    "vl-convert-python", "dagster",
+)  # fmt: skip
+
+
+def examine(home: Home) -> Iterator[Table]:
+    """One table each for versions, devices, the data root and its stores."""
+    yield _versions()
+    yield _devices()
+    yield _data_root(home)
+    yield _stores(home)
+
+
+def _versions() -> Table:
+    table = Table("package", "version", title="Versions", title_justify="left")
+    table.add_row("python", platform.python_version())
+    for package in PACKAGES:
+        try:
+            table.add_row(package, version(package))
+        except PackageNotFoundError:
+            table.add_row(package, "not installed")
+    return table
+
+
+def _devices() -> Table:
+    import torch
+
+    table = Table("device", "what", title="Devices", title_justify="left")
+    table.add_row("cpu", f"{os.cpu_count()} cores, {torch.get_num_threads()} torch threads")
+    for index in range(torch.cuda.device_count()):
+        properties = torch.cuda.get_device_properties(index)
+        table.add_row(f"cuda:{index}", f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB")
+    if not torch.cuda.is_available():
+        table.add_row("cuda", "none")
+    return table
+
+
+def _data_root(home: Home) -> Table:
+    table = Table("what", "state", title=f"Data root {home.root}", title_justify="left")
+    try:
+        home.prepare()
+        table.add_row("writable", "yes")
+        table.add_row("free space", f"{shutil.disk_usage(home.root).free / 1e9:.1f} GB")
+    except UserError as error:
+        table.add_row("writable", f"no: {error}")
+    leftovers = _leftovers(home.root)
+    table.add_row("leftovers of killed runs", "\n".join(str(path) for path in leftovers) or "none")
+    return table
+
+
+def _stores(home: Home) -> Table:
+    """Every store below the data root with what its ledger lacks, and every published database."""
+    from storage.warehouse import published
+
+    table = Table("store", "study", "state", title="Stores", title_justify="left")
+    for folder in ("tensors", "metrics"):
+        for path in sorted((home.root / folder).glob("*.zarr")):
+            table.add_row(folder, path.stem, _state(path, folder))
+    for study, path in published(home.warehouse).items():
+        table.add_row("warehouse", study, f"published, {path.stat().st_size / 1e6:.1f} MB")
+    for path in sorted((home.root / "reports").glob("*.html")):
+        table.add_row("reports", path.stem, f"written, {path.stat().st_size / 1e6:.1f} MB")
+    return table
+
+
+def _state(path: Path, folder: str) -> str:
+    from storage.arrays import SELECTION, TENSORS
+    from storage.sequences import SequenceStore
+
+    try:
+        store = SequenceStore.open(path, TENSORS if folder == "tensors" else SELECTION)
+    except UserError as error:
+        return str(error)
+    missing, total = store.missing(), store.sizes["sequence"]
+    size = f"{store.bytes_on_disk() / 1e6:.1f} MB"
+    if missing:
+        return f"incomplete: {len(missing)} of {total} sequences are missing; run the study again ({size})"
+    return f"complete: {total} sequences, {size}"
+
+
+def _leftovers(root: Path) -> list[Path]:
+    """Files and folders that a killed process left half-written."""
+    return sorted(path for path in root.rglob("*.partial*") if ".partial" not in path.parent.as_posix())

@@ -1,0 +1,86 @@
+"""The data root: where everything a study makes lies.
+
+Holds ``Home``, the map of its files. What does not belong here: what is in the files, and which studies there are
+(``dagster_project.studies``).
+"""
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from storage.errors import UserError
+
+HOME_VARIABLE = "ATTENTION_GEOMETRY_HOME"
+"""Environment variable that names the data root."""
+
+DEFAULT_HOME = "data"
+"""The data root without that variable, below the current folder."""
+
+
+@dataclass(frozen=True)
+class Home:
+    """The data root and the place of each file in it."""
+
+    root: Path
+
+    @classmethod
+    def from_environment(cls) -> "Home":
+        """The data root that ``ATTENTION_GEOMETRY_HOME`` names, or ``./data``."""
+        return cls(Path(os.environ.get(HOME_VARIABLE, DEFAULT_HOME)).expanduser().resolve())
+
+    @property
+    def studies_file(self) -> Path:
+        """Studies recorded by ``attention-geometry run --name``."""
+        return self.root / "studies.yaml"
+
+    @property
+    def warehouse(self) -> Path:
+        """Folder of the published databases, one per study."""
+        return self.root / "warehouse"
+
+    @property
+    def dagster(self) -> Path:
+        """Dagster's own records: runs, events, schedules."""
+        return self.root / "dagster"
+
+    def tensors(self, study: str) -> Path:
+        """The tensor store of a study."""
+        return self.root / "tensors" / f"{study}.zarr"
+
+    def metrics(self, study: str) -> Path:
+        """The metrics store of a study."""
+        return self.root / "metrics" / f"{study}.zarr"
+
+    def report(self, study: str) -> Path:
+        """The HTML report of a study."""
+        return self.root / "reports" / f"{study}.html"
+
+    def lock(self, study: str) -> Path:
+        """The lock a process holds while it writes the stores of a study."""
+        return self.root / "locks" / f"{study}.lock"
+
+    def prepare(self) -> None:
+        """Make the data root and see that it can be written.
+
+        Raises
+        ------
+        UserError
+            If it cannot.
+        """
+        probe = self.root / f".writable-{os.getpid()}"
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            probe.touch()
+            probe.unlink()
+        except OSError as error:
+            msg = (
+                f"The data root {self.root} cannot be written ({error.strerror}); "
+                f"name another with --home DIR or {HOME_VARIABLE}"
+            )
+            raise UserError(msg) from error
+
+    def forget_stores(self, study: str) -> None:
+        """Delete the stores of a study; what is published of it stays until it is replaced."""
+        for store in (self.tensors(study), self.metrics(study)):
+            shutil.rmtree(store, ignore_errors=True)

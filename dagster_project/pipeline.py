@@ -1,0 +1,211 @@
+"""The steps of a study, each one function from files to files; the bodies of the assets.
+
+Holds the wiring of extraction, storage, geometry, SQL and reports. What does not belong here: Dagster (``defs``), and
+anything a single one of those packages can do alone. Heavy libraries are imported inside the steps that need them.
+"""
+
+import logging
+import os
+import time
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dagster_project.home import Home
+from dagster_project.studies import Study
+from storage.errors import UserError
+from storage.locks import exclusive
+
+if TYPE_CHECKING:
+    import dask.array as da
+
+    from extract.extraction import ExtractionReport
+    from reports.page import ReportSummary
+    from storage.sequences import SequenceStore
+    from storage.warehouse import Landing
+
+logger = logging.getLogger(__name__)
+
+ROW_SUM_TOLERANCE = 2.0**-24
+"""How far a row of float32 weights may be from summing to 1, for each of its keys: one rounding."""
+
+METRICS_VERSION = 1
+"""Version of the numbers in a metrics store; raised when their computation changes, so that stores are made anew."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What the metrics step did."""
+
+    path: Path
+    sequences: int
+    """Sequences measured this time; the others were there already."""
+    selections: int
+    """Rows the store is good for: one per sequence, layer, head and N."""
+    violations: int
+    """Selections that break an identity of the contract; 0 when all is well."""
+    bytes: int
+    seconds: float
+
+
+def extract_tensors(home: Home, name: str, study: Study) -> "ExtractionReport":
+    """Extract the tensors of a study, or what is missing of them."""
+    from extract.extraction import extract
+
+    logger.info("%s: reading %s with %s", name, study.corpus.id, study.model.id)
+    with exclusive(home.lock(name), f"study '{name}'", wait=0):
+        report = extract(study.extraction(), study=name, path=home.tensors(name))
+    new = f"{report.written} of {report.sequences} sequences extracted" if report.written else "nothing to extract"
+    skipped = f", {report.documents_skipped} documents too short" if report.documents_skipped else ""
+    logger.info("%s: %s%s, %.1f MB, %.1f s", name, new, skipped, report.bytes / 1e6, report.seconds)
+    return report
+
+
+def missing_tensors(home: Home, name: str) -> list[int]:
+    """The sequences that the ledger of a tensor store does not have."""
+    from storage.arrays import TENSORS
+    from storage.sequences import SequenceStore
+
+    return SequenceStore.open(home.tensors(name), TENSORS).missing()
+
+
+def lazy_metrics(tensors: "SequenceStore") -> dict[str, "da.Array"]:
+    """Everything a metrics store holds but its ledger, as lazy arrays over (sequence, layer, …); nothing is read."""
+    from geometry.lazy import selection_arrays, value_norms
+
+    arrays = selection_arrays(tensors.lazy("attention"), tensors.lazy("values"), tensors.lazy("first_key"))
+    return arrays | {"value_norm": value_norms(tensors.lazy("values"))}
+
+
+def measure(home: Home, name: str) -> Measured:
+    """Compute the metrics of a study from its tensor store, sequence by sequence, or what is missing of them.
+
+    Layers run side by side, one BLAS thread each; at most one block of ``geometry.lazy.block_bytes`` per core and the
+    results of one sequence are in memory.
+    """
+    import dask
+    from dask.base import compute
+    from threadpoolctl import threadpool_limits
+    from tqdm import tqdm
+
+    from storage.arrays import TENSORS
+    from storage.rows import selection_row_count
+    from storage.sequences import SequenceStore
+
+    started = time.monotonic()
+    tensors = SequenceStore.open(home.tensors(name), TENSORS)
+    with exclusive(home.lock(name), f"study '{name}'", wait=0):
+        metrics = _metrics_store(home.metrics(name), name, tensors)
+        arrays, missing = lazy_metrics(tensors), metrics.missing()
+        with (
+            threadpool_limits(limits=1, user_api="blas"),
+            dask.config.set(scheduler="threads", num_workers=os.cpu_count()),
+        ):
+            for sequence in tqdm(missing, desc="metrics", unit="sequence", disable=None):
+                results = compute({key: array[sequence] for key, array in arrays.items()})[0]
+                metrics.write(sequence, results)
+            violations = _identity_violations(metrics)
+    selections = selection_row_count(metrics)
+    seconds = time.monotonic() - started
+    logger.info("%s: %s selections of %d sequences measured, %.1f s", name, f"{selections:,}", len(missing), seconds)
+    return Measured(metrics.path, len(missing), selections, violations, metrics.bytes_on_disk(), seconds)
+
+
+def _metrics_store(path: Path, name: str, tensors: "SequenceStore") -> "SequenceStore":
+    """The metrics store of these tensors; one made from others, or by an older version, is derived data and goes."""
+    import shutil
+
+    from storage.arrays import SELECTION
+    from storage.sequences import SequenceStore
+
+    sizes = {key: size for key, size in tensors.sizes.items() if key != "head_dim"} | {"n": tensors.sizes["key"] - 1}
+    provenance = {"study": name, "metrics_version": METRICS_VERSION, "tensors": tensors.provenance}
+    try:
+        return SequenceStore.resume(path, SELECTION, sizes, provenance)
+    except UserError:
+        shutil.rmtree(path)
+        return SequenceStore.resume(path, SELECTION, sizes, provenance)
+
+
+def _identity_violations(metrics: "SequenceStore") -> int:
+    """How many selections break 0 ≤ K_in ≤ N, 0 ≤ K_out ≤ n − N or K_in = 1 at N = 1 (A.1)."""
+    import dask.array as da
+
+    k_in, k_out = metrics.lazy("k_in"), metrics.lazy("k_out")
+    n = da.arange(1, metrics.sizes["n"] + 1, chunks=-1)
+    n_keys = metrics.lazy("n_keys")[:, :, None, None]
+    broken = (k_in < 0) | (k_in > n) | (k_out < 0) | (k_out > n_keys - n) | ((n == 1) & (k_in != 1))
+    return int((broken & (n < n_keys)).sum().compute())
+
+
+def land_study(home: Home, name: str, study: Study) -> "Landing":
+    """Land a study's rows in the warehouse; they are published if no check finds a violation."""
+    from extract.models import token_texts
+    from storage import rows
+    from storage.arrays import SELECTION, TENSORS
+    from storage.sequences import SequenceStore
+    from storage.warehouse import land
+
+    tensors = SequenceStore.open(home.tensors(name), TENSORS)
+    metrics = SequenceStore.open(home.metrics(name), SELECTION)
+    query = tensors.sizes["key"] - 1
+    tokens = np.asarray(tensors.array("tokens")[:])
+    tables = {
+        "studies": rows.study_rows(tensors),
+        "heads": rows.head_rows(tensors.sizes),
+        "tokens": rows.token_rows(tokens, token_texts(study.model, np.unique(tokens).tolist())),
+        "selection_counts": rows.selection_rows(metrics, query),
+        **_position_tables(tensors, metrics, query),
+    }
+    landing = land(home.warehouse, name, tables, expected={"selection_counts": rows.selection_row_count(metrics)})
+    total = f"{sum(landing.rows.values()):,}"
+    logger.info("%s: %s rows landed, %.1f MB, %.1f s", name, total, landing.bytes / 1e6, landing.seconds)
+    return landing
+
+
+def _position_tables(tensors: "SequenceStore", metrics: "SequenceStore", query: int) -> dict[str, Any]:
+    """The rows of the two tables by position; their statistics are small and computed first."""
+    from dask.base import compute
+
+    from geometry.lazy import over_sequences
+    from storage.rows import position_rows
+
+    norms, weights = compute(
+        over_sequences(metrics.lazy("value_norm")), over_sequences(tensors.lazy("attention")), scheduler="threads"
+    )
+    sequences, first = tensors.sizes["sequence"], np.asarray(tensors.array("first_key")[:]).max(axis=0)
+    return {
+        "value_norm_by_position": position_rows(
+            *norms, sequences=sequences, head="kv_head", quantity="norm", first=first * 0, constant={}
+        ),
+        "attention_by_position": position_rows(
+            *weights, sequences=sequences, head="head", quantity="weight", first=first, constant={"query": query}
+        ),
+    }
+
+
+def write_study_report(home: Home, name: str, study: Study) -> "ReportSummary":
+    """Write the HTML report of a landed study."""
+    from reports.page import write_report
+    from storage.warehouse import connect
+
+    with closing(connect(home.warehouse)) as connection:
+        return write_report(connection, name, home.report(name), map_n=study.analysis.map_n)
+
+
+def states(home: Home, studies: Mapping[str, Study]) -> dict[str, str]:
+    """In one word or two, how far each study has come."""
+    from storage.warehouse import database
+
+    def state(name: str) -> str:
+        if database(home.warehouse, name).exists():
+            return "reported" if home.report(name).exists() else "landed"
+        if home.metrics(name).exists():
+            return "measuring"
+        return "extracting" if home.tensors(name).exists() else "not run"
+
+    return {name: state(name) for name in studies}

@@ -1,0 +1,72 @@
+"""Running assets from the command line: in this process, with the same records as from the web UI.
+
+Holds ``run_study`` and ``run_report``. What does not belong here: the assets (``defs``) and their work (``pipeline``).
+"""
+
+import logging
+from collections.abc import Sequence
+
+from dagster_project.home import Home
+from dagster_project.studies import find_study
+from storage.errors import UserError
+
+logger = logging.getLogger(__name__)
+
+QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+"""Run configuration that keeps Dagster's own event log off the terminal; the records hold all of it."""
+
+
+def run_study(home: Home, name: str, *, fresh: bool) -> None:
+    """Materialise all assets of a study.
+
+    Raises
+    ------
+    UserError
+        If the study is unknown, a setting cannot be met, or a blocking check finds a violation.
+    """
+    from storage.locks import exclusive
+
+    home.prepare()
+    if fresh:
+        with exclusive(home.lock(name), f"study '{name}'", wait=0):
+            home.forget_stores(name)
+    _materialise(home, name, ["tensors", "selection_metrics", "warehouse", "report"])
+
+
+def run_report(home: Home, name: str) -> None:
+    """Materialise the report of a study that is landed.
+
+    Raises
+    ------
+    UserError
+        If the study is unknown or not landed.
+    """
+    find_study(home, name)
+    home.prepare()
+    _materialise(home, name, ["report"])
+
+
+def _materialise(home: Home, name: str, assets: Sequence[str]) -> None:
+    """Run some assets of the job ``study`` for one partition, and wait."""
+    import dagster as dg
+    from dagster._core.errors import DagsterAssetCheckFailedError  # Dagster exports no name for it
+
+    from dagster_project.definitions import defs
+    from dagster_project.registration import bury_dead_runs, living_run, register_studies, use_instance
+
+    with use_instance(home, in_process=True) as instance, living_run(home) as tags:
+        register_studies(instance, home)
+        bury_dead_runs(instance, home)
+        job = defs().resolve_job_def("study")
+        try:
+            job.execute_in_process(
+                instance=instance,
+                partition_key=name,
+                asset_selection=[dg.AssetKey(asset) for asset in assets],
+                run_config=QUIET,
+                tags=tags,
+            )
+        except DagsterAssetCheckFailedError as error:
+            found = " ".join(str(error).split())
+            msg = f"Study '{name}' stopped at a check: {found}; look at the run with `attention-geometry ui`"
+            raise UserError(msg) from error

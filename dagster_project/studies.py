@@ -1,0 +1,203 @@
+"""Studies: what they are, and the files that name them.
+
+Holds ``Study``, the reading of ``studies.yaml`` with errors that name study, field and remedy, and the recording of new
+ones. What does not belong here: running a study (``dagster_project.pipeline``).
+"""
+
+import difflib
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails
+
+from dagster_project.home import Home
+from extract.settings import ExtractionSettings
+from storage.errors import UserError
+from storage.locks import exclusive
+
+NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?")
+"""What a study may be called: its name becomes file names and a partition key."""
+
+
+class AnalysisSettings(BaseModel):
+    """How the metrics of a study are shown."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    map_n: int = Field(default=4, ge=1, description="N at which the layer by head maps show Precision and Recall")
+
+
+class Study(ExtractionSettings):
+    """One study: what is extracted from which model and text, and how it is analysed."""
+
+    analysis: AnalysisSettings = Field(default_factory=AnalysisSettings, description="how the metrics are shown")
+
+    def extraction(self) -> ExtractionSettings:
+        """The settings that decide the tensors."""
+        return ExtractionSettings(**self.model_dump(exclude={"analysis"}))
+
+
+def shipped_file() -> Path:
+    """The ``studies.yaml`` of the product: beside the packages in a checkout, inside this one when installed."""
+    installed = Path(__file__).with_name("studies.yaml")
+    return installed if installed.exists() else Path(__file__).parent.with_name("studies.yaml")
+
+
+def all_studies(home: Home) -> dict[str, Study]:
+    """Every study by name: the shipped ones and those recorded in the data root.
+
+    Raises
+    ------
+    UserError
+        If a file has an error, or both define the same name.
+    """
+    shipped, own = read_studies(shipped_file()), read_studies(home.studies_file)
+    for name in shipped.keys() & own.keys():
+        msg = f"{home.studies_file}: study '{name}' is shipped with the product already; give it another name there"
+        raise UserError(msg)
+    return shipped | own
+
+
+def find_study(home: Home, name: str) -> Study:
+    """The study called ``name``.
+
+    Raises
+    ------
+    UserError
+        If there is none; the message suggests the nearest name.
+    """
+    studies = all_studies(home)
+    if name not in studies:
+        close = difflib.get_close_matches(name, studies, n=1)
+        hint = f"did you mean '{close[0]}'?" if close else f"there are: {', '.join(studies)}"
+        msg = f"There is no study '{name}'; {hint} `attention-geometry studies` lists them"
+        raise UserError(msg)
+    return studies[name]
+
+
+def read_studies(path: Path) -> dict[str, Study]:
+    """The studies of one file, in its order; none if there is no such file.
+
+    Raises
+    ------
+    UserError
+        If the file is no YAML or a study in it is malformed.
+    """
+    if not path.exists():
+        return {}
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        msg = f"{path} is no valid YAML: {' '.join(str(error).split())}"
+        raise UserError(msg) from error
+    if not isinstance(content, dict) or set(content) != {"studies"} or not isinstance(content["studies"], dict):
+        msg = f"{path} must hold one mapping 'studies' from names to settings; see the shipped studies.yaml"
+        raise UserError(msg)
+    return {
+        name: parse_study(name, _anchored(settings, path.parent), path) for name, settings in content["studies"].items()
+    }
+
+
+def _anchored(settings: object, folder: Path) -> object:
+    """Settings whose model and corpus, where they are relative paths, start from the folder of their file."""
+    if not isinstance(settings, dict):
+        return settings
+    anchored = dict(settings)
+    for part in ("model", "corpus"):
+        given = anchored.get(part)
+        identity = given.get("id") if isinstance(given, dict) else given
+        if isinstance(identity, str) and (identity.startswith(("./", "../")) or (folder / identity).exists()):
+            place = str((folder / identity).resolve())
+            anchored[part] = {**given, "id": place} if isinstance(given, dict) else place
+    return anchored
+
+
+def parse_study(name: object, settings: object, source: object) -> Study:
+    """One study from its settings.
+
+    Raises
+    ------
+    UserError
+        If the name is no safe file name, or a field is unknown, missing or malformed.
+    """
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        msg = (
+            f"{source}: '{name}' is no name for a study; use up to 64 lower-case letters, digits, '.', '_' and '-', "
+            "the first and the last a letter or digit"
+        )
+        raise UserError(msg)
+    try:
+        return Study.model_validate(settings)
+    except ValidationError as error:
+        problems = error.errors()
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        msg = f"{source}: study '{name}', {_explained(problems[0])}{more}"
+        raise UserError(msg) from error
+
+
+def _explained(problem: ErrorDetails) -> str:
+    """What is wrong with which field, and the remedy."""
+    path = ".".join(str(part) for part in problem["loc"])
+    field = f"field '{path}'" if path else "settings"
+    known = _descriptions(Study)
+    if problem["type"] == "extra_forbidden":
+        close = difflib.get_close_matches(path, known, n=1)
+        remedy = f"did you mean '{close[0]}'?" if close else f"the fields are {', '.join(known)}"
+        return f"{field} is unknown; {remedy}"
+    meaning = f" ({known[path]})" if path in known else ""
+    if problem["type"] == "missing":
+        return f"{field} is missing; add it{meaning}"
+    return f"{field}: {problem['msg'][0].lower()}{problem['msg'][1:]}, found {problem['input']!r}{meaning}"
+
+
+def _descriptions(model: type[BaseModel], prefix: str = "") -> dict[str, str]:
+    """Every field of a model and its parts, by its dotted name, with its description."""
+    found: dict[str, str] = {}
+    for name, field in model.model_fields.items():
+        found[prefix + name] = field.description or ""
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            found |= _descriptions(field.annotation, f"{prefix}{name}.")
+    return found
+
+
+def record_study(home: Home, name: str, settings: Mapping[str, Any]) -> Study:
+    """Add a study to the data root's own file, unless it stands there already with the same settings.
+
+    Raises
+    ------
+    UserError
+        If the settings are malformed, or another study has the name.
+    """
+    study = parse_study(name, dict(settings), "command line")
+    home.prepare()
+    with exclusive(home.root / "studies.lock", str(home.studies_file), wait=10):
+        existing = all_studies(home).get(name)
+        if existing is None:
+            _append(home.studies_file, name, settings)
+        elif existing != study:
+            msg = (
+                f"There is a study '{name}' with other settings already; give this one another --name, "
+                f"or run that one: attention-geometry run {name}"
+            )
+            raise UserError(msg)
+    return study
+
+
+def _append(path: Path, name: str, settings: Mapping[str, Any]) -> None:
+    """Add a study at the end of a file, keeping what stands there as it is."""
+    before = path.read_text(encoding="utf-8").rstrip() if path.exists() else "studies:"
+    block = yaml.safe_dump({name: dict(settings)}, sort_keys=False, allow_unicode=True)
+    text = f"{before}\n" + "".join(f"  {line}\n" for line in block.splitlines())
+    aside = path.with_name(f"{path.name}.partial")
+    aside.write_text(text, encoding="utf-8")
+    try:
+        if name not in read_studies(aside):
+            msg = f"The study could not be added to {path}; add it by hand below 'studies:'"
+            raise UserError(msg)
+        aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)

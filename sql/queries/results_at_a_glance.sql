@@ -1,0 +1,19 @@
+-- grain:   one row per n, for the powers of four that every study reaches and the largest n
+-- inputs:  selection; $study
+-- meaning: mean Precision, Recall and F over all heads and sequences of the last query
+SELECT
+    n AS "N",
+    round(avg(precision), 3) AS precision,
+    round(avg(recall), 3) AS recall,
+    round(avg(f_r_max), 3) AS f_r_max,
+    round(avg(f_r_min), 3) AS f_r_min,
+    count(*) AS selections
+FROM selection
+WHERE
+    study = $study
+    AND (
+        n IN (1, 4, 16, 64, 256, 1024, 4096, 16384)
+        OR n = (SELECT max(n) FROM selection_counts WHERE study = $study)
+    )
+GROUP BY n
+ORDER BY n
