@@ -167,13 +167,14 @@ def token_losses(model: LlamaForCausalLM, ids: torch.Tensor) -> torch.Tensor:
 @torch.inference_mode()
 def held_out_loss(model: LlamaForCausalLM, ids: torch.Tensor) -> float:
     """Mean held-out loss in nats a token, four windows at a time."""
-    losses = [token_losses(model, part).item() * len(part) for part in ids.split(4)]
+    losses = [token_losses(model, part).item() * len(part) for part in torch.split(ids, 4)]
     return sum(losses) / len(ids)
 
 
 def bigram_loss(train: torch.Tensor, ids: torch.Tensor, vocabulary: int, strength: float = 4.0) -> float:
     """Held-out loss in nats a token of a bigram model, interpolated with the unigram model, counted on ``train``."""
-    counts = torch.bincount(train[:-1] * vocabulary + train[1:], minlength=vocabulary**2).reshape(vocabulary, vocabulary)
+    pairs = train[:-1] * vocabulary + train[1:]
+    counts = torch.bincount(pairs, minlength=vocabulary**2).reshape(vocabulary, vocabulary)
     unigram = (torch.bincount(train, minlength=vocabulary) + 0.5).double()
     unigram /= unigram.sum()
     before, after = ids[:, :-1].flatten(), ids[:, 1:].flatten()
@@ -186,10 +187,11 @@ def sink_figures(model: LlamaForCausalLM, ids: torch.Tensor) -> dict[str, list[f
     """By layer: mean and largest head's share of last-query weight on position 0, and ‖v_0‖ over the median norm."""
     values: list[torch.Tensor] = []
     heads, width = model.config.num_key_value_heads, model.config.head_dim
-    hooks = [
-        layer.self_attn.v_proj.register_forward_hook(lambda _m, _i, out: values.append(out.unflatten(-1, (heads, width))))
-        for layer in model.model.layers
-    ]
+
+    def keep(_module: torch.nn.Module, _arguments: object, output: torch.Tensor) -> None:
+        values.append(output.unflatten(-1, (heads, width)))
+
+    hooks = [layer.self_attn.v_proj.register_forward_hook(keep) for layer in model.model.layers]
     before = model.config._attn_implementation
     model.set_attn_implementation("eager")
     attentions = model(input_ids=ids, output_attentions=True).attentions
@@ -223,7 +225,7 @@ def train(streams: dict[str, torch.Tensor], held_out: dict[str, torch.Tensor], r
             group["lr"] = learning_rate(step, recipe)
         with torch.autocast("cpu", dtype=torch.bfloat16):
             loss = token_losses(model, batch(streams, recipe, generator))
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
@@ -271,8 +273,9 @@ pipeline_tag: text-generation
 # The embedded model
 
 A small LLaMA-architecture language model ({recipe.layers} layers, {recipe.heads} heads, {recipe.kv_heads} KV heads,
-width {recipe.width}, context {recipe.context}, BPE vocabulary {recipe.vocabulary}), trained from scratch on public-domain
-English, Python's own manual and Python sources, so that the embedded study measures a model that has learnt something.
+width {recipe.width}, context {recipe.context}, BPE vocabulary {recipe.vocabulary}), trained from scratch on
+public-domain English, Python's own manual and Python sources, so that the embedded study measures a model that has
+learnt something.
 It is no assistant and writes nothing of use.
 
 Made by `python -m extract.embedded.train --text DIR`; all figures below were measured by that run after the weights
@@ -331,9 +334,10 @@ def main() -> None:
     }
     print({name: len(stream) for name, stream in (streams | {f"held {k}": v for k, v in held_streams.items()}).items()})
     held_out = {
-        name: windows(stream, min(64, len(stream) // recipe.context), recipe, None) for name, stream in held_streams.items()
+        name: windows(stream, min(64, len(stream) // recipe.context), recipe, None)
+        for name, stream in held_streams.items()
     }
-    model = train(streams, held_out, recipe).to(torch.bfloat16).float().eval()
+    model = train(streams, held_out, recipe).bfloat16().float().eval()
 
     tokens = torch.cat(list(streams.values()))
     figures: dict[str, object] = {
@@ -351,7 +355,7 @@ def main() -> None:
         "tokens_seen": recipe.steps * recipe.windows_per_step * recipe.context,
     }
     tokenizer.save_pretrained(arguments.out)
-    model.to(torch.bfloat16).save_pretrained(arguments.out)
+    model.bfloat16().save_pretrained(arguments.out)
     (arguments.out / "README.md").write_text(model_card(figures, recipe), encoding="utf-8")
     print(json.dumps(figures, indent=1))
 

@@ -1,0 +1,49 @@
+# Everything a user or developer runs. Each target does its own set-up; `make help` lists them.
+
+PYTHON ?= python3
+BIN := .venv/bin
+export ATTENTION_GEOMETRY_HOME ?= $(CURDIR)/data
+
+.PHONY: help demo test lint bench ui picture clean
+
+help:  ## list the targets
+	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/'
+
+.venv/pip:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt 'pip>=25.1'
+	@touch $@
+
+.venv/product: .venv/pip pyproject.toml constraints.txt
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
+	@touch $@
+
+.venv/dev: .venv/product
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group dev
+	@touch $@
+
+demo: .venv/product  ## run the embedded study and write its report
+	$(BIN)/attention-geometry run embedded
+
+ui: .venv/dev  ## Dagster's web UI on the same project
+	$(BIN)/attention-geometry ui
+
+test: .venv/dev  ## all tests
+	$(BIN)/python -m pytest
+
+lint: .venv/dev  ## style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: .venv/dev  ## performance, as ratios measured in one run
+	$(BIN)/python -m benchmarks
+
+picture: demo  ## the README's picture: the embedded study's report in headless Chromium
+	chromium --headless --no-sandbox --disable-gpu --disable-background-networking --hide-scrollbars \
+		--window-size=1280,1500 --virtual-time-budget=20000 --screenshot=docs/report.png \
+		file://$(ATTENTION_GEOMETRY_HOME)/reports/embedded.html
+
+clean:  ## remove the environment and caches; data stays
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
