@@ -15,6 +15,7 @@ from filelock import FileLock, Timeout
 from dagster_project.defs.partitions import studies
 from dagster_project.home import HOME_VARIABLE, Home
 from dagster_project.studies import all_studies
+from storage.errors import UserError
 
 CONFIGURATION = """\
 telemetry:
@@ -49,10 +50,19 @@ def use_instance(home: Home, *, in_process: bool = False) -> dg.DagsterInstance:
         The data root.
     in_process
         Whether runs happen in this process and its output shall stay on the terminal.
+
+    Raises
+    ------
+    UserError
+        If ``DAGSTER_HOME`` names no folder.
     """
     os.environ[HOME_VARIABLE] = str(home.root)
     if "DAGSTER_HOME" in os.environ and Path(os.environ["DAGSTER_HOME"]) != home.dagster:
-        return dg.DagsterInstance.get()
+        try:
+            return dg.DagsterInstance.get()
+        except dg.DagsterInvariantViolationError as error:
+            msg = f"{error} Unset DAGSTER_HOME to keep Dagster's records in the data root, or make the folder"
+            raise UserError(msg) from error
     home.dagster.mkdir(parents=True, exist_ok=True)
     for name, text in (("dagster.yaml", CONFIGURATION), ("in-process.yaml", CONFIGURATION + IN_PROCESS)):
         if not (home.dagster / name).exists():
@@ -82,9 +92,11 @@ def living_run(home: Home) -> Iterator[dict[str, str]]:
     """Tags for a run of this process, by which other processes can tell whether it still lives."""
     lock = FileLock(_lock_path(home, uuid4().hex))
     Path(lock.lock_file).parent.mkdir(parents=True, exist_ok=True)
-    with lock:
-        yield {LOCK_TAG: Path(lock.lock_file).stem}
-    Path(lock.lock_file).unlink(missing_ok=True)
+    try:
+        with lock:
+            yield {LOCK_TAG: Path(lock.lock_file).stem}
+    finally:
+        Path(lock.lock_file).unlink(missing_ok=True)
 
 
 def bury_dead_runs(instance: dg.DagsterInstance, home: Home) -> list[str]:

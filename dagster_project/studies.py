@@ -6,7 +6,8 @@ ones. What does not belong here: running a study (``dagster_project.pipeline``).
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,9 @@ from storage.locks import exclusive
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?")
 """What a study may be called: its name becomes file names and a partition key."""
+
+HEADING = "studies:"
+"""The first line of a studies file that this program makes."""
 
 
 class AnalysisSettings(BaseModel):
@@ -73,7 +77,7 @@ def find_study(home: Home, name: str) -> Study:
     studies = all_studies(home)
     if name not in studies:
         close = difflib.get_close_matches(name, studies, n=1)
-        hint = f"did you mean '{close[0]}'?" if close else f"there are: {', '.join(studies)}"
+        hint = f"did you mean '{close[0]}'?" if close else f"there are {', '.join(studies)};"
         msg = f"There is no study '{name}'; {hint} `attention-geometry studies` lists them"
         raise UserError(msg)
     return studies[name]
@@ -164,8 +168,29 @@ def _descriptions(model: type[BaseModel], prefix: str = "") -> dict[str, str]:
     return found
 
 
-def record_study(home: Home, name: str, settings: Mapping[str, Any]) -> Study:
-    """Add a study to the data root's own file, unless it stands there already with the same settings.
+@contextmanager
+def recorded(home: Home, name: str, settings: Mapping[str, Any]) -> Iterator[None]:
+    """Record a study for the body to run; if that is refused before anything is stored, take the new record back.
+
+    So a mistake in the settings can be mended under the same name.
+
+    Raises
+    ------
+    UserError
+        As ``record_study``.
+    """
+    new = record_study(home, name, settings)
+    try:
+        yield
+    except UserError:
+        if new and not home.tensors(name).exists():
+            with suppress(OSError):  # what the user has to hear of is why the study was refused
+                _forget(home, name, settings)
+        raise
+
+
+def record_study(home: Home, name: str, settings: Mapping[str, Any]) -> bool:
+    """Add a study to the data root's own file; False if it stands there, or is shipped, with the same settings.
 
     Raises
     ------
@@ -184,20 +209,41 @@ def record_study(home: Home, name: str, settings: Mapping[str, Any]) -> Study:
                 f"or run that one: attention-geometry run {name}"
             )
             raise UserError(msg)
-    return study
+    return existing is None
+
+
+def _forget(home: Home, name: str, settings: Mapping[str, Any]) -> None:
+    """Take out of the data root's own file what ``record_study`` added; what others added since stays."""
+    with exclusive(home.root / "studies.lock", str(home.studies_file), wait=10):
+        rest = home.studies_file.read_text(encoding="utf-8").replace(_block(name, settings), "", 1)
+        if rest.strip() == HEADING:
+            home.studies_file.unlink()
+        else:
+            _replace(home.studies_file, rest)
 
 
 def _append(path: Path, name: str, settings: Mapping[str, Any]) -> None:
     """Add a study at the end of a file, keeping what stands there as it is."""
-    before = path.read_text(encoding="utf-8").rstrip() if path.exists() else "studies:"
-    block = yaml.safe_dump({name: dict(settings)}, sort_keys=False, allow_unicode=True)
-    text = f"{before}\n" + "".join(f"  {line}\n" for line in block.splitlines())
-    aside = path.with_name(f"{path.name}.partial")
-    aside.write_text(text, encoding="utf-8")
+    before = path.read_text(encoding="utf-8").rstrip() if path.exists() else HEADING
     try:
-        if name not in read_studies(aside):
-            msg = f"The study could not be added to {path}; add it by hand below 'studies:'"
-            raise UserError(msg)
+        _replace(path, f"{before}\n{_block(name, settings)}")
+    except UserError as error:
+        msg = f"The study '{name}' could not be added to {path}; add it by hand below '{HEADING}'"
+        raise UserError(msg) from error
+
+
+def _block(name: str, settings: Mapping[str, Any]) -> str:
+    """The lines of a studies file that hold one study."""
+    block = yaml.safe_dump({name: dict(settings)}, sort_keys=False, allow_unicode=True)
+    return "".join(f"  {line}\n" for line in block.splitlines())
+
+
+def _replace(path: Path, text: str) -> None:
+    """Give a studies file another text, if that can be read as one."""
+    aside = path.with_name(f"{path.name}.partial")
+    try:
+        aside.write_text(text, encoding="utf-8")
+        read_studies(aside)
         aside.replace(path)
     finally:
         aside.unlink(missing_ok=True)

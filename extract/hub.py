@@ -42,7 +42,7 @@ def quiet() -> Iterator[None]:
     bars, downloads = transformers_logging.is_progress_bar_enabled(), not are_progress_bars_disabled()
     transformers_logging.set_verbosity(logging.ERROR)
     hub_logging.set_verbosity(logging.ERROR)
-    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    transformers_logging.disable_progress_bar()
     if downloads:
         enable_progress_bars()
     try:
@@ -51,4 +51,4 @@ def quiet() -> Iterator[None]:
         transformers_logging.set_verbosity(verbosity)
         hub_logging.set_verbosity(hub_verbosity)
         if bars:
-            transformers_logging.enable_progress_bar()  # type: ignore[no-untyped-call]
+            transformers_logging.enable_progress_bar()

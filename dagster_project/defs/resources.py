@@ -28,9 +28,3 @@ class DataRoot(dg.ConfigurableResource[None]):
         home = Home(Path(self.path).expanduser().resolve()) if self.path else Home.from_environment()
         home.prepare()
         return home
-
-
-@dg.definitions
-def resources() -> dg.Definitions:
-    """The resources of the project."""
-    return dg.Definitions(resources={"data_root": DataRoot()})

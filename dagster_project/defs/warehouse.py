@@ -14,9 +14,7 @@ from dagster_project.defs.resources import DataRoot
 from dagster_project.studies import find_study
 
 _CHECKS = [
-    dg.AssetCheckSpec(
-        name, asset="warehouse", blocking=True, description=sql.statement("checks", name).meaning.capitalize()
-    )
+    dg.AssetCheckSpec(name, asset="warehouse", blocking=True, description=sql.statement("checks", name).meaning)
     for name in sql.names("checks")
 ] + [
     dg.AssetCheckSpec(

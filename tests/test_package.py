@@ -1,0 +1,94 @@
+"""The product as a whole: the built wheel runs the embedded study, files name no machine, layers keep their order."""
+
+import ast
+import os
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+LAYERS = {
+    "sql": set(),
+    "geometry": set(),
+    "storage": {"sql"},
+    "extract": {"storage"},
+    "reports": {"sql", "storage"},
+    "dagster_project": {"extract", "geometry", "reports", "sql", "storage"},
+}
+"""Which packages each package may import; the data flows one way."""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    subprocess.run(
+        [sys.executable, "-m", "build", "--wheel", "--outdir", folder, ROOT], check=True, capture_output=True
+    )
+    return next(folder.glob("*.whl"))
+
+
+def test_the_wheel_holds_all_that_is_read_at_run_time(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    wanted = {
+        path.relative_to(ROOT).as_posix()
+        for package in LAYERS
+        for path in (ROOT / package).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert wanted <= names
+    assert "dagster_project/studies.yaml" in names
+    assert not [name for name in names if name.startswith(("tests/", "benchmarks/"))]
+
+
+@pytest.mark.slow
+def test_the_installed_wheel_runs_the_embedded_study_anywhere(wheel: Path, tmp_path: Path) -> None:
+    """An environment of its own that holds the wheel alone; only third-party packages come from the running one."""
+    venv.create(tmp_path / "env", with_pip=False)
+    site = next((tmp_path / "env").glob("lib/python*/site-packages"))
+    (site / "dependencies.pth").write_text(sysconfig.get_paths()["purelib"])
+    python = tmp_path / "env" / "bin" / "python"
+    command = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps", "--no-index", wheel]
+    subprocess.run([*command, "--ignore-installed"], check=True)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    environment = {
+        key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "DAGSTER", "ATTENTION"))
+    }
+    run = [tmp_path / "env" / "bin" / "attention-geometry", "run", "embedded"]
+    finished = subprocess.run(run, cwd=elsewhere, env=environment, capture_output=True, text=True, check=False)
+    assert finished.returncode == 0, finished.stderr
+    assert (elsewhere / "data" / "reports" / "embedded.html").stat().st_size > 100_000
+    where = "import storage; print(storage.__file__)"
+    found = subprocess.run(
+        [python, "-c", where], cwd=elsewhere, env=environment, capture_output=True, text=True, check=True
+    )
+    assert found.stdout.startswith(str(site))
+
+
+@pytest.mark.parametrize("package", LAYERS)
+def test_packages_import_only_what_lies_before_them(package: str) -> None:
+    for path in (ROOT / package).rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+        imported |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+        roots = {name.split(".")[0] for name in imported} & set(LAYERS)
+        assert roots <= LAYERS[package] | {package}, path
+
+
+def test_kernels_know_no_dask_and_no_files() -> None:
+    for name in ("accelerate", "kernels", "profile"):
+        text = (ROOT / "geometry" / f"{name}.py").read_text(encoding="utf-8")
+        assert "import dask" not in text
+        assert "open(" not in text
+
+
+@pytest.mark.parametrize("package", [*LAYERS, "benchmarks"])
+def test_every_module_says_what_it_holds(package: str) -> None:
+    for path in (ROOT / package).rglob("*.py"):
+        assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), path
