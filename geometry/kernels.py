@@ -10,8 +10,9 @@ each E_l comes with it:
 
 where ``slope`` is 2 (d + 8) u for any order of summation (Higham, *Accuracy and Stability of Numerical Algorithms*,
 §3.1) with u = 2⁻²⁴, ``bend`` covers the rounding of ‖y_l‖² and of E_l itself, and TINY covers underflow. A comparison
-that the bound decides is decided; the few others are made again in float64 with ``exact_energy``. Equal y give equal
-energies there, so true ties are ties. The float32 product thus decides speed, never the result.
+that the bound decides is decided; the few others are made again in float64 with ``farther_by``, a product of
+differences that keeps its digits however near two keys are. Equal y give 0 there, so true ties are ties. The float32
+product thus decides speed, never the result.
 """
 
 import math
@@ -42,14 +43,16 @@ ERROR_BEND = 4.04 * UNIT_ROUNDOFF
 
 
 @compiled
-def exact_energy(s: F64, y: F64, norm2: float) -> float:
-    """E_l = ‖y‖² − 2⟨s, y⟩ in float64, summed from the first component to the last; s, y: (d,)."""
-    if norm2 == 0.0:
-        return 0.0
-    product = 0.0
-    for k in range(s.size):
-        product += s[k] * y[k]
-    return norm2 - 2.0 * product
+def farther_by(s: F64, y: F64, other: F64, norm2: float, other_norm2: float) -> float:
+    """How much farther ``y`` is from s than ``other``, squared: D_y − D_other = ⟨y − other, y + other − 2s⟩; (d,) each.
+
+    norm2 and other_norm2 are their squared norms; if both are 0 the answer is, without looking.
+    """
+    total = 0.0
+    if norm2 > 0.0 or other_norm2 > 0.0:
+        for k in range(s.size):
+            total += (y[k] - other[k]) * (y[k] + other[k] - 2.0 * s[k])
+    return total
 
 
 @compiled
@@ -125,17 +128,17 @@ def exact_extremum(
     size: np.float32,
     sign: np.float32,
     lower: np.float32,
-) -> tuple[float, int]:
-    """The exact E of the candidate that attains the maximum of ``sign`` · E, and the first such key; y: (keys, d)."""
-    best = -math.inf
-    where = -1
+) -> int:
+    """The first of the candidates whose exact ``sign`` · D is the maximum; y: (keys, d)."""
+    best = -1
     for k in range(energy.size):
         if sign * energy[k] + (slope[k] * size + bend[k]) >= lower:
-            value = float(sign) * exact_energy(s, y[k], norm2[k])
-            if value > best:
-                best = value
-                where = k
-    return float(sign) * best, where
+            if best < 0:
+                best = k
+                continue
+            if sign * farther_by(s, y[k], y[best], norm2[k], norm2[best]) > 0.0:
+                best = k
+    return best
 
 
 @compiled
@@ -149,14 +152,15 @@ def exact_within(
     size: np.float32,
     lower: np.float32,
     upper: np.float32,
-    threshold: float,
+    threshold: F64,
+    threshold_norm2: float,
 ) -> int:
-    """How many of the keys that ``count_within`` leaves in doubt have exact E at most ``threshold``; y: (keys, d)."""
+    """How many keys in doubt of ``count_within`` are exactly no farther than ``threshold`` (d,); y: (keys, d)."""
     count = 0
     for k in range(energy.size):
         error = slope[k] * size + bend[k]
         if energy[k] - error <= upper and not energy[k] + error <= lower:
-            count += exact_energy(s, y[k], norm2[k]) <= threshold
+            count += farther_by(s, y[k], threshold, norm2[k], threshold_norm2) <= 0.0
     return count
 
 
@@ -184,8 +188,9 @@ def side(
     least, most = (lower, upper) if sign > 0 else (-upper, -lower)
     count, doubtful = count_within(energy_c, slope_c, bend_c, size, least, most)
     if candidates > 1 or doubtful > 0:
-        threshold, where = exact_extremum(s, y[extremal], norm2[extremal], energy_x, slope_x, bend_x, size, sign, lower)
-        count += exact_within(s, y[counted], norm2[counted], energy_c, slope_c, bend_c, size, least, most, threshold)
+        y_x, norm2_x, y_c, norm2_c = y[extremal], norm2[extremal], y[counted], norm2[counted]
+        where = exact_extremum(s, y_x, norm2_x, energy_x, slope_x, bend_x, size, sign, lower)
+        count += exact_within(s, y_c, norm2_c, energy_c, slope_c, bend_c, size, least, most, y_x[where], norm2_x[where])
     return count, where
 
 

@@ -112,9 +112,9 @@ def _build(
         connection.begin()
         for name in sql.names("schema"):
             connection.execute(sql.statement("schema", name).text)
-        rows = {name: _insert(connection, name, study, batches) for name, batches in tables.items()}
         create_views(connection)
         _comment(connection, "TABLE", "schema")
+        rows = {name: _insert(connection, name, study, batches) for name, batches in tables.items()}
         connection.commit()
         violations = {
             name: connection.execute(sql.statement("checks", name).text, {"study": study}).fetchmany(5)
@@ -156,9 +156,11 @@ def _comment(connection: duckdb.DuckDBPyConnection, what: str, kind: sql.Kind) -
     """Give every relation of a kind, and its columns, the comments of their files."""
     for name in sql.names(kind):
         described = sql.statement(kind, name)
-        connection.execute(f"COMMENT ON {what} {name} IS {_literal(described.meaning)}")
-        for column, comment in described.columns.items():
-            connection.execute(f"COMMENT ON COLUMN {name}.{column} IS {_literal(comment)}")
+        comments = [f"COMMENT ON {what} {name} IS {_literal(described.meaning)}"]
+        comments += [
+            f"COMMENT ON COLUMN {name}.{column} IS {_literal(comment)}" for column, comment in described.columns.items()
+        ]
+        connection.execute(";".join(comments))
 
 
 def _literal(text: str) -> str:

@@ -1,16 +1,27 @@
 -- grain:   one row per study
 -- inputs:  studies, attention_by_position, selection_counts; $study
--- meaning: what was run, with the position of the last query and the reach of N there (NULL if nothing was selected)
+-- meaning: what was run, with the position of the last query, its least and most keys over heads, and the largest N
+--          last_n: NULL if no query attends to two keys
 WITH last_query AS (
     SELECT max(query) AS query
     FROM attention_by_position
     WHERE study = $study
 ),
+keys_by_head AS (
+    SELECT count(*) AS n_keys
+    FROM attention_by_position
+    WHERE study = $study AND query = (SELECT query FROM last_query)
+    GROUP BY layer, head
+),
+keys AS (
+    SELECT min(n_keys) AS least_keys, max(n_keys) AS most_keys
+    FROM keys_by_head
+),
 reach AS (
-    SELECT max(n) AS last_n, min(n_keys) AS least_keys, max(n_keys) AS most_keys
+    SELECT max(n) AS last_n
     FROM selection_counts
     WHERE study = $study AND query = (SELECT query FROM last_query)
 )
-SELECT studies.*, last_query.query, reach.last_n, reach.least_keys, reach.most_keys
-FROM studies, last_query, reach
+SELECT studies.*, last_query.query, keys.least_keys, keys.most_keys, reach.last_n
+FROM studies, last_query, keys, reach
 WHERE studies.study = $study

@@ -109,21 +109,30 @@ def test_norms_and_means_are_those_of_numpy() -> None:
     np.testing.assert_allclose(deviation, attention.astype(float).std(0), rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_memory_is_bounded_by_blocks(threads: int) -> None:
-    """The peak over many sequences stays below the stated bytes per thread, and far below the study."""
-    keys, head_dim, sequences = 512, 64, 32
-    bound = block_bytes({"key": keys, "head_dim": head_dim}, HEADS, KV_HEADS)
-    shape = (sequences, LAYERS, KV_HEADS, keys, head_dim)
-    chunks = (1, 1, KV_HEADS, keys, head_dim)
-    values = da.random.default_rng(1).standard_normal(shape, chunks=chunks, dtype=np.float32)
-    attention = da.full((sequences, LAYERS, HEADS, keys), 1 / keys, chunks=(1, 1, HEADS, keys), dtype=np.float32)
-    arrays = selection_arrays(attention, values, da.zeros((sequences, LAYERS), chunks=(1, -1), dtype=np.int32))
+def peak_bytes(keys: int, head_dim: int, threads: int) -> int:
+    """Peak of all that Python and NumPy allocate while a study of 32 sequences is measured."""
+    values = da.random.default_rng(1).standard_normal(
+        (32, LAYERS, KV_HEADS, keys, head_dim), chunks=(1, 1, KV_HEADS, keys, head_dim), dtype=np.float32
+    )
+    attention = da.full((32, LAYERS, HEADS, keys), 1 / keys, chunks=(1, 1, HEADS, keys), dtype=np.float32)
+    arrays = selection_arrays(attention, values, da.zeros((32, LAYERS), chunks=(1, -1), dtype=np.int32))
     totals = [arrays[name].sum() for name in ("k_in", "r_min")]
-    dask.compute(*totals, scheduler="threads", num_workers=threads)
+    selection_profile(np.full(2, 0.5), np.ones((2, 1)))  # compiled before memory is watched
     tracemalloc.start()
     dask.compute(*totals, scheduler="threads", num_workers=threads)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak <= threads * bound + 2**20
-    assert threads * bound < values.nbytes / 2
+    return peak
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_memory_is_bounded_by_blocks(threads: int) -> None:
+    """The peak stays below the stated bytes per thread and far below the study.
+
+    Dask's own bookkeeping, which the same graph over blocks of two keys shows, is not the blocks'.
+    """
+    keys, head_dim = 512, 64
+    bound = block_bytes({"key": keys, "head_dim": head_dim}, HEADS, KV_HEADS)
+    bookkeeping = peak_bytes(2, 1, threads)
+    assert peak_bytes(keys, head_dim, threads) - bookkeeping <= threads * bound
+    assert threads * bound < 4 * 32 * LAYERS * KV_HEADS * keys * head_dim / 3

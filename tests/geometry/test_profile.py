@@ -146,6 +146,20 @@ def test_underflowed_weights_are_true_ties() -> None:
     assert_matches(selection_profile(weights, values), oracle.profile(weights, values) | expected, 3)
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_keys_one_rounding_apart_are_told_apart(seed: int) -> None:
+    """Equal weights and values that differ in the last bit of one component: ‖y‖² cannot tell them apart in float64."""
+    rng = np.random.default_rng(seed)
+    values = np.tile(rng.standard_normal(64).astype(np.float32), (6, 1))
+    for key in range(1, 6):
+        component = rng.integers(64)
+        values[key, component] = np.nextafter(values[key, component], np.float32(9), dtype=np.float32)
+    weights = np.full(6, 1 / 8, np.float32)
+    profile = selection_profile(weights, values)
+    assert disagreement(profile, oracle.exact_counts(weights, values)) == 0
+    assert profile.k_in[0] == 1
+
+
 def test_one_key_with_all_weight() -> None:
     weights, values = np.array([0.0, 1.0, 0.0], np.float32), np.eye(3, dtype=np.float32)
     profile = selection_profile(weights, values)
