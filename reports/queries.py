@@ -1,0 +1,49 @@
+"""Asking the warehouse a named question.
+
+Holds the running of ``sql/queries`` with bound parameters. What does not belong here: SQL text (``sql/queries``),
+writing (``storage``), and what the answers mean (``reports.figures``).
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+import sql
+
+Parameter = str | int | None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a named query gave, with all one needs to ask it again."""
+
+    query: str
+    """Name of the file in ``sql/queries``."""
+    parameters: dict[str, Parameter]
+    table: pa.Table
+
+    @property
+    def text(self) -> str:
+        """The SQL that was run."""
+        return sql.statement("queries", self.query).text
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The table as plain rows; NULL is ``None``."""
+        rows: list[dict[str, Any]] = self.table.to_pylist()
+        return rows
+
+
+def ask(connection: duckdb.DuckDBPyConnection, query: str, /, **parameters: Parameter) -> Answer:
+    """Run ``sql/queries/<query>.sql`` with its named parameters.
+
+    Raises
+    ------
+    KeyError
+        If there is no such query.
+    duckdb.InvalidInputException
+        If a parameter is missing, or is none of the query's.
+    """
+    text = sql.statement("queries", query).text
+    return Answer(query, parameters, connection.sql(text, params=parameters).to_arrow_table())

@@ -1,0 +1,148 @@
+"""The one look of every chart: colours, type and sizes, for light and for dark surfaces.
+
+Holds the two palettes and the registered Altair theme. Charts name a style (``mean``, ``band``, ``accent`` ...) and
+never a colour, so that a page can switch between light and dark by exchanging the configuration. What does not belong
+here: charts (``reports.charts``) and the page's own layout (``reports/templates``).
+
+The two series colours are Okabe and Ito's blue and orange tones, which stay apart without red-green vision; the ramp
+grows monotonically in lightness, so that it survives a grey-scale print.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import altair as alt
+
+NAME = "attention_geometry"
+"""Name of the registered theme."""
+
+FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Liberation Sans", "DejaVu Sans", sans-serif'
+"""Typefaces of charts and page: what the reader's system has, since nothing is loaded."""
+
+
+HEIGHT = 280
+"""Height of a chart's plotting area, in pixels; its width is its container's."""
+
+MAP_HEIGHT = 340
+"""Height a layer × head map aims at, in pixels; rows stay between ``ROW_HEIGHTS``."""
+
+ROW_HEIGHTS = (11, 34)
+"""Least and greatest height of one layer on a map, in pixels."""
+
+
+@dataclass(frozen=True)
+class Palette:
+    """Colours for one kind of surface, as CSS hexadecimal strings."""
+
+    page: str
+    """Background of the page."""
+    surface: str
+    """Background of charts and cards."""
+    ink: str
+    """Text that is read."""
+    muted: str
+    """Text beside it: axes, captions, notes."""
+    line: str
+    """Grid lines, rules and borders."""
+    accent: str
+    """Links, and the marks of the sink."""
+    series: tuple[str, str]
+    """What Precision and Recall are drawn in."""
+    ramp: tuple[str, ...]
+    """Small to large values on a map; the small end lies near the surface."""
+
+
+LIGHT = Palette(
+    page="#f7f6f2",
+    surface="#ffffff",
+    ink="#1d232a",
+    muted="#59636e",
+    line="#e3e1da",
+    accent="#b3450a",
+    series=("#0067a5", "#c2560c"),
+    ramp=("#f3f1e7", "#d3e3d8", "#9fcbc6", "#62abb6", "#33859f", "#1c5c82", "#123763", "#0c1a3d"),
+)
+DARK = Palette(
+    page="#0f1318",
+    surface="#171c23",
+    ink="#e7e9ec",
+    muted="#a0aab5",
+    line="#2b333d",
+    accent="#f2a65a",
+    series=("#5bb5ee", "#f0a04b"),
+    ramp=("#1b2530", "#1a3b52", "#1d5a75", "#2f7f92", "#57a5a6", "#8fc7b5", "#c9e3c6", "#f6f6dc"),
+)
+
+
+def config(palette: Palette) -> dict[str, Any]:
+    """Vega-Lite configuration that draws every chart of this package in ``palette``."""
+    return {
+        "background": palette.surface,
+        "font": FONT,
+        "padding": 4,
+        "view": {"stroke": None, "continuousHeight": HEIGHT},
+        "title": {"anchor": "start", "color": palette.ink, "fontSize": 15, "fontWeight": 600, "offset": 14},
+        "axis": _axis(palette),
+        "axisXPoint": {"grid": False},
+        "axisBand": {"grid": False, "ticks": False, "domain": False},
+        "legend": {
+            "labelColor": palette.ink,
+            "labelFontSize": 12,
+            "titleColor": palette.muted,
+            "titleFontSize": 12,
+            "titleFontWeight": 400,
+            "symbolType": "stroke",
+            "symbolStrokeWidth": 2.5,
+            "symbolSize": 500,
+            "symbolOpacity": 1,
+            "gradientThickness": 10,
+        },
+        "range": {
+            "category": list(palette.series),
+            "heatmap": list(palette.ramp),
+            "ramp": list(palette.ramp),
+        },
+        "area": {"opacity": 0.15},
+        "point": {"opacity": 1},
+        "line": {"strokeWidth": 2.25, "strokeCap": "round", "strokeJoin": "round"},
+        "rect": {"stroke": palette.surface, "strokeWidth": 1},
+        "style": _styles(palette),
+    }
+
+
+def _axis(palette: Palette) -> dict[str, Any]:
+    return {
+        "domain": False,
+        "ticks": False,
+        "gridColor": palette.line,
+        "labelColor": palette.muted,
+        "labelFontSize": 12,
+        "labelPadding": 7,
+        "titleColor": palette.muted,
+        "titleFontSize": 12,
+        "titleFontWeight": 400,
+        "titlePadding": 10,
+    }
+
+
+def _styles(palette: Palette) -> dict[str, Any]:
+    """Named styles: a mark says what it is, this says how that looks."""
+    return {
+        "mean": {"color": palette.series[0]},
+        "band": {"color": palette.series[0]},
+        "head": {"color": palette.series[0], "opacity": 0.6},
+        "average": {"color": palette.ink, "size": 70},
+        "accent": {"color": palette.accent, "size": 110},
+        "accent-spread": {"color": palette.accent, "strokeWidth": 2, "opacity": 0.65},
+        "accent-label": {"color": palette.accent, "fontSize": 12, "fontWeight": 600},
+        "reference": {"color": palette.muted, "strokeWidth": 1.25, "strokeDash": [4, 4]},
+        "reference-label": {"color": palette.muted, "fontSize": 11},
+        "on-small": {"color": palette.ink, "fontSize": 11},
+        "on-large": {"color": palette.surface, "fontSize": 11},
+    }
+
+
+@alt.theme.register(NAME, enable=True)
+def attention_geometry() -> alt.theme.ThemeConfig:
+    """Draw on a light surface: what a chart looks like when it is saved or shown on its own."""
+    return {"config": config(LIGHT)}  # type: ignore[typeddict-item]

@@ -1,0 +1,81 @@
+"""Studies and reports that the tests of this folder share; what is made once is only read."""
+
+import shutil
+from collections.abc import Iterator
+
+import duckdb
+import pytest
+
+from reports.page import ReportSummary, write_report
+from tests.reports.driver import Browser
+from tests.reports.synthetic import WORDS, Synthetic, warehouse
+
+HOSTILE = (
+    "</script><script>window.hacked = 1</script>",
+    "<img src=x onerror=hacked=1>",
+    "\"'><svg/onload=hacked=1>",
+    "{{7*7}}",
+    "{% raw %}",
+    "${7*7}",
+    "<!--<script>",
+    "]]>",
+    "&lt;b&gt;",
+    "\u2028\u2029\u202e",
+    "\n\t\x00\x1b",
+)
+"""Texts that a careless page would run, swallow or show as something else."""
+
+SMALL = Synthetic()
+DEGENERATE = {
+    "least": Synthetic("least", layers=1, heads=1, kv_heads=1, context=2, sequences=1),
+    "one layer": Synthetic("one layer", layers=1),
+    "one head": Synthetic("one head", heads=1, kv_heads=1),
+    "one sequence": Synthetic("one sequence", sequences=1),
+    "window": Synthetic("window", layers=3, first_keys=(0, 10, 22)),
+    "hidden sink": Synthetic("hidden sink", layers=2, first_keys=(10, 20)),
+    "only itself": Synthetic("only itself", layers=2, first_keys=(23, 23)),
+}
+
+
+def hostile_study() -> Synthetic:
+    return Synthetic(
+        study=HOSTILE[0],
+        model=HOSTILE[0],
+        corpus=HOSTILE[2],
+        context=16,
+        tokens=[*HOSTILE, *WORDS],
+        provenance={HOSTILE[1]: {"nested": [HOSTILE[0]]}, "versions": {"torch": HOSTILE[1]}},
+    )
+
+
+@pytest.fixture(scope="session")
+def small() -> Iterator[duckdb.DuckDBPyConnection]:
+    """A warehouse with the study ``small``, only read."""
+    with warehouse(SMALL) as connection:
+        yield connection
+
+
+@pytest.fixture(scope="session")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> ReportSummary:
+    """The report of a study whose every text is hostile."""
+    with warehouse(hostile_study()) as connection:
+        return write_report(connection, HOSTILE[0], tmp_path_factory.mktemp("hostile") / "hostile.html", map_n=4)
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """Where Chromium is; tests that need it are skipped where it is not installed."""
+    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if found is None:
+        pytest.skip("Chromium is not installed: apt-get install chromium")
+    return found
+
+
+@pytest.fixture(scope="session")
+def browser(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """A running headless Chromium that can be driven."""
+    driver = shutil.which("chromedriver")
+    if driver is None:
+        pytest.skip("chromedriver is not installed: apt-get install chromium-driver")
+    with Browser.start(driver, chromium, tmp_path_factory.mktemp("chromium")) as running:
+        yield running

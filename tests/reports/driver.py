@@ -1,0 +1,98 @@
+"""A headless Chromium that tests can drive, through chromedriver's WebDriver protocol."""
+
+import json
+import re
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--window-size=1280,2000"]
+
+
+class Browser:
+    """One session of a running browser."""
+
+    def __init__(self, server: str, session: str) -> None:
+        self._session = f"{server}/session/{session}"
+
+    @classmethod
+    @contextmanager
+    def start(cls, driver: str, chromium: str, folder: Path) -> Iterator[Self]:
+        with subprocess.Popen(
+            [driver, "--port=0", f"--log-path={folder / 'driver.log'}"], stdout=subprocess.PIPE, text=True
+        ) as process:
+            try:
+                server = f"http://127.0.0.1:{_port(process)}"
+                options = {"binary": chromium, "args": [*FLAGS, f"--user-data-dir={folder / 'profile'}"]}
+                wanted = {"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"}}
+                answer = _post(f"{server}/session", {"capabilities": {"alwaysMatch": wanted}})
+                running = cls(server, answer["sessionId"])
+                yield running
+                running._call("DELETE", "")
+            finally:
+                process.terminate()
+
+    def open(self, path: Path) -> None:
+        """Open a local file; what was logged before is forgotten."""
+        self.log("browser")
+        self.log("performance")
+        _post(f"{self._session}/url", {"url": path.as_uri()})
+
+    def run(self, script: str, *arguments: Any) -> Any:
+        """Run JavaScript in the page and return what it returns."""
+        return _post(f"{self._session}/execute/sync", {"script": script, "args": list(arguments)})
+
+    def wait(self, script: str, seconds: float = 20) -> Any:
+        """Run JavaScript until it returns something true."""
+        end = time.monotonic() + seconds
+        while not (value := self.run(script)):
+            assert time.monotonic() < end, f"not within {seconds} s: {script}"
+            time.sleep(0.05)
+        return value
+
+    def prefer(self, scheme: str) -> None:
+        """Change the reader's system to ``light`` or ``dark``."""
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        _post(
+            f"{self._session}/goog/cdp/execute", {"cmd": "Emulation.setEmulatedMedia", "params": {"features": features}}
+        )
+
+    def point_at(self, x: float, y: float) -> None:
+        """Move the pointer to a point of the viewport."""
+        moves = [{"type": "pointerMove", "duration": 0, "x": int(x) + step, "y": int(y)} for step in (-2, 0)]
+        mouse = {"type": "pointer", "id": "mouse", "parameters": {"pointerType": "mouse"}, "actions": moves}
+        _post(f"{self._session}/actions", {"actions": [mouse]})
+
+    def log(self, kind: str) -> list[Any]:
+        """What was logged since the last time: ``browser`` (the console) or ``performance`` (events)."""
+        entries: list[Any] = _post(f"{self._session}/se/log", {"type": kind})
+        return entries
+
+    def requests(self, path: Path) -> list[str]:
+        """Addresses that the page at ``path`` asked for since it was opened, its own first."""
+        events = [json.loads(entry["message"])["message"] for entry in self.log("performance")]
+        sent = [event["params"] for event in events if event["method"] == "Network.requestWillBeSent"]
+        return [event["request"]["url"] for event in sent if event["documentURL"] == path.as_uri()]
+
+    def _call(self, method: str, path: str) -> None:
+        with urllib.request.urlopen(urllib.request.Request(self._session + path, method=method), timeout=60):
+            pass
+
+
+def _port(process: "subprocess.Popen[str]") -> int:
+    assert process.stdout is not None
+    for line in process.stdout:
+        if found := re.search(r"started successfully on port (\d+)", line):
+            return int(found[1])
+    msg = "chromedriver did not start"
+    raise RuntimeError(msg)
+
+
+def _post(url: str, body: dict[str, Any]) -> Any:
+    request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return json.load(answer)["value"]

@@ -1,0 +1,192 @@
+"""Warehouses filled with made-up studies, fast: for tests of reports and for looking at one.
+
+The counts obey the identities of a selection but come from no model; ``geometry`` has nothing to do with them.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+import sql
+
+WORDS = list("abcdefghijklmnopqrstuvwxyz")
+
+
+@dataclass(frozen=True)
+class Synthetic:
+    """Sizes and texts of a made-up study."""
+
+    study: str = "small"
+    model: str = "embedded"
+    corpus: str = "embedded"
+    layers: int = 3
+    heads: int = 4
+    kv_heads: int = 2
+    head_dim: int = 16
+    context: int = 24
+    sequences: int = 3
+    first_keys: Sequence[int] = ()
+    """First position each layer sees; all 0 if empty."""
+    tokens: Sequence[str] = field(default_factory=lambda: WORDS)
+    provenance: dict[str, Any] = field(default_factory=lambda: {"seed": 0, "versions": {"torch": "2.13.0"}})
+    seed: int = 0
+
+    @property
+    def query(self) -> int:
+        return self.context - 1
+
+
+def warehouse(*studies: Synthetic) -> duckdb.DuckDBPyConnection:
+    """An in-memory warehouse with these studies."""
+    connection = duckdb.connect()
+    for kind in ("schema", "views"):
+        for name in sql.names(kind):
+            connection.execute(sql.statement(kind, name).text)
+    for study in studies:
+        for table, rows in tables(study).items():
+            insert(connection, table, rows)
+    return connection
+
+
+def insert(connection: duckdb.DuckDBPyConnection, table: str, rows: pa.Table) -> None:
+    connection.register("incoming", rows)
+    connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM incoming")
+    connection.unregister("incoming")
+
+
+def tables(study: Synthetic) -> dict[str, pa.Table]:
+    """The rows of every table of the warehouse."""
+    rng = np.random.default_rng(study.seed)
+    return {
+        "studies": _study(study),
+        "heads": _heads(study),
+        "tokens": _tokens(study, rng),
+        "selection_counts": _selection(study, rng),
+        "attention_by_position": _attention(study, rng),
+        "value_norm_by_position": _norms(study, rng),
+    }
+
+
+def _first_keys(study: Synthetic) -> np.ndarray:
+    return np.array(study.first_keys or [0] * study.layers)
+
+
+def _table(study: Synthetic, keep: np.ndarray | None = None, **columns: Any) -> pa.Table:
+    arrays = {name: np.ravel(column) for name, column in columns.items()}
+    if keep is not None:
+        arrays = {name: column[np.ravel(keep)] for name, column in arrays.items()}
+    rows = len(next(iter(arrays.values())))
+    studies = pa.array([study.study] * rows, pa.string())
+    return pa.table({"study": studies} | {name: pa.array(column, from_pandas=True) for name, column in arrays.items()})
+
+
+def _study(study: Synthetic) -> pa.Table:
+    row = {
+        "study": study.study,
+        "model": study.model,
+        "revision": "0123456789abcdef" * 4,
+        "corpus": study.corpus,
+        "context_length": study.context,
+        "sequences": study.sequences,
+        "layers": study.layers,
+        "heads": study.heads,
+        "kv_heads": study.kv_heads,
+        "head_dim": study.head_dim,
+        "dtype": "float32",
+        "device": "cpu",
+        "provenance": json.dumps(study.provenance),
+    }
+    return pa.Table.from_pylist([row])
+
+
+def _heads(study: Synthetic) -> pa.Table:
+    layer, head = np.indices((study.layers, study.heads))
+    return _table(study, layer=layer, head=head, kv_head=head // (study.heads // study.kv_heads))
+
+
+def _tokens(study: Synthetic, rng: np.random.Generator) -> pa.Table:
+    sequence, position = np.indices((study.sequences, study.context))
+    token_id = rng.integers(0, len(study.tokens), sequence.shape)
+    token_id.flat[: len(study.tokens)] = np.arange(len(study.tokens))[: token_id.size]
+    token = np.array(list(study.tokens), dtype=object)[token_id]
+    return _table(study, sequence=sequence, position=position, token_id=token_id, token=token)
+
+
+def _selection(study: Synthetic, rng: np.random.Generator) -> pa.Table:
+    """Precision and Recall high at N = 1, low in the middle, 1 at the end, each head after its own manner."""
+    shape = (study.sequences, study.layers, study.heads, max(study.context - 1, 1))
+    sequence, layer, head, n = np.indices(shape, dtype=np.int32)
+    n += 1
+    n_keys = (study.context - _first_keys(study))[layer]
+    skill = rng.uniform(0.5, 4, (1, study.layers, study.heads, 1)) * rng.uniform(0.8, 1.25, (*shape[:3], 1))
+    depth = np.log(n) / np.log(np.maximum(n_keys, 2))
+    precision = np.clip(0.9 * np.exp(-skill * depth) + np.clip(depth, 0, 1) ** 9, 0.01, 1)
+    recall = np.clip(np.exp(-1.4 * skill * depth) + np.clip(depth, 0, 1) ** 14, 0, 1)
+    k_out = np.clip(np.rint(n / precision - n), 0, np.maximum(n_keys - n, 0)).astype(np.int32)
+    k_in = np.where(n == 1, 1, np.rint(recall * n)).astype(np.int32)
+    hidden = (_first_keys(study) > 0)[layer]
+    radius = rng.uniform(0.1, 1, shape).astype(np.float32)
+    return _table(
+        study,
+        keep=n < n_keys,
+        sequence=sequence,
+        query=np.full(shape, study.query),
+        layer=layer,
+        head=head,
+        n=n,
+        n_keys=n_keys,
+        k_in=k_in,
+        k_out=k_out,
+        r_min=radius,
+        r_max=radius * 1.5,
+        norm_s=radius,
+        norm_s_without_sink=np.where(hidden, np.nan, radius),
+        norm_s_without_last=radius,
+        cos_sink=np.where(hidden, np.nan, 0.1),
+        cos_last=np.full(shape, 0.3),
+    )
+
+
+def _attention(study: Synthetic, rng: np.random.Generator) -> pa.Table:
+    """A sink, a plateau and a rise towards the query; softmax rows sum to 1."""
+    shape = (study.layers, study.heads, study.context)
+    layer, head, position = np.indices(shape)
+    logits = rng.normal(0, 0.35, shape) + 5 * np.exp(-(study.query - position) / 9)
+    strength = 5 * rng.beta(2, 2, shape[:2]) + 2 * (np.arange(study.layers) / study.layers)[:, None]
+    logits[..., 0] += strength
+    seen = position >= _first_keys(study)[layer]
+    weights = np.where(seen, np.exp(logits), 0)
+    weights /= weights.sum(-1, keepdims=True)
+    return _table(
+        study,
+        keep=seen,
+        query=np.full(shape, study.query),
+        layer=layer,
+        head=head,
+        position=position,
+        sequences=np.full(shape, study.sequences),
+        mean_weight=weights.astype(np.float32),
+        sd_weight=(weights / 3).astype(np.float32),
+    )
+
+
+def _norms(study: Synthetic, rng: np.random.Generator) -> pa.Table:
+    """Even norms, but for a sink of a fifth of them."""
+    shape = (study.layers, study.kv_heads, study.context)
+    layer, kv_head, position = np.indices(shape)
+    norm = rng.uniform(0.8, 1.4, (*shape[:2], 1)) * rng.normal(1, 0.04, shape)
+    norm[..., 0] *= rng.uniform(0.1, 0.3, shape[:2])
+    return _table(
+        study,
+        layer=layer,
+        kv_head=kv_head,
+        position=position,
+        sequences=np.full(shape, study.sequences),
+        mean_norm=norm.astype(np.float32),
+        sd_norm=(norm / 5).astype(np.float32),
+    )

@@ -1,0 +1,140 @@
+"""The page in a real browser: every chart drawn, nothing fetched, nothing run that a text smuggled in."""
+
+import re
+import subprocess
+import time
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from reports.page import ReportSummary, write_report
+from tests.reports.conftest import DEGENERATE, SMALL
+from tests.reports.driver import FLAGS, Browser
+from tests.reports.synthetic import Synthetic, warehouse
+
+DRAWN = "return document.querySelectorAll('.chart svg.marks').length"
+
+
+@pytest.fixture(scope="module")
+def report(small: duckdb.DuckDBPyConnection, tmp_path_factory: pytest.TempPathFactory) -> ReportSummary:
+    return write_report(small, SMALL.study, tmp_path_factory.mktemp("browser") / "small.html", map_n=4)
+
+
+def test_opened_by_hand_every_chart_is_drawn(chromium: str, report: ReportSummary, tmp_path: Path) -> None:
+    """Without a driver: what ``chromium FILE`` shows once scripts have run."""
+    options = [*FLAGS, "--virtual-time-budget=20000", f"--user-data-dir={tmp_path}", "--enable-logging=stderr"]
+    shown = subprocess.run(
+        [chromium, *options, "--dump-dom", report.path.as_uri()],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    charts = re.findall(r'<div class="chart[^"]*" id="chart-([a-z-]+)"[^>]*>(.*?)<figcaption', shown.stdout, re.DOTALL)
+    assert len(charts) == report.charts
+    assert [name for name, inside in charts if "<svg" not in inside or "<path" not in inside] == []
+    assert "could not be drawn" not in shown.stdout.split("<script")[0]
+    assert "CONSOLE" not in shown.stderr
+
+
+@pytest.mark.parametrize("study", [SMALL, *DEGENERATE.values()], ids=lambda study: study.study)
+def test_no_error_and_no_request(browser: Browser, study: Synthetic, tmp_path: Path) -> None:
+    with warehouse(study) as connection:
+        report = write_report(connection, study.study, tmp_path / "report.html", map_n=8)
+    browser.open(report.path)
+    browser.wait(f"{DRAWN} == {report.charts}")
+    assert browser.log("browser") == []
+    assert browser.requests(report.path) == [report.path.as_uri()]
+    assert browser.run("return document.querySelectorAll('.failed').length") == 0
+
+
+@pytest.mark.slow
+def test_a_large_model_makes_a_small_page(browser: Browser, tmp_path: Path) -> None:
+    """1024 heads at context 1024: a million rows of selections, aggregated before they reach the page."""
+    study = Synthetic("large", layers=32, heads=32, kv_heads=8, context=1024, sequences=1)
+    with warehouse(study) as connection:
+        report = write_report(connection, study.study, tmp_path / "large.html", map_n=8)
+    assert report.bytes < 2.5e6
+    browser.open(report.path)
+    browser.wait(f"{DRAWN} == {report.charts}")
+    rows = browser.run(
+        "return JSON.parse(document.getElementById('charts').textContent).charts"
+        ".map(chart => Object.values(chart.spec.datasets).reduce((sum, rows) => sum + rows.length, 0))"
+    )
+    assert max(rows) <= 1025
+
+
+def test_hostile_texts_do_nothing(browser: Browser, hostile: ReportSummary) -> None:
+    browser.open(hostile.path)
+    browser.wait(f"{DRAWN} == {hostile.charts}")
+    assert browser.run("return window.hacked ?? null") is None
+    assert browser.run("return document.scripts.length") == 3
+    assert browser.run("return document.querySelectorAll('main img, main b, .token *').length") == 0
+    assert browser.log("browser") == []
+
+
+def test_the_policy_refuses_other_scripts(browser: Browser, report: ReportSummary) -> None:
+    """The guard behind the escaping: even an element that gets into the page does not run, nor fetch."""
+    browser.open(report.path)
+    browser.wait(f"{DRAWN} == {report.charts}")
+    browser.run(
+        "const script = document.createElement('script'); script.textContent = 'window.hacked = 1';"
+        "const image = document.createElement('img'); image.src = 'https://example.org/x.png';"
+        "document.body.append(script, image)"
+    )
+    refused: list[str] = []
+    deadline = time.monotonic() + 10
+    while len(refused) < 2 and time.monotonic() < deadline:
+        refused += [
+            entry["message"] for entry in browser.log("browser") if "Content Security Policy" in entry["message"]
+        ]
+    assert len(refused) == 2
+    assert browser.run("return window.hacked ?? null") is None
+
+
+def test_light_and_dark_follow_the_reader(browser: Browser, report: ReportSummary) -> None:
+    browser.prefer("light")
+    browser.open(report.path)
+    browser.wait(f"{DRAWN} == {report.charts}")
+    surfaces = "return [...document.querySelectorAll('.chart svg.marks')].map(svg => svg.style.backgroundColor)"
+    light = browser.run(surfaces)
+    browser.prefer("dark")
+    browser.wait(f"{surfaces}.every(colour => colour && colour != {light[0]!r})")
+    assert set(light) == {"rgb(255, 255, 255)"}
+    assert set(browser.run(surfaces)) == {"rgb(23, 28, 35)"}
+    assert browser.run(DRAWN) == report.charts
+    browser.prefer("light")
+    browser.wait(f"{surfaces}.every(colour => colour == {light[0]!r})")
+
+
+def test_pointing_at_a_curve_shows_its_numbers(browser: Browser, report: ReportSummary) -> None:
+    browser.open(report.path)
+    browser.wait(f"{DRAWN} == {report.charts}")
+    for key in ("precision-recall", "f-scores", "attention-by-position", "value-norm", "recall-map"):
+        browser.run(
+            f"document.getElementById('chart-{key}').scrollIntoView({{block: 'center', behavior: 'instant'}});"
+            "document.getElementById('vg-tooltip-element')?.replaceChildren()"
+        )
+        x, y = browser.run(
+            f"const box = document.querySelector('#chart-{key} .marks path.background').getBoundingClientRect();"
+            "return [box.x + box.width * 0.44, box.y + box.height * 0.46]"
+        )
+        browser.point_at(x, y)
+        shown = browser.wait("return document.getElementById('vg-tooltip-element')?.textContent")
+        assert re.search(r"\d", shown)
+        assert "undefined" not in shown
+        assert "NaN" not in shown
+
+
+def test_keyboard_reaches_tables(browser: Browser, report: ReportSummary) -> None:
+    browser.open(report.path)
+    browser.wait(f"{DRAWN} == {report.charts}")
+    reachable = (
+        "return [...document.querySelectorAll('summary, a, [tabindex]')].every(element => element.tabIndex >= 0)"
+    )
+    assert browser.run(reachable)
+    names = browser.run(
+        "return [...document.querySelectorAll('.chart svg.marks')].map(svg => svg.parentElement.ariaLabel)"
+    )
+    assert all(name and len(name) > 30 for name in names)

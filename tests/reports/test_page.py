@@ -1,0 +1,258 @@
+"""The page as a file: structure, harmless text, provenance, words, and writing whole or not at all."""
+
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from reports.browser import bundle, safe_json
+from reports.page import ReportSummary, write_report
+from storage.errors import UserError
+from storage.query import query
+from tests.reports.conftest import DEGENERATE, HOSTILE, SMALL, hostile_study
+from tests.reports.synthetic import Synthetic, tables, warehouse
+
+FIGURES = [
+    "precision-recall",
+    "f-scores",
+    "precision-map",
+    "recall-map",
+    "attention-by-position",
+    "sink-by-layer",
+    "value-norm",
+]
+
+
+class Page(HTMLParser):
+    """Elements of a page: (tag, attributes, text inside)."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(convert_charrefs=True)
+        self.elements: list[tuple[str, dict[str, str], list[str]]] = []
+        self._open: list[int] = []
+        self.feed(path.read_text(encoding="utf-8"))
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, {name: value or "" for name, value in attrs}, []))
+        if tag not in {"meta", "link", "img", "br", "input"}:
+            self._open.append(len(self.elements) - 1)
+
+    def handle_endtag(self, tag: str) -> None:
+        while self._open and self.elements[self._open.pop()][0] != tag:
+            pass
+
+    def handle_data(self, data: str) -> None:
+        for index in self._open:
+            self.elements[index][2].append(data)
+
+    def find(self, tag: str, **attributes: str) -> Iterator[tuple[dict[str, str], str]]:
+        for name, found, text in self.elements:
+            if name == tag and attributes.items() <= found.items():
+                yield found, "".join(text)
+
+    def text(self, tag: str, **attributes: str) -> str:
+        """Text of the one such element, words apart."""
+        ((_, _, parts),) = (
+            found for found in self.elements if found[0] == tag and attributes.items() <= found[1].items()
+        )
+        return " ".join(" ".join(parts).split())
+
+    def cells(self, figure: str) -> list[str]:
+        """The cells of the table below a figure, row by row."""
+        starts = [index for index, (tag, _, _) in enumerate(self.elements) if tag == "figure"]
+        (start,) = (index for index in starts if self.elements[index][1]["id"] == figure)
+        end = next((index for index in starts if index > start), len(self.elements))
+        return ["".join(text) for tag, _, text in self.elements[start:end] if tag == "td"]
+
+
+@pytest.fixture(scope="module")
+def report(small: duckdb.DuckDBPyConnection, tmp_path_factory: pytest.TempPathFactory) -> ReportSummary:
+    return write_report(small, SMALL.study, tmp_path_factory.mktemp("small") / "small.html", map_n=4)
+
+
+@pytest.fixture(scope="module")
+def page(report: ReportSummary) -> Page:
+    return Page(report.path)
+
+
+def test_the_summary_says_what_was_written(report: ReportSummary) -> None:
+    assert report.bytes == report.path.stat().st_size
+    assert report.charts == len(FIGURES)
+    assert [entry.name for entry in report.path.parent.iterdir()] == ["small.html"]
+
+
+def test_every_figure_has_chart_words_table_and_sql(page: Page) -> None:
+    assert [attributes["id"] for attributes, _ in page.find("figure")] == FIGURES
+    charts = json.loads(next(text for _, text in page.find("script", id="charts")))
+    assert [chart["key"] for chart in charts["charts"]] == FIGURES
+    assert all("config" not in chart["spec"] for chart in charts["charts"])
+    for key in FIGURES:
+        ((attributes, text),) = page.find("figure", id=key)
+        assert attributes["role"] == "figure"
+        assert attributes["aria-label"]
+        assert len(page.text("figcaption", id=attributes["aria-describedby"])) > 40
+        assert "Table and SQL" in text
+        assert "-- grain:" in text
+        assert len(list(page.find("div", id=f"chart-{key}"))) == 1
+
+
+def test_tables_behind_the_figures_hold_the_rows(page: Page, small: duckdb.DuckDBPyConnection) -> None:
+    rows = small.sql(
+        "SELECT layer, head, count(*), avg(recall) FROM selection WHERE n = 4 GROUP BY ALL ORDER BY ALL"
+    ).fetchall()
+    assert page.cells("recall-map") == [f"{value:.6g}" for row in rows for value in row]
+
+
+def test_provenance_and_headlines(page: Page, small: duckdb.DuckDBPyConnection) -> None:
+    facts = page.text("dl", **{"class": "facts"})
+    for fact in (
+        "embedded",
+        "0123456789abcdef" * 4,
+        "3 sequences of 24 tokens",
+        "3 layers of 4 heads",
+        "torch 2.13.0",
+        "cpu",
+    ):
+        assert fact in facts
+    value = small.sql("SELECT avg(precision) FROM selection WHERE n = 4").fetchall()[0][0]
+    assert f"Precision at N = 4 {value:.3g} mean of 12 heads" in page.text("dl", **{"class": "headlines"})
+
+
+def test_nothing_is_loaded_from_elsewhere(page: Page) -> None:
+    for tag, attributes, _ in page.elements:
+        assert tag not in {"link", "img", "iframe", "object", "embed", "base", "form"}
+        assert "src" not in attributes
+        assert attributes.get("href", "#").startswith("#")
+        assert not [name for name in attributes if name.startswith("on")]
+    (policy,) = [a["content"] for a, _ in page.find("meta", **{"http-equiv": "Content-Security-Policy"})]
+    assert policy.startswith("default-src 'none'; script-src 'sha256-")
+    assert "unsafe-eval" not in policy
+    scripts = next(part for part in policy.split("; ") if part.startswith("script-src"))
+    assert "unsafe-inline" not in scripts
+
+
+def test_links_lead_somewhere(page: Page) -> None:
+    targets = {attributes["id"] for _, attributes, _ in page.elements if "id" in attributes}
+    links = [attributes["href"].removeprefix("#") for attributes, _ in page.find("a")]
+    assert links
+    assert set(links) <= targets
+    ids = [attributes["id"] for _, attributes, _ in page.elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+
+
+def test_the_same_rows_make_the_same_bytes(
+    report: ReportSummary, small: duckdb.DuckDBPyConnection, tmp_path: Path
+) -> None:
+    again = write_report(small, SMALL.study, tmp_path / "deep" / "again.html", map_n=4)
+    assert again.path.read_bytes() == report.path.read_bytes()
+
+
+def test_hostile_texts_stay_text(hostile: ReportSummary) -> None:
+    page = Page(hostile.path)
+    kinds = [attributes.get("type") for attributes, _ in page.find("script")]
+    assert kinds == ["application/json", "module", "module"]
+    assert not {"img", "svg", "b"} & {tag for tag, attributes, text in page.elements if "hacked" in str(attributes)}
+    assert HOSTILE[0] in page.text("h1")
+    assert page.text("title") == f"{HOSTILE[0]} · attention geometry"
+    assert HOSTILE[2] in page.text("dl", **{"class": "facts"})
+    assert HOSTILE[1] in page.text("dl", **{"class": "facts"})
+    shown = [text for _, text in page.find("span", **{"class": "token"})]
+    expected = tables(hostile_study())["tokens"]["token"].to_pylist()
+    control = str.maketrans({"\n": "↵", "\t": "⇥", "\x00": "␀", "\x1b": "␛"})
+    assert shown == [token.translate(control) for token in expected]
+    assert set(HOSTILE) <= set(expected)
+    charts = json.loads(next(text for _, text in page.find("script", id="charts")))
+    assert charts["name"] == HOSTILE[0]
+
+
+@pytest.mark.parametrize("text", [*HOSTILE, "</SCRIPT >", "\ud7ff\U0001f600"])
+def test_safe_json_is_inert_and_faithful(text: str) -> None:
+    written = safe_json({text: [text, 1.5, None]})
+    assert not re.search("[<>&\u2028\u2029]", written)
+    assert json.loads(written) == {text: [text, 1.5, None]}
+
+
+def test_safe_json_refuses_what_json_has_not() -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        safe_json(float("nan"))
+
+
+def test_the_bundle_cannot_end_its_element() -> None:
+    assert not re.search(r"</script|<!--", bundle(), re.IGNORECASE)
+    assert bundle() is bundle()
+
+
+def test_a_study_that_is_not_there(small: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"'absent'.*attention-geometry run absent"):
+        write_report(small, "absent", tmp_path / "absent.html", map_n=4)
+    assert not list(tmp_path.iterdir())
+
+
+def test_map_n_below_one_is_refused(small: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="map_n must be at least 1"):
+        write_report(small, SMALL.study, tmp_path / "small.html", map_n=0)
+
+
+def test_map_n_beyond_the_last_falls_back_and_says_so(small: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
+    page = Page(write_report(small, SMALL.study, tmp_path / "small.html", map_n=99).path)
+    caption = page.text("figcaption", id="recall-map-caption")
+    assert "N = 99 was asked for, but no head goes beyond N = 23." in caption
+    assert "Recall at N = 23" in page.text("dl", **{"class": "headlines"})
+
+
+def test_an_unwritable_place_is_named_and_left_as_it_was(small: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(UserError, match="cannot be written"):
+        write_report(small, SMALL.study, tmp_path / "file" / "small.html", map_n=4)
+    (tmp_path / "small.html" / "kept").mkdir(parents=True)
+    with pytest.raises(UserError, match=r"small\.html"):
+        write_report(small, SMALL.study, tmp_path / "small.html", map_n=4)
+    assert {entry.name for entry in tmp_path.iterdir()} == {"file", "small.html"}
+
+
+@pytest.mark.parametrize("study", DEGENERATE.values(), ids=DEGENERATE)
+def test_little_to_show_makes_a_report_that_says_so(study: Synthetic, tmp_path: Path) -> None:
+    with warehouse(study) as connection:
+        summary = write_report(connection, study.study, tmp_path / "report.html", map_n=8)
+    page = Page(summary.path)
+    empty = {attributes["id"]: text for attributes, text in page.find("figure", **{"class": "empty"})}
+    expected = {"hidden sink": {"sink-by-layer"}, "only itself": set(FIGURES) - {"attention-by-position", "value-norm"}}
+    assert set(empty) == expected.get(study.study, set())
+    assert summary.charts == len(FIGURES) - len(empty)
+    assert all("Cannot be shown." in text for text in empty.values())
+    everything = page.text("main")
+    assert "None" not in everything
+    assert "nan" not in everything.split()
+
+
+def test_windows_are_told_where_they_matter(tmp_path: Path) -> None:
+    study = DEGENERATE["window"]
+    with warehouse(study) as connection:
+        page = Page(write_report(connection, study.study, tmp_path / "report.html", map_n=8).path)
+    assert "Blank: 4 heads with 8 keys or fewer." in page.text("figcaption", id="precision-map-caption")
+    assert "4 instead of 12 at the end" in page.text("figcaption", id="precision-recall-caption")
+    assert "from the 4 heads of 12 that see it" in page.text("figcaption", id="attention-by-position-caption")
+    assert "hides position 0 from 8 heads" in page.text("figcaption", id="sink-by-layer-caption")
+    assert "2 to 24, by layer" in page.text("dl", **{"class": "facts"})
+
+
+def test_the_commands_it_teaches_work(page: Page, small: duckdb.DuckDBPyConnection) -> None:
+    commands = [text for _, text in page.find("pre", **{"class": "command"})]
+    assert len(commands) == 4
+    for command in commands:
+        program, verb, text = shlex.split(command)
+        assert (program, verb) == ("attention-geometry", "sql")
+        rows = query(small, text).read_all().num_rows
+        assert rows > 0 or "comment" in text
+
+
+def test_the_commands_survive_a_hostile_name(hostile: ReportSummary) -> None:
+    with warehouse(hostile_study()) as connection:
+        for _, command in Page(hostile.path).find("pre", **{"class": "command"}):
+            assert query(connection, shlex.split(command)[2]).read_all().num_rows >= 0
