@@ -1,0 +1,100 @@
+"""The command ``python -m benchmarks``: runs the benchmarks, prints one table, saves it as JSON.
+
+Holds the list of benchmarks, the arguments, the table and the file. What does not belong here: measuring.
+A missed target is shown, and is no failure: it depends on the machine and on what else runs there.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import extraction, landing, selection
+from benchmarks.measure import Benchmark, Result, machine
+
+BENCHMARKS: tuple[Benchmark, ...] = (*selection.BENCHMARKS, *extraction.BENCHMARKS, landing.BENCHMARK)
+
+RESULTS = Path(__file__).parent / "results"
+
+WIDTH = 150
+"""Columns of the table where it does not go to a terminal."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what the arguments ask for; returns the exit code."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    chosen = _chosen(options.only)
+    if not chosen:
+        parser.error(f"there is no benchmark '{options.only}'; there are: {', '.join(b.name for b in BENCHMARKS)}")
+    described, started = machine(), datetime.now(UTC)  # before the load is our own
+    results: list[Result] = []
+    for benchmark in chosen:
+        print(f"{benchmark.name} ...", file=sys.stderr, flush=True)
+        results += [replace(r, target=None) for r in benchmark.small()] if options.small else benchmark.full()
+    Console(width=None if sys.stdout.isatty() else WIDTH).print(_table(results))
+    out = options.out or RESULTS / f"{started:%Y%m%dT%H%M%SZ}.json"
+    out.parent.mkdir(parents=True, exist_ok=True)
+    saved = {
+        "started": started.isoformat(timespec="seconds"),
+        "small": options.small,
+        "machine": described,
+        "results": [asdict(result) | {"met": result.met} for result in results],
+    }
+    out.write_text(json.dumps(saved, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    print(f"saved {out}")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description="Measure speed as ratios of contenders that take turns."
+    )
+    parser.add_argument(
+        "--small", action="store_true", help="small sizes, without targets: seconds, to see that it works"
+    )
+    parser.add_argument("--only", metavar="NAME", help="one benchmark, or a subject such as 'selection'")
+    parser.add_argument("--out", metavar="FILE.json", type=Path, help="where to save (default: benchmarks/results/)")
+    return parser
+
+
+def _chosen(only: str | None) -> list[Benchmark]:
+    """The benchmarks of that name or subject; all without one."""
+    return [b for b in BENCHMARKS if only is None or only in {b.name, b.name.partition(".")[0]}]
+
+
+def _table(results: Sequence[Result]) -> Table:
+    """One row per figure."""
+    table = Table(title="Median ratio over rounds in which the contenders take turns", show_lines=True)
+    for heading in ("figure", "what against what", "ratio", "lowest-highest", "target", "medians"):
+        table.add_column(heading, overflow="fold")
+    for result in results:
+        sizes = ", ".join(f"{name} {size:,}" for name, size in result.sizes.items())
+        note = f"\n{result.note}" if result.note else ""
+        table.add_row(
+            f"{result.name}\n({result.kind})",
+            f"{result.what}\nagainst {result.against}\n[dim]{sizes}; {result.repeats} rounds{note}[/dim]",
+            f"{result.ratio:.2f}",
+            f"{result.lowest:.2f}-{result.highest:.2f}",
+            _verdict(result),
+            f"{result.what_median:.4g} {result.unit}\n{result.against_median:.4g} {result.unit}",
+        )
+    return table
+
+
+def _verdict(result: Result) -> str:
+    """The target, and whether it is met."""
+    if result.target is None:
+        return "none"
+    sign = "≥" if result.kind == "speed" else "≤"
+    return f"{sign} {result.target:g} " + ("[green]met[/green]" if result.met else "[red]missed[/red]")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

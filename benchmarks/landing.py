@@ -1,0 +1,116 @@
+"""Landing a study in the warehouse against a bare DuckDB insert of the same record batches.
+
+Holds the benchmark ``landing`` and its made-up study. What does not belong here: how the rows are computed or read.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from unittest.mock import patch
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+import sql
+from benchmarks.measure import Benchmark, Result, alternate, compare
+from storage import rows, warehouse
+from storage.arrays import SELECTION
+from storage.sequences import SequenceStore
+
+Tables = Mapping[str, list[pa.RecordBatch]]
+
+PROVENANCE = {
+    "study": "landing",
+    "settings": {"model": {"id": "none"}, "corpus": {"id": "none"}, "dtype": "float32"},
+    "inputs": {"model": {}},
+    "versions": {"device": "cpu"},
+}
+
+
+def landing(*, layers: int, heads: int, context: int, repeats: int) -> list[Result]:
+    """One sequence of a model of ``layers`` x ``heads`` heads lands: with its checks, and without."""
+    sizes = {
+        "sequence": 1, "layer": layers, "head": heads, "kv_head": heads, "key": context, "n": context - 1, "head_dim": 1
+    }  # fmt: skip
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        tables = _tables(folder, sizes)
+        names = (str(number) for number in count())  # every landing and every insert makes a file of its own
+        seconds = alternate(
+            lambda: _land(folder, f"checked{next(names)}", tables),
+            lambda: _land_unchecked(folder, f"unchecked{next(names)}", tables),
+            lambda: _insert(folder / f"bare{next(names)}.duckdb", tables["selection_counts"]),
+            repeats=repeats,
+        )
+    measured = {"layers": layers, "heads": heads, "context": context, "rows": layers * heads * (context - 1)}
+    checked = ("landing a study, its checks included", seconds[:, 0])
+    unchecked = ("landing a study without its checks", seconds[:, 1])
+    bare = ("bare DuckDB insert of the same record batches, with CHECKPOINT", seconds[:, 2])
+    share = float(np.median(1 - seconds[:, 1] / seconds[:, 0]))
+    return [
+        compare("landing", "speed", checked, bare, sizes=measured, target=0.8),
+        compare("landing.unchecked", "speed", unchecked, bare, sizes=measured),
+        compare("landing.checks", "cost", checked, unchecked, sizes=measured, note=f"checks: {share:.0%} of a landing"),
+    ]
+
+
+def _land(folder: Path, study: str, tables: Tables) -> None:
+    """Land a study as users do; a landing that a check refuses would be no measurement."""
+    landed = warehouse.land(folder / "warehouse", study, tables)
+    if not landed.published:
+        msg = f"the study of this benchmark is refused: {landed.violations}"
+        raise RuntimeError(msg)
+
+
+def _land_unchecked(folder: Path, study: str, tables: Tables) -> None:
+    """Land a study as if ``sql/checks`` were empty."""
+    names = sql.names
+    with patch.object(sql, "names", lambda kind: () if kind == "checks" else names(kind)):
+        _land(folder, study, tables)
+
+
+def _insert(path: Path, batches: list[pa.RecordBatch]) -> None:
+    """What DuckDB alone needs: a fresh file, one table without constraints, one statement, a checkpoint."""
+    with duckdb.connect(path) as connection:
+        connection.register("empty", pa.Table.from_batches([], batches[0].schema))
+        connection.execute("CREATE TABLE selection_counts AS FROM empty")
+        connection.register("incoming", pa.RecordBatchReader.from_batches(batches[0].schema, batches))
+        connection.execute("INSERT INTO selection_counts FROM incoming")
+        connection.execute("CHECKPOINT")
+
+
+def _tables(folder: Path, sizes: Mapping[str, int]) -> Tables:
+    """The tables of a made-up study as the pipeline lands them, made before the clock runs."""
+    metrics = SequenceStore.resume(folder / "metrics.zarr", SELECTION, sizes, PROVENANCE)
+    metrics.write(0, _metrics(sizes))
+    return {
+        "studies": list(rows.study_rows(metrics)),
+        "heads": list(rows.head_rows(sizes)),
+        "selection_counts": list(rows.selection_rows(metrics, sizes["key"] - 1)),
+    }
+
+
+def _metrics(sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
+    """Random metrics of one sequence that break no check: 1 <= k_in <= N, 1 <= k_out <= keys - N, r_min <= r_max."""
+    rng = np.random.default_rng(0)
+    arrays = {
+        spec.name: rng.random(spec.shape(sizes)[1:], dtype=np.float32) for spec in SELECTION if spec.dtype == "float32"
+    }
+    shape, n = arrays["r_min"].shape, np.arange(1, sizes["key"])
+    n_keys = np.full(sizes["layer"], sizes["key"], np.int32)
+    return arrays | {
+        "k_in": rng.integers(1, n + 1, shape, dtype=np.int32),
+        "k_out": rng.integers(1, sizes["key"] - n + 1, shape, dtype=np.int32),
+        "r_max": arrays["r_min"] + arrays["r_max"],
+        "n_keys": n_keys,
+    }
+
+
+BENCHMARK = Benchmark(
+    "landing",
+    full=partial(landing, layers=32, heads=32, context=1024, repeats=9),
+    small=partial(landing, layers=4, heads=8, context=256, repeats=3),
+)

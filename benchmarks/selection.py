@@ -1,0 +1,153 @@
+"""The selection profile against one matrix product, against PyTorch, against itself at other sizes and on two threads.
+
+Holds the benchmarks ``selection.*``. What does not belong here: the PyTorch contenders (``benchmarks.pytorch``).
+Random heads of one kind everywhere: logits and value states are normal. What keeps to one thread is measured in the
+process's own time, two threads against one by the clock on the wall.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from time import process_time
+
+import dask.array as da
+import numpy as np
+import torch
+from dask.base import compute
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from benchmarks import pytorch
+from benchmarks.measure import Benchmark, Result, alternate, compare
+from geometry import selection_profile
+from geometry.lazy import selection_arrays
+
+F32 = NDArray[np.float32]
+
+PROFILE = "selection_profile of one head (counts, radii, norms, cosines), one thread"
+
+
+def draw(*shape: int, head_dim: int) -> tuple[F32, F32]:
+    """Weights of ``shape`` (..., n), softmax of normal logits, and value states (..., n, head_dim)."""
+    rng = np.random.default_rng(0)
+    weights = np.exp(2 * rng.standard_normal(shape, dtype=np.float32))
+    return weights / weights.sum(-1, keepdims=True), rng.standard_normal((*shape, head_dim), dtype=np.float32)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Within it BLAS, OpenMP and PyTorch compute on one thread."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with threadpool_limits(1):
+            yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def against_product(*, n: int, head_dim: int, repeats: int) -> list[Result]:
+    """One head against one float32 matrix product n x d x n into memory already there."""
+    weights, values = draw(n, head_dim=head_dim)
+    left, right, product = values.copy(), np.ascontiguousarray(values.T), np.empty((n, n), np.float32)
+    with one_thread():
+        seconds = alternate(
+            lambda: selection_profile(weights, values),
+            lambda: np.matmul(left, right, out=product),
+            repeats=repeats,
+            clock=process_time,
+        )
+    product_of = ("one float32 matrix product n x d x n, one thread", seconds[:, 1])
+    sizes = {"n": n, "head_dim": head_dim}
+    return [compare("selection.product", "cost", (PROFILE, seconds[:, 0]), product_of, sizes=sizes, target=1.6)]
+
+
+def against_pytorch(*, n: int, head_dim: int, repeats: int) -> list[Result]:
+    """One head against the vectorised way and the loop in PyTorch, which give counts and radii only."""
+    weights, values = draw(n, head_dim=head_dim)
+    tensors = torch.from_numpy(weights), torch.from_numpy(values)
+    with one_thread():
+        seconds = alternate(
+            lambda: selection_profile(weights, values),
+            lambda: pytorch.vectorised(*tensors),
+            lambda: pytorch.loop(*tensors),
+            repeats=repeats,
+            clock=process_time,
+        )
+    ours, sizes = (PROFILE, seconds[:, 0]), {"n": n, "head_dim": head_dim}
+    vectorised = ("counts and radii in PyTorch float32, cdist and masks, one thread", seconds[:, 1])
+    loop = ("counts and radii in PyTorch float32, a loop over N, one thread", seconds[:, 2])
+    return [
+        compare("selection.vectorised", "speed", ours, vectorised, sizes=sizes, target=5.0),
+        compare("selection.loop", "speed", ours, loop, sizes=sizes, target=20.0),
+    ]
+
+
+def growth(*, lengths: Sequence[int], head_dim: int, repeats: int) -> list[Result]:
+    """The exponent of n in the time of one head: the slope of a line through log time over log n, round by round."""
+    heads = [draw(n, head_dim=head_dim) for n in lengths]
+    with one_thread():
+        seconds = alternate(*(partial(selection_profile, *head) for head in heads), repeats=repeats, clock=process_time)
+    exponents = np.polynomial.polynomial.polyfit(np.log(lengths), np.log(seconds).T, 1)[1]
+    shortest, longest = lengths[0], lengths[-1]
+    return [
+        Result(
+            name="selection.growth",
+            kind="exponent",
+            what=f"selection_profile of one head at n = {longest}",
+            against=f"the same at n = {shortest} (exponent fitted through n = {', '.join(map(str, lengths))})",
+            ratio=float(np.median(exponents)),
+            lowest=float(exponents.min()),
+            highest=float(exponents.max()),
+            what_median=float(np.median(seconds[:, -1])),
+            against_median=float(np.median(seconds[:, 0])),
+            unit="s",
+            target=2.1,
+            repeats=repeats,
+            sizes={"shortest": shortest, "longest": longest, "head_dim": head_dim},
+        )
+    ]
+
+
+def threads(*, layers: int, heads: int, n: int, head_dim: int, repeats: int) -> list[Result]:
+    """All heads of one sequence through Dask's threads, two against one, with one BLAS thread each."""
+    weights, values = draw(1, layers, heads, n, head_dim=head_dim)
+    lazy = selection_arrays(
+        da.from_array(weights, chunks=(1, 1, heads, n)),
+        da.from_array(values, chunks=(1, 1, heads, n, head_dim)),
+        da.zeros((1, layers), dtype=np.int32, chunks=1),
+    )
+    with one_thread():
+        seconds = alternate(
+            lambda: compute(lazy, scheduler="threads", num_workers=2),
+            lambda: compute(lazy, scheduler="threads", num_workers=1),
+            repeats=repeats,
+        )
+    two = ("selection_arrays of one sequence, 2 threads over heads", seconds[:, 0])
+    one = ("the same on 1 thread", seconds[:, 1])
+    sizes = {"layers": layers, "heads": heads, "n": n, "head_dim": head_dim}
+    return [compare("selection.threads", "speed", two, one, sizes=sizes, target=1.8)]
+
+
+BENCHMARKS = (
+    Benchmark(
+        "selection.product",
+        full=partial(against_product, n=1024, head_dim=128, repeats=51),
+        small=partial(against_product, n=256, head_dim=64, repeats=5),
+    ),
+    Benchmark(
+        "selection.pytorch",
+        full=partial(against_pytorch, n=1024, head_dim=128, repeats=15),
+        small=partial(against_pytorch, n=256, head_dim=64, repeats=3),
+    ),
+    Benchmark(
+        "selection.growth",
+        full=partial(growth, lengths=(512, 1024, 2048, 4096, 8192), head_dim=128, repeats=7),
+        small=partial(growth, lengths=(128, 256, 512), head_dim=64, repeats=3),
+    ),
+    Benchmark(
+        "selection.threads",
+        full=partial(threads, layers=8, heads=8, n=1024, head_dim=128, repeats=9),
+        small=partial(threads, layers=4, heads=2, n=256, head_dim=64, repeats=3),
+    ),
+)

@@ -1,0 +1,111 @@
+"""The benchmarks run, say what they measured, and can be saved; no test here asserts a speed."""
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarks import __main__ as command
+from benchmarks import extraction, landing, measure, pytorch, selection
+from benchmarks.measure import Benchmark, Result
+from geometry import selection_profile
+
+TINY: dict[str, Callable[[], list[Result]]] = {
+    "landing": lambda: landing.landing(layers=2, heads=2, context=8, repeats=2),
+    "product": lambda: selection.against_product(n=16, head_dim=4, repeats=2),
+    "pytorch": lambda: selection.against_pytorch(n=16, head_dim=4, repeats=2),
+    "growth": lambda: selection.growth(
+        lengths=(8, 16, 2048), head_dim=4, repeats=2
+    ),  # 2048: else noise decides the sign
+    "threads": lambda: selection.threads(layers=2, heads=2, n=16, head_dim=4, repeats=2),
+    "capture": lambda: extraction.captured(layers=2, heads=2, kv_heads=1, head_dim=8, context=16, batch=1, repeats=2),
+    "write": lambda: extraction.written(layers=2, heads=2, kv_heads=1, head_dim=8, context=16, repeats=2),
+}
+
+
+@pytest.mark.parametrize("subject", TINY)
+def test_every_subject_gives_positive_finite_ratios(subject: str) -> None:
+    results = TINY[subject]()
+    assert results
+    for result in results:
+        assert math.isfinite(result.ratio)
+        assert 0 < result.lowest <= result.ratio <= result.highest
+        assert result.what_median > 0
+        assert result.against_median > 0
+        assert result.repeats == 2
+        assert result.sizes
+        assert Result(**json.loads(json.dumps(asdict(result)))) == result
+
+
+def test_contenders_take_turns_after_one_unmeasured_run_each() -> None:
+    runs: list[str] = []
+    seconds = measure.alternate(lambda: runs.append("a"), lambda: runs.append("b"), repeats=3)
+    assert "".join(runs) == "ab" + "ab" + "ba" + "ab"
+    assert seconds.shape == (3, 2)
+    assert (seconds >= 0).all()
+
+
+def test_a_ratio_is_the_median_over_rounds_in_the_direction_of_its_kind() -> None:
+    ours, theirs = ("ours", np.array([1.0, 2.0, 3.0])), ("theirs", np.array([2.0, 2.0, 2.0]))
+    cost = measure.compare("x", "cost", ours, theirs, sizes={"n": 1}, target=1.0)
+    assert (cost.lowest, cost.ratio, cost.highest, cost.met) == (0.5, 1.0, 1.5, True)
+    speed = measure.compare("x", "speed", ours, theirs, sizes={"n": 1}, target=1.1)
+    assert (speed.lowest, speed.ratio, speed.highest, speed.met) == (2 / 3, 1.0, 2.0, False)
+    assert measure.compare("x", "speed", ours, theirs, sizes={}).met is None
+
+
+@pytest.mark.parametrize("way", [pytorch.vectorised, pytorch.loop])
+def test_the_contenders_in_pytorch_compute_what_ours_does(way: Callable[..., pytorch.Counts]) -> None:
+    weights, values = selection.draw(64, head_dim=8)
+    k_in, k_out, r_min, r_max = (column.numpy() for column in way(torch.from_numpy(weights), torch.from_numpy(values)))
+    profile = selection_profile(weights, values)
+    np.testing.assert_allclose(r_min, profile.r_min, rtol=1e-2, atol=1e-4)
+    np.testing.assert_allclose(r_max, profile.r_max, rtol=1e-2, atol=1e-4)
+    assert np.mean(k_in == profile.k_in) > 0.8
+    assert np.mean(k_out == profile.k_out) > 0.8
+
+
+@pytest.fixture
+def one_benchmark(monkeypatch: pytest.MonkeyPatch) -> None:
+    benchmark = Benchmark("selection.product", full=TINY["product"], small=TINY["product"])
+    monkeypatch.setattr(command, "BENCHMARKS", (benchmark,))
+
+
+@pytest.mark.usefixtures("one_benchmark")
+@pytest.mark.parametrize("only", ["selection", "selection.product"])
+def test_the_command_prints_a_table_and_saves_it(only: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "made" / "figures.json"
+    assert command.main(["--only", only, "--out", str(out)]) == 0
+    assert "selection.product" in capsys.readouterr().out
+    saved = json.loads(out.read_text())
+    assert [result["name"] for result in saved["results"]] == ["selection.product"]
+    assert saved["results"][0]["target"] == 1.6
+    assert saved["machine"]["cores"] >= 1
+    assert set(saved["machine"]["versions"]) == {"python", *measure.LIBRARIES}
+    assert str(Path.home()) not in out.read_text()
+    assert str(tmp_path) not in out.read_text()
+
+
+@pytest.mark.usefixtures("one_benchmark")
+def test_results_go_to_their_folder_and_small_ones_have_no_target(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "RESULTS", tmp_path)
+    assert command.main(["--small"]) == 0
+    (out,) = tmp_path.glob("*.json")
+    saved = json.loads(out.read_text())
+    assert saved["small"] is True
+    assert saved["results"][0]["target"] is None
+
+
+def test_an_unknown_name_is_an_error_that_lists_the_names(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        command.main(["--only", "sele"])
+    message = capsys.readouterr().err
+    assert "there is no benchmark 'sele'" in message
+    assert all(benchmark.name in message for benchmark in command.BENCHMARKS)
