@@ -200,7 +200,9 @@ def _hub_dataset(corpus: CorpusSettings, seed: int) -> Iterator[str]:
     datasets.disable_progress_bars()
     datasets.logging.set_verbosity_error()
     try:
-        dataset = datasets.load_dataset(corpus.id, corpus.subset, split=corpus.split, streaming=True)
+        dataset = datasets.load_dataset(
+            corpus.id, corpus.subset, revision=corpus.revision, split=corpus.split, streaming=True
+        )
         for record in dataset.shuffle(seed=seed, buffer_size=SHUFFLED_DOCUMENTS):
             yield _text(corpus, record, "a row")
     except datasets.exceptions.DatasetNotFoundError as error:

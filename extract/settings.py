@@ -27,6 +27,7 @@ class CorpusSettings(_Settings):
     """A corpus: ``embedded``, a local file, or a hub dataset."""
 
     id: str = Field(min_length=1, description="`embedded`, a .txt/.jsonl/.parquet file, or a hub dataset id")
+    revision: str | None = Field(None, min_length=1, description="branch, tag or commit of the hub dataset")
     subset: str | None = Field(None, description="configuration of the hub dataset")
     split: str = Field("train", min_length=1, description="split of the hub dataset")
     column: str = Field("text", min_length=1, description="column or field that holds the text")

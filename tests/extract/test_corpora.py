@@ -248,9 +248,9 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> FakeHub:
 
 
 def test_a_hub_dataset_is_streamed_and_shuffled_by_the_seed(hub: FakeHub) -> None:
-    source = corpus("acme/web", subset="plain", split="validation")
+    source = corpus("acme/web", revision="v1", subset="plain", split="validation")
     first = windows(source, seed=1)
-    assert hub.asked == ("acme/web", "plain", {"split": "validation", "streaming": True})
+    assert hub.asked == ("acme/web", "plain", {"revision": "v1", "split": "validation", "streaming": True})
     assert hub.taken < 100
     assert identity(source) is None
     assert first.sha256 == hashlib.sha256(first.tokens.astype("<i4").tobytes()).hexdigest()
