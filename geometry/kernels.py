@@ -65,60 +65,54 @@ def distance(s: F64, y: F64) -> float:
 
 
 @compiled_finite
-def energies(products: F32, weight2: F32, norm2: F32) -> None:
-    """Turn the inner products ⟨s_N, v_l⟩ of one row into E_l, in place; weight2 is 2α, norm2 is a²; (keys,) each."""
-    for k in range(products.size):
-        products[k] = norm2[k] - weight2[k] * products[k]
-
-
-@compiled_finite
-def enclose_maximum(
-    energy: F32, slope: F32, bend: F32, size: np.float32, sign: np.float32
+def enclose(
+    products: F32, weight2: F32, norm2: F32, slope: F32, bend: F32, size: np.float32, sign: np.float32
 ) -> tuple[np.float32, np.float32]:
-    """Lower and upper bound of the maximum of ``sign`` · E.
+    """Turn the inner products ⟨s_N, v_l⟩ into E_l, in place, and enclose the maximum of ``sign`` · E: (lower, upper).
 
-    energy, slope (error slope · a), bend (error bend · a² + TINY): (keys,); size: ‖s_N‖; sign: 1 or −1.
+    weight2 is 2α, norm2 is a², slope is error slope · a, bend is error bend · a² + TINY, (keys,) each; size is ‖s_N‖;
+    sign is 1 or −1.
     """
     lower = np.float32(-np.inf)
     upper = np.float32(-np.inf)
-    for k in range(energy.size):
-        value = sign * energy[k]
+    for k in range(products.size):
+        value = norm2[k] - weight2[k] * products[k]
+        products[k] = value
         error = slope[k] * size + bend[k]
-        lower = max(lower, value - error)
-        upper = max(upper, value + error)
+        lower = max(lower, sign * value - error)
+        upper = max(upper, sign * value + error)
     return lower, upper
 
 
 @compiled_finite
-def count_candidates(
-    energy: F32, slope: F32, bend: F32, size: np.float32, sign: np.float32, lower: np.float32
-) -> tuple[int, int]:
-    """How many keys may attain the maximum of ``sign`` · E, known to be at least ``lower``, and the last of them."""
-    candidates = 0
-    last = -1
-    for k in range(energy.size):
-        if sign * energy[k] + (slope[k] * size + bend[k]) >= lower:
-            candidates += 1
-            last = k
-    return candidates, last
+def decide(
+    energy: F32,
+    slope: F32,
+    bend: F32,
+    size: np.float32,
+    sign: np.float32,
+    reach: np.float32,
+    lower: np.float32,
+    upper: np.float32,
+) -> tuple[int, int, int]:
+    """Count what the error bound can tell: (candidates, surely within, in doubt).
 
-
-@compiled_finite
-def count_within(
-    energy: F32, slope: F32, bend: F32, size: np.float32, lower: np.float32, upper: np.float32
-) -> tuple[int, int]:
-    """How many keys surely have E at most a threshold in [lower, upper], and how many are in doubt."""
-    sure = 0
-    possible = 0
+    Candidates may attain the maximum of ``sign`` · E, known to be at least ``reach``. The others are about E being at
+    most a threshold that lies in [lower, upper].
+    """
+    candidates = np.int32(0)
+    sure = np.int32(0)
+    possible = np.int32(0)
     for k in range(energy.size):
         error = slope[k] * size + bend[k]
-        sure += energy[k] + error <= lower
-        possible += energy[k] - error <= upper
-    return sure, possible - sure
+        candidates += np.int32(sign * energy[k] + error >= reach)
+        sure += np.int32(energy[k] + error <= lower)
+        possible += np.int32(energy[k] - error <= upper)
+    return int(candidates), int(sure), int(possible - sure)
 
 
 @compiled
-def exact_extremum(
+def extremal_key(
     s: F64,
     y: F64,
     norm2: F64,
@@ -127,22 +121,24 @@ def exact_extremum(
     bend: F32,
     size: np.float32,
     sign: np.float32,
-    lower: np.float32,
+    reach: np.float32,
+    candidates: int,
 ) -> int:
-    """The first of the candidates whose exact ``sign`` · D is the maximum; y: (keys, d)."""
+    """The first of the ``candidates`` of ``decide`` whose exact ``sign`` · D is the maximum; y: (keys, d)."""
     best = -1
+    seen = 0
     for k in range(energy.size):
-        if sign * energy[k] + (slope[k] * size + bend[k]) >= lower:
-            if best < 0:
+        if sign * energy[k] + (slope[k] * size + bend[k]) >= reach:
+            if best < 0 or sign * farther_by(s, y[k], y[best], norm2[k], norm2[best]) > 0.0:
                 best = k
-                continue
-            if sign * farther_by(s, y[k], y[best], norm2[k], norm2[best]) > 0.0:
-                best = k
+            seen += 1
+            if seen == candidates:
+                break
     return best
 
 
 @compiled
-def exact_within(
+def doubtful_within(
     s: F64,
     y: F64,
     norm2: F64,
@@ -155,7 +151,7 @@ def exact_within(
     threshold: F64,
     threshold_norm2: float,
 ) -> int:
-    """How many keys in doubt of ``count_within`` are exactly no farther than ``threshold`` (d,); y: (keys, d)."""
+    """How many keys that ``decide`` leaves in doubt are exactly no farther than ``threshold`` (d,); y: (keys, d)."""
     count = 0
     for k in range(energy.size):
         error = slope[k] * size + bend[k]
@@ -165,33 +161,33 @@ def exact_within(
 
 
 @compiled
-def side(
-    s: F64,
-    y: F64,
-    norm2: F64,
-    energy: F32,
-    slope: F32,
-    bend: F32,
-    extremal: slice,
-    counted: slice,
-    sign: np.float32,
-) -> tuple[int, int]:
-    """Count the keys of ``counted`` with E at most the extremum over ``extremal``, and name the key attaining that.
+def count_row(
+    split: int, products: F32, s: F64, size: np.float32, y: F64, norm2: F64, factors: tuple[F32, F32, F32, F32]
+) -> tuple[int, int, int, int]:
+    """One row, N = split: (K_in, K_out, the nearest key left out, the farthest selected key); see ``count_tile``."""
+    weight2, square, slope, bend = factors
+    most, least = np.float32(1.0), np.float32(-1.0)
+    e_in, w_in, q_in, p_in, b_in = products[:split], weight2[:split], square[:split], slope[:split], bend[:split]
+    e_out, w_out, q_out, p_out, b_out = products[split:], weight2[split:], square[split:], slope[split:], bend[split:]
+    y_in, n_in, y_out, n_out = y[:split], norm2[:split], y[split:], norm2[split:]
 
-    The extremum is the maximum of E for ``sign`` 1 and the minimum for −1. y: (n, d); the other arrays: (n,).
-    """
-    size = np.float32(np.sqrt(np.sum(s * s)))
-    energy_x, slope_x, bend_x = energy[extremal], slope[extremal], bend[extremal]
-    energy_c, slope_c, bend_c = energy[counted], slope[counted], bend[counted]
-    lower, upper = enclose_maximum(energy_x, slope_x, bend_x, size, sign)
-    candidates, where = count_candidates(energy_x, slope_x, bend_x, size, sign, lower)
-    least, most = (lower, upper) if sign > 0 else (-upper, -lower)
-    count, doubtful = count_within(energy_c, slope_c, bend_c, size, least, most)
-    if candidates > 1 or doubtful > 0:
-        y_x, norm2_x, y_c, norm2_c = y[extremal], norm2[extremal], y[counted], norm2[counted]
-        where = exact_extremum(s, y_x, norm2_x, energy_x, slope_x, bend_x, size, sign, lower)
-        count += exact_within(s, y_c, norm2_c, energy_c, slope_c, bend_c, size, least, most, y_x[where], norm2_x[where])
-    return count, where
+    max_low, max_high = enclose(e_in, w_in, q_in, p_in, b_in, size, most)
+    low, high = enclose(e_out, w_out, q_out, p_out, b_out, size, least)
+    min_low, min_high = -high, -low
+    far, k_in, doubt_in = decide(e_in, p_in, b_in, size, most, max_low, min_low, min_high)
+    near, k_out, doubt_out = decide(e_out, p_out, b_out, size, least, low, max_low, max_high)
+
+    farthest = extremal_key(s, y_in, n_in, e_in, p_in, b_in, size, most, max_low, far)
+    nearest = extremal_key(s, y_out, n_out, e_out, p_out, b_out, size, least, low, near)
+    if doubt_in > 0:
+        k_in += doubtful_within(
+            s, y_in, n_in, e_in, p_in, b_in, size, min_low, min_high, y_out[nearest], n_out[nearest]
+        )
+    if doubt_out > 0:
+        k_out += doubtful_within(
+            s, y_out, n_out, e_out, p_out, b_out, size, max_low, max_high, y_in[farthest], n_in[farthest]
+        )
+    return k_in, k_out, split + nearest, farthest
 
 
 @compiled
@@ -199,6 +195,7 @@ def count_tile(
     first: int,
     products: F32,
     s: F64,
+    size: F32,
     y: F64,
     norm2: F64,
     factors: tuple[F32, F32, F32, F32],
@@ -213,21 +210,17 @@ def count_tile(
     ----------
     products
         ⟨s_N, v_l⟩ of the tile, (t, n); overwritten.
-    s, y, norm2
-        s_N of the tile (t, d), y_l (n, d) and ‖y_l‖² (n,), in order of falling weight.
+    s, size
+        s_N of the tile (t, d), and ‖s_N‖ (t,).
+    y, norm2
+        y_l (n, d) and ‖y_l‖² (n,), in order of falling weight.
     factors
-        2α, a², slope · a, bend · a² + TINY, float32 (n,) each.
+        2α, a², error slope · a, error bend · a² + TINY, (n,) each.
     k_in, k_out, r_min, r_max
         Outputs, (t,) each.
     """
-    weight2, square, slope, bend = factors
-    n = products.shape[1]
     for row in range(products.shape[0]):
         split = first + row + 1
-        energies(products[row], weight2, square)
-        inside, outside = slice(0, split), slice(split, n)
-        one, minus_one = np.float32(1.0), np.float32(-1.0)
-        k_out[row], farthest = side(s[row], y, norm2, products[row], slope, bend, inside, outside, one)
-        k_in[row], nearest = side(s[row], y, norm2, products[row], slope, bend, outside, inside, minus_one)
+        k_in[row], k_out[row], nearest, farthest = count_row(split, products[row], s[row], size[row], y, norm2, factors)
+        r_min[row] = distance(s[row], y[nearest])
         r_max[row] = distance(s[row], y[farthest])
-        r_min[row] = distance(s[row], y[split + nearest])

@@ -156,6 +156,8 @@ def _profile_head(weights: NDArray[Any], values: NDArray[Any], out: SelectionPro
         (error_slope(d) * norm).astype(np.float32),
         (ERROR_BEND * norm2).astype(np.float32) + TINY,
     )
+    out.norm_s[:] = _norms(s[:-1])
+    size = out.norm_s.astype(np.float32)
     v32 = values[order].astype(np.float32, copy=False)
     rows = max(1, TILE_BYTES // (4 * n))
     for first in range(0, n - 1, rows):
@@ -165,6 +167,7 @@ def _profile_head(weights: NDArray[Any], values: NDArray[Any], out: SelectionPro
             first,
             products,
             s[tile],
+            size[tile],
             y,
             norm2,
             factors,
@@ -179,8 +182,7 @@ def _profile_head(weights: NDArray[Any], values: NDArray[Any], out: SelectionPro
 def _directions(
     order: NDArray[np.intp], s: F64, y: F64, values: NDArray[Any], out: SelectionProfile, *, sink: bool
 ) -> None:
-    """Norms of s_N with and without the sink and the last token, and its cosines with both (Section 4.2)."""
-    out.norm_s[:] = _norms(s)
+    """Norms of s_N without the sink and the last token, and its cosines with both (Section 4.2)."""
     last = len(values) - 1
     out.norm_s_without_last[:] = _norms_without(last, order, s, y)
     out.cos_last[:] = _cosines(s, out.norm_s, values[last])
