@@ -10,7 +10,7 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
-from geometry.profile import PROFILE, SelectionProfile, scratch_bytes, selection_profile
+from geometry.profile import PROFILE, scratch_bytes, selection_profile
 
 COUNTS = ("k_in", "k_out")
 """The arrays of a profile that are counts (int32); all others are stored as float32."""
@@ -83,8 +83,8 @@ def over_sequences(array: da.Array) -> tuple[da.Array, da.Array]:
 def block_bytes(sizes: Mapping[str, int], heads: int, kv_heads: int) -> int:
     """Upper bound of the memory one block of ``selection_arrays`` takes while it is computed, in bytes.
 
-    Input, the stacked result twice (stacking copies it) and the scratch of one head. A run on T threads holds at most
-    T of these at once, however long the study.
+    The input of this block and of the next; the profile, its stacked form and the stacked form of the block before;
+    and the scratch of one head. A run on T threads holds at most T of these at once, however long the study.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ def block_bytes(sizes: Mapping[str, int], heads: int, kv_heads: int) -> int:
     """
     n, head_dim = sizes["key"], sizes["head_dim"]
     loaded = 2 * 4 * n * (heads + kv_heads * head_dim)
-    results = 2 * 8 * len(PROFILE) * heads * n
+    results = 3 * 8 * len(PROFILE) * heads * n
     return loaded + results + scratch_bytes(n, head_dim)
 
 
@@ -106,8 +106,8 @@ def _profile_block(
     _, _, heads, keys = attention.shape
     kv_heads = values.shape[2]
     first = int(first_key[0, 0])
-    profile = SelectionProfile.empty((kv_heads, heads // kv_heads, keys - 1))
-    stacked = np.stack([getattr(profile, name) for name in PROFILE]).astype(np.float64)
+    stacked = np.full((len(PROFILE), kv_heads, heads // kv_heads, keys - 1), np.nan)
+    stacked[[PROFILE.index(name) for name in COUNTS]] = -1
     if keys - first >= 2:
         weights = attention[0, 0, :, first:].reshape(kv_heads, heads // kv_heads, keys - first)
         seen = selection_profile(weights, values[0, 0, :, None, first:], sink=first == 0)
