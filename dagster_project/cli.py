@@ -4,13 +4,15 @@ Holds arguments, help and printing. What does not belong here: anything that a p
 in Python would also need; that stands in ``pipeline``, ``registration`` and ``storage``.
 """
 
+import errno
 import logging
 import os
 import sys
 import warnings
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -24,6 +26,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST}
+"""System errors that a user can mend: no space, no right, or something else in the place."""
+
+INTERRUPTED = 130
+"""Typer's exit code when the user pressed Ctrl-C."""
 
 HomeOption = Annotated[
     Path | None,
@@ -55,6 +63,7 @@ def run(
     corpus: Annotated[
         str | None, typer.Option(help="`embedded`, a .txt/.jsonl/.parquet file, or a hub dataset.")
     ] = None,
+    corpus_revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of the hub dataset.")] = None,
     subset: Annotated[str | None, typer.Option(help="Configuration of the hub dataset.")] = None,
     split: Annotated[str | None, typer.Option(help="Split of the hub dataset (default: train).")] = None,
     column: Annotated[str | None, typer.Option(help="Column or field that holds the text (default: text).")] = None,
@@ -74,7 +83,7 @@ def run(
     `attention-geometry run --name mine --model ./checkpoint --corpus ./book.txt --context-length 256 --sequences 16`
 
     A hub model and dataset:
-    `attention-geometry run --name pile --model EleutherAI/pythia-70m --corpus Skylion007/openwebtext
+    `attention-geometry run --name small --model openai-community/gpt2 --corpus HuggingFaceFW/fineweb
     --context-length 1024 --sequences 100`
     """
     from dagster_project.runs import run_study
@@ -82,7 +91,7 @@ def run(
     root = _use_home(home)
     given = {
         "model": _part(model, revision=revision),
-        "corpus": _part(corpus, subset=subset, split=split, column=column, pack=pack or None),
+        "corpus": _part(corpus, revision=corpus_revision, subset=subset, split=split, column=column, pack=pack or None),
         "context_length": context_length,
         "sequences": sequences,
         "seed": seed,
@@ -91,8 +100,9 @@ def run(
         "batch_size": batch_size,
     }
     settings = {key: value for key, value in given.items() if value is not None}
-    run_study(root, _chosen(root, study, name, settings), fresh=fresh)
-    _print_results(root, study or str(name))
+    with _chosen(root, study, name, settings) as chosen:
+        run_study(root, chosen, fresh=fresh)
+    _print_results(root, chosen)
 
 
 @app.command()
@@ -100,6 +110,7 @@ def studies(home: HomeOption = None) -> None:
     """List the studies: what each is, and how far it has come."""
     from rich.table import Table
 
+    from dagster_project.output import console
     from dagster_project.pipeline import states
     from dagster_project.studies import all_studies
 
@@ -109,7 +120,7 @@ def studies(home: HomeOption = None) -> None:
     for name, state in states(root, found).items():
         study = found[name]
         table.add_row(name, study.model.id, study.corpus.id, str(study.context_length), str(study.sequences), state)
-    _console().print(table)
+    console().print(table)
 
 
 @app.command()
@@ -154,9 +165,10 @@ def sql_command(
 def doctor(home: HomeOption = None) -> None:
     """Say what is installed, which devices there are, and what in the data root is incomplete."""
     from dagster_project.doctor import examine
+    from dagster_project.output import console
 
     for table in examine(_use_home(home)):
-        _console().print(table)
+        console().print(table)
 
 
 @app.command()
@@ -181,14 +193,24 @@ def main() -> None:
     try:
         app()
     except UserError as error:
-        typer.echo(f"attention-geometry: {error}", err=True)
-        raise SystemExit(1) from None
-    except KeyboardInterrupt:
-        typer.echo("\nattention-geometry: stopped; run the same command again to continue", err=True)
-        raise SystemExit(130) from None
-    except BrokenPipeError:  # the reader of our output has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise SystemExit(1) from None
+        _end(str(error), 1)
+    except OSError as error:
+        if error.errno not in UNWRITABLE:
+            raise
+        place = f" ({error.filename})" if error.filename else ""
+        _end(f"{error.strerror}{place}; make room there, or choose another data root with --home, and run again", 1)
+    except SystemExit as end:
+        if end.code == INTERRUPTED:
+            _end("stopped; run the same command again to continue", INTERRUPTED)
+        raise
+
+
+def _end(message: str, code: int) -> NoReturn:
+    """End the program with one line on standard error, whatever line breaks and control codes the message has."""
+    from dagster_project.output import harmless
+
+    typer.echo(f"attention-geometry: {harmless(' '.join(message.splitlines()))}", err=True)
+    raise SystemExit(code) from None
 
 
 def _use_home(home: Path | None) -> Home:
@@ -204,40 +226,36 @@ def _part(identity: str | None, **fields: Any) -> dict[str, Any] | str | None:
     if identity is None:
         return given or None
     local = Path(identity).expanduser()
-    identity = str(local.resolve()) if local.exists() else identity
+    identity = str(local.resolve()) if local.exists() or identity.startswith((".", "/", "~")) else identity
     return {"id": identity, **given} if given else identity
 
 
-def _chosen(home: Home, study: str | None, name: str | None, settings: dict[str, Any]) -> str:
-    """The name of the study to run, recorded if it is new."""
-    from dagster_project.studies import find_study, record_study
+@contextmanager
+def _chosen(home: Home, study: str | None, name: str | None, settings: dict[str, Any]) -> Iterator[str]:
+    """The name of the study to run in the body, recorded if it is new."""
+    from dagster_project.studies import find_study, recorded
 
     if (study is None) == (name is None):
         msg = "Say which study to run (attention-geometry run STUDY), or describe a new one with --name; see run --help"
         raise UserError(msg)
     if name is not None:
-        record_study(home, name, settings)
-        return name
+        with recorded(home, name, settings):
+            yield name
+        return
     if settings:
         msg = f"The settings of study '{study}' stand in its file; to run it otherwise, describe a new one with --name"
         raise UserError(msg)
     find_study(home, str(study))
-    return str(study)
+    yield str(study)
 
 
 def _print_results(home: Home, study: str) -> None:
     """A short table of results, and where the report lies."""
     import sql
-    from dagster_project.output import rich_table
+    from dagster_project.output import console, rich_table
     from storage.warehouse import connect
 
     with closing(connect(home.warehouse)) as connection:
         found = connection.sql(sql.statement("queries", "results_at_a_glance").text, params={"study": study})
-        _console().print(rich_table(found.to_arrow_table(), title=f"{study}: mean over heads and sequences"))
+        console().print(rich_table(found.to_arrow_table(), title=f"{study}: mean over heads and sequences"))
     typer.echo(f"Report: {home.report(study)}")
-
-
-def _console() -> Any:
-    from rich.console import Console
-
-    return Console()

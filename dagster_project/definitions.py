@@ -1,16 +1,22 @@
-"""The Dagster code location: everything under ``defs`` is found and loaded. Nothing is listed here by hand.
+"""The Dagster code location: what the modules of ``defs`` define, put together.
 
-``load_from_defs_folder`` would do the same in a checkout, but it wants a ``pyproject.toml`` above the package, which an
-installed wheel has not.
+Assets are found wherever they stand below ``defs``; jobs, schedules, sensors and resources are named here.
 """
 
 import dagster as dg
 
 from dagster_project import defs as folder
 from dagster_project.defs.resources import DataRoot
+from dagster_project.defs.schedules import all_studies_daily, studies_registered, study_job
 
 
 @dg.definitions
 def defs() -> dg.Definitions:
-    """All assets, checks, jobs, schedules, sensors and resources."""
-    return dg.load_definitions_from_package_module(folder, resources={"data_root": DataRoot()})
+    """All assets with their checks, jobs, schedules, sensors and resources."""
+    return dg.Definitions(
+        assets=dg.load_assets_from_package_module(folder),
+        jobs=[study_job],
+        schedules=[all_studies_daily],
+        sensors=[studies_registered],
+        resources={"data_root": DataRoot()},
+    )

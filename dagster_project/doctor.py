@@ -54,7 +54,8 @@ def _devices() -> Table:
 
 
 def _data_root(home: Home) -> Table:
-    table = Table("what", "state", title=f"Data root {home.root}", title_justify="left")
+    table = Table("what", "state", title="Data root", title_justify="left")
+    table.add_row("folder", str(home.root))
     try:
         home.prepare()
         table.add_row("writable", "yes")

@@ -4,9 +4,11 @@ Holds the printing of Arrow data. What does not belong here: running queries (``
 """
 
 import json
+import math
 import sys
 from collections.abc import Iterable
 from contextlib import closing
+from decimal import Decimal
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +17,13 @@ from storage.errors import UserError
 if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
+    from rich.console import Console
     from rich.table import Table
 
 FORMATS = ("table", "csv", "json", "parquet")
+WIDE = 10_000
+"""Characters in a line of a table that goes to a file or a pipe."""
+
 TABLE_ROWS = 1000
 """A table shows so many rows at most and says so; the other formats have no limit."""
 
@@ -39,22 +45,52 @@ def check_format(form: str) -> None:
 
 
 def write(reader: "pa.RecordBatchReader", form: str) -> None:
-    """Write a result to standard output, batch by batch."""
-    {"table": _write_table, "csv": _write_csv, "json": _write_json, "parquet": _write_parquet}[form](reader)
+    """Write a result to standard output, batch by batch.
+
+    Raises
+    ------
+    UserError
+        If the query fails after its first rows, or a column has a type that the format has no place for.
+    """
+    import pyarrow as pa
+
+    try:
+        {"table": _write_table, "csv": _write_csv, "json": _write_json, "parquet": _write_parquet}[form](reader)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        msg = f"The result cannot be written as {form}: {error}; cast the column to VARCHAR, or choose --format json"
+        raise UserError(msg) from error
+    except OSError as error:
+        if error.errno is not None:  # of standard output, not of the query
+            raise
+        raise UserError(str(error)) from error
+
+
+def console() -> "Console":
+    """Standard output for tables: text is never markup, and what is no terminal has room for every column."""
+    from rich.console import Console
+
+    return Console(markup=False, highlight=False, width=None if sys.stdout.isatty() else WIDE)
+
+
+def harmless(text: str) -> str:
+    """Text whose control codes show as escapes, so that no terminal acts on them; line breaks stay."""
+    return "".join(
+        character if character.isprintable() or character == "\n" else character.encode("unicode_escape").decode()
+        for character in text
+    )
 
 
 def rich_table(rows: "pa.Table", title: str | None = None) -> "Table":
-    """A result as a table for the terminal; text is shown as it is, never as markup or control codes."""
+    """A result as a table for the terminal; text is shown as it is, never as markup, and control codes as escapes."""
     from rich import box
-    from rich.control import strip_control_codes
     from rich.table import Table
     from rich.text import Text
 
     table = Table(title=title, box=box.SIMPLE_HEAD)
     for field in rows.schema:
-        table.add_column(Text(strip_control_codes(field.name)), justify="left" if _is_text(field.type) else "right")
+        table.add_column(Text(harmless(field.name)), justify="left" if _is_text(field.type) else "right")
     for row in zip(*(column.to_pylist() for column in rows.columns), strict=True):
-        table.add_row(*(Text(strip_control_codes(_shown(value))) for value in row))
+        table.add_row(*(Text(harmless(_shown(value))) for value in row))
     return table
 
 
@@ -109,7 +145,6 @@ def _shown(value: object) -> str:
 
 def _write_table(reader: "pa.RecordBatchReader") -> None:
     import pyarrow as pa
-    from rich.console import Console
 
     batches, rows = [], 0
     for batch in reader:
@@ -118,7 +153,7 @@ def _write_table(reader: "pa.RecordBatchReader") -> None:
         if rows > TABLE_ROWS:
             sys.stderr.write(f"Only the first {TABLE_ROWS} rows are shown; --format csv gives all of them\n")
             break
-    Console().print(rich_table(pa.Table.from_batches(batches, reader.schema).slice(0, TABLE_ROWS)))
+    console().print(rich_table(pa.Table.from_batches(batches, reader.schema).slice(0, TABLE_ROWS)))
 
 
 def _write_csv(reader: "pa.RecordBatchReader") -> None:
@@ -130,11 +165,30 @@ def _write_csv(reader: "pa.RecordBatchReader") -> None:
 
 
 def _write_json(reader: "pa.RecordBatchReader") -> None:
-    rows = (json.dumps(row, default=str, ensure_ascii=False) for batch in reader for row in batch.to_pylist())
+    if doubles := sorted({name for name in reader.schema.names if reader.schema.names.count(name) > 1}):
+        msg = f"Several columns are called '{doubles[0]}'; JSON needs a name for each: SELECT … AS …"
+        raise UserError(msg)
+    rows = (json.dumps(_json(row), default=_plain, ensure_ascii=False) for batch in reader for row in batch.to_pylist())
     sys.stdout.write("[" + "".join(islice(rows, 1)))
     for row in rows:
         sys.stdout.write(f",\n{row}")
     sys.stdout.write("]\n")
+
+
+def _json(value: Any) -> Any:
+    """A value with null for every number that JSON has no word for."""
+    if isinstance(value, dict):
+        return {name: _json(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_json(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _plain(value: object) -> object:
+    """What JSON has no type for: large and decimal numbers stay numbers, bytes are hexadecimal, all else is text."""
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    return value.hex() if isinstance(value, bytes) else str(value)
 
 
 def _write_parquet(reader: "pa.RecordBatchReader") -> None:

@@ -7,7 +7,7 @@ anything a single one of those packages can do alone. Heavy libraries are import
 import logging
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from extract.extraction import ExtractionReport
     from reports.page import ReportSummary
+    from storage.arrays import ArraySpec
     from storage.sequences import SequenceStore
     from storage.warehouse import Landing
 
@@ -198,14 +199,24 @@ def write_study_report(home: Home, name: str, study: Study) -> "ReportSummary":
 
 
 def states(home: Home, studies: Mapping[str, Study]) -> dict[str, str]:
-    """In one word or two, how far each study has come."""
+    """In a few words, how far each study has come."""
+    from storage.arrays import SELECTION, TENSORS
+    from storage.sequences import SequenceStore
     from storage.warehouse import database
+
+    def progress(path: Path, specs: "Sequence[ArraySpec]") -> str:
+        try:
+            store = SequenceStore.open(path, specs)
+        except UserError:
+            return "cannot be read; see doctor"
+        total = store.sizes["sequence"]
+        return f"{total - len(store.missing())} of {total} sequences"
 
     def state(name: str) -> str:
         if database(home.warehouse, name).exists():
             return "reported" if home.report(name).exists() else "landed"
         if home.metrics(name).exists():
-            return "measuring"
-        return "extracting" if home.tensors(name).exists() else "not run"
+            return f"measured: {progress(home.metrics(name), SELECTION)}"
+        return f"extracted: {progress(home.tensors(name), TENSORS)}" if home.tensors(name).exists() else "not run"
 
     return {name: state(name) for name in studies}

@@ -49,24 +49,32 @@ def run_report(home: Home, name: str) -> None:
 def _materialise(home: Home, name: str, assets: Sequence[str]) -> None:
     """Run some assets of the job ``study`` for one partition, and wait."""
     import dagster as dg
-    from dagster._core.errors import DagsterAssetCheckFailedError  # Dagster exports no name for it
+    from dagster._core.errors import (  # Dagster exports no names for them
+        DagsterAssetCheckFailedError,
+        DagsterExecutionInterruptedError,
+    )
+    from sqlalchemy.exc import OperationalError
 
     from dagster_project.definitions import defs
     from dagster_project.registration import bury_dead_runs, living_run, register_studies, use_instance
 
-    with use_instance(home, in_process=True) as instance, living_run(home) as tags:
-        register_studies(instance, home)
-        bury_dead_runs(instance, home)
-        job = defs().resolve_job_def("study")
-        try:
-            job.execute_in_process(
+    try:
+        with use_instance(home, in_process=True) as instance, living_run(home) as tags:
+            register_studies(instance, home)
+            bury_dead_runs(instance, home)
+            defs().resolve_job_def("study").execute_in_process(
                 instance=instance,
                 partition_key=name,
                 asset_selection=[dg.AssetKey(asset) for asset in assets],
                 run_config=QUIET,
                 tags=tags,
             )
-        except DagsterAssetCheckFailedError as error:
-            found = " ".join(str(error).split())
-            msg = f"Study '{name}' stopped at a check: {found}; look at the run with `attention-geometry ui`"
-            raise UserError(msg) from error
+    except DagsterAssetCheckFailedError as error:
+        found = " ".join(str(error).split())
+        msg = f"Study '{name}' stopped at a check: {found}; look at the run with `attention-geometry ui`"
+        raise UserError(msg) from error
+    except DagsterExecutionInterruptedError as error:
+        raise KeyboardInterrupt from error
+    except OperationalError as error:
+        msg = f"Dagster's records in {home.dagster} cannot be written ({error.orig}); make room there and run again"
+        raise UserError(msg) from error

@@ -182,7 +182,7 @@ def recorded(home: Home, name: str, settings: Mapping[str, Any]) -> Iterator[Non
     new = record_study(home, name, settings)
     try:
         yield
-    except UserError:
+    except (UserError, OSError):
         if new and not home.tensors(name).exists():
             with suppress(OSError):  # what the user has to hear of is why the study was refused
                 _forget(home, name, settings)

@@ -90,8 +90,9 @@ def land(folder: Path, study: str, tables: Mapping[str, Batches], expected: Mapp
             size = aside.stat().st_size
             if not any(violations.values()):
                 aside.replace(database(folder, study))
-        except OSError as error:
-            msg = f"The tables of study '{study}' could not be written to {folder}: {error}; free space and run again"
+        except (OSError, duckdb.IOException, duckdb.FatalException) as error:
+            why = " ".join(str(error).split())
+            msg = f"The tables of study '{study}' could not be written to {folder} ({why}); free space and run again"
             raise UserError(msg) from error
         finally:
             _sweep(folder, study)

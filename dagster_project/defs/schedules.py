@@ -8,14 +8,12 @@ from collections.abc import Iterator
 
 import dagster as dg
 
-from dagster_project.defs.partitions import studies
 from dagster_project.home import Home
 from dagster_project.registration import register_studies
 
 study_job = dg.define_asset_job(
     "study",
     selection=dg.AssetSelection.groups("study"),
-    partitions_def=studies,
     description="Everything about one study: tensors, metrics, tables and report.",
 )
 

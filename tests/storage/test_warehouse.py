@@ -83,6 +83,25 @@ def test_a_failed_landing_leaves_the_previous_state(tmp_path: Path, tables: dict
     assert not list(tmp_path.glob("*.partial*"))
 
 
+@pytest.mark.parametrize("error", [duckdb.FatalException, duckdb.IOException, OSError])
+def test_a_full_disk_is_explained(
+    tmp_path: Path, tables: dict[str, list[pa.RecordBatch]], error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DuckDB meets it in three ways, depending on which of its writes fails."""
+    land(tmp_path, "small", tables)
+    before = contents(tmp_path)
+
+    def full(*_: object) -> None:
+        msg = "could not write:\nNo space left on device"
+        raise error(msg)
+
+    monkeypatch.setattr("storage.warehouse._build", full)
+    with pytest.raises(UserError, match=r"No space left on device\); free space and run again") as caught:
+        land(tmp_path, "small", tables)
+    assert "\n" not in str(caught.value)
+    assert contents(tmp_path) == before
+
+
 @pytest.mark.parametrize("column", ["k_in", "k_out"])
 def test_rows_that_break_a_check_are_not_published(
     tmp_path: Path, tables: dict[str, list[pa.RecordBatch]], column: str

@@ -1,0 +1,60 @@
+"""Checkpoints, a text and finished studies that the tests of this folder share; what is made once is only read."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from dagster_project.studies import shipped_file
+from tests.dagster_project.driver import attention_geometry
+from tests.extract.tiny import text, write_checkpoint
+
+CONTEXT, SEQUENCES = 48, 4
+
+
+def settings(inputs: Path, **changes: object) -> list[object]:
+    """The options that describe the study of these tests."""
+    given = {
+        "model": inputs / "llama",
+        "corpus": inputs / "book.txt",
+        "context_length": CONTEXT,
+        "sequences": SEQUENCES,
+        **changes,
+    }
+    return [part for name, value in given.items() for part in (f"--{name.replace('_', '-')}", value)]
+
+
+@pytest.fixture(scope="session")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the checkpoints ``llama`` (grouped heads) and ``mistral`` (windows of 16) and ``book.txt``."""
+    folder = tmp_path_factory.mktemp("inputs")
+    write_checkpoint(folder / "llama", "llama", num_hidden_layers=2)
+    write_checkpoint(folder / "mistral", "mistral", num_hidden_layers=2)
+    (folder / "book.txt").write_text(text(3000), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def mine(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data root with the finished study ``mine`` of the checkpoint ``llama``, run by one command."""
+    home, shipped = tmp_path_factory.mktemp("llama"), shipped_file().read_bytes()
+    done = attention_geometry("run", "--name", "mine", *settings(inputs), home=home)
+    assert done.code == 0, done.errors
+    assert f"Report: {home}/reports/mine.html" in done.text
+    assert shipped_file().read_bytes() == shipped, "the product's own studies.yaml was changed"
+    return home
+
+
+@pytest.fixture(scope="session")
+def windowed(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data root with the finished study ``mine`` of the checkpoint ``mistral``."""
+    home = tmp_path_factory.mktemp("mistral")
+    done = attention_geometry("run", "--name", "mine", *settings(inputs, model=inputs / "mistral"), home=home)
+    assert done.code == 0, done.errors
+    return home
+
+
+@pytest.fixture
+def copied(mine: Path, tmp_path: Path) -> Path:
+    """A copy of the data root ``mine``, to be changed."""
+    return shutil.copytree(mine, tmp_path / "copied")

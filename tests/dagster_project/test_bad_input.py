@@ -1,0 +1,294 @@
+"""What cannot be done is refused in one line with a remedy, and leaves nothing behind."""
+
+import errno
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from huggingface_hub import constants
+from transformers import BertConfig, BertModel
+
+from dagster_project.home import HOME_VARIABLE
+from extract.hub import quiet
+from storage.sequences import SequenceStore
+from tests.dagster_project.conftest import settings
+from tests.dagster_project.driver import attention_geometry, files
+
+WELL = "{model: embedded, corpus: embedded, context_length: 8, sequences: 1}"
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data root in which nothing ever comes to be."""
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="module")
+def bad(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of models and texts that cannot be used."""
+    folder = tmp_path_factory.mktemp("bad")
+    for name in ("no-config", "pickled", "remote", "encoder", "no-tokenizer", "other-tokenizer"):
+        shutil.copytree(inputs / "llama", folder / name)
+    (folder / "no-config" / "config.json").unlink()
+    (folder / "pickled" / "model.safetensors").rename(folder / "pickled" / "pytorch_model.bin")
+    described = {"model_type": "homemade", "auto_map": {"AutoModelForCausalLM": "homemade.Model"}}
+    (folder / "remote" / "config.json").write_text(json.dumps(described))
+    (folder / "remote" / "homemade.py").write_text("raise SystemExit('code of a checkpoint was run')")
+    small = BertConfig(vocab_size=320, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32)
+    with quiet():
+        BertModel(small).save_pretrained(folder / "encoder")
+    for file in (folder / "no-tokenizer").glob("tokenizer*"):
+        file.unlink()
+    (folder / "empty.txt").touch()
+    (folder / "latin.txt").write_bytes("déjà vu ".encode("latin-1") * 500)
+    (folder / "short.txt").write_text("A short text.\n")
+    (folder / "other.jsonl").write_text(json.dumps({"body": "words " * 500}) + "\n")
+    (folder / "broken.jsonl").write_text("{words\n")
+    (folder / "notes.pdf").write_text("words " * 500)
+    (folder / "broken.parquet").write_text("words " * 500)
+    return folder
+
+
+def refused(home: Path, inputs: Path, **changes: object) -> str:
+    """What a run of a new study says that is refused; it leaves nothing behind."""
+    complaint = attention_geometry("run", "--name", "refused", *settings(inputs, **changes), home=home).complaint
+    assert files(home) == {}
+    return complaint
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        ("absent", "There is no model directory"),
+        ("no-config", "has no config.json; write it with model.save_pretrained"),
+        ("pickled", "pickled weights only (pytorch_model.bin), which may run code and are never read"),
+        ("remote", "needs code of its own (trust_remote_code), which is never run; choose a model that is part of"),
+        ("no-tokenizer", "has no tokenizer that can be read"),
+    ],
+)
+def test_models_that_cannot_be_used(home: Path, inputs: Path, bad: Path, model: str, said: str) -> None:
+    complaint = refused(home, inputs, model=bad / model)
+    assert said in complaint
+    assert f"'{bad}/{model}'" in complaint
+
+
+def test_an_encoder(home: Path, inputs: Path, bad: Path) -> None:
+    complaint = refused(home, inputs, model=bad / "encoder")
+    assert "is no causal language model: its tokens attend to later ones; choose a decoder such as gpt2" in complaint
+
+
+@pytest.mark.parametrize(
+    ("corpus", "said"),
+    [
+        ("absent.txt", "There is no corpus file"),
+        ("empty.txt", "is empty; give one with text in it"),
+        ("latin.txt", "is not UTF-8 at byte 1; convert it with iconv -t UTF-8"),
+        ("short.txt", "too little text: 0 sequences of 48 tokens from"),
+        ("other.jsonl", "has no column 'text' in line 1; set column to one of: body"),
+        ("broken.jsonl", "line that is no JSON: line 1"),
+        ("broken.parquet", "is no readable Parquet file"),
+        ("notes.pdf", "is no .txt/.jsonl/.parquet file; convert it"),
+    ],
+)
+def test_texts_that_cannot_be_used(home: Path, inputs: Path, bad: Path, corpus: str, said: str) -> None:
+    complaint = refused(home, inputs, corpus=bad / corpus)
+    assert said in complaint
+    assert f"'{bad}/{corpus}'" in complaint
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"context_length": 65}, "reads at most 64 tokens, context_length asks for 65; set context_length to 64"),
+        ({"context_length": 1}, "field 'context_length': input should be greater than or equal to 2, found 1"),
+        ({"sequences": 0}, "field 'sequences': input should be greater than or equal to 1, found 0"),
+        ({"sequences": -3}, "field 'sequences': input should be greater than or equal to 1, found -3"),
+        ({"sequences": 5000}, "5000 are asked for; lower sequences or context_length, or give more text"),
+        ({"dtype": "int8"}, "field 'dtype': input should be 'float32', 'bfloat16' or 'float16', found 'int8'"),
+        ({"device": "tpu"}, "auto, cpu, mps, cuda or cuda:N"),
+        ({"device": "cuda:99"}, "The device 'cuda:99' is asked for, but this machine has"),
+        ({"batch_size": 0}, "field 'batch_size'"),
+        ({"seed": -1}, "field 'seed'"),
+        ({"column": ""}, "field 'corpus.column'"),
+    ],
+)
+def test_settings_that_cannot_be_met(home: Path, inputs: Path, changes: dict[str, object], said: str) -> None:
+    assert said in refused(home, inputs, **changes)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a CUDA device")
+def test_cuda_asked_for_and_absent(home: Path, inputs: Path) -> None:
+    assert "this machine has 0 CUDA devices; use device: auto or cpu" in refused(home, inputs, device="cuda")
+
+
+def test_a_hub_id_that_cannot_be_reached(home: Path, inputs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)  # read from the environment when it is imported
+    complaint = refused(home, inputs, model="nobody/nothing")
+    assert "nobody/nothing" in complaint
+    assert "neither a local directory nor in the local cache" in complaint
+    assert "check the network and HF_HUB_OFFLINE, or give a local directory" in complaint
+
+
+@pytest.mark.parametrize(
+    "name", ["../escape", "a/b", "A b", "", ".", "..", "-", "a.", "x" * 65, "été", "a\nb", "a\x1b[2J"]
+)
+def test_names_that_are_no_safe_paths(home: Path, inputs: Path, name: str) -> None:
+    complaint = attention_geometry("run", "--name", name, *settings(inputs), home=home).complaint
+    assert "is no name for a study; use up to 64 lower-case letters" in complaint
+    assert complaint.isprintable()
+    assert files(home) == {}
+    assert not (home.parent / "escape").exists()
+
+
+@pytest.mark.parametrize("command", ["run", "report"])
+@pytest.mark.parametrize("name", ["embeded", "zzz", "../../etc/passwd", ""])
+def test_an_unknown_study(home: Path, command: str, name: str) -> None:
+    complaint = attention_geometry(command, name, home=home).complaint
+    assert f"There is no study '{name}'" in complaint
+    assert ("did you mean 'embedded'?" if name == "embeded" else "there are embedded, ") in complaint
+    assert files(home) == {}
+
+
+def test_a_study_that_was_not_run_has_no_report(home: Path) -> None:
+    complaint = attention_geometry("report", "gpt2", home=home).complaint
+    assert "run it first: attention-geometry run gpt2" in complaint
+    assert files(home) == {}
+
+
+def test_what_is_missing_of_a_description_is_named(home: Path, inputs: Path) -> None:
+    complaint = attention_geometry("run", "--name", "refused", "--model", inputs / "llama", home=home).complaint
+    assert "study 'refused', field 'corpus' is missing; add it" in complaint
+    assert "run --help" in attention_geometry("run", "--home", home).complaint
+    assert files(home) == {}
+
+
+def test_a_relative_path_is_that_of_the_current_folder(home: Path, inputs: Path, tmp_path: Path) -> None:
+    options = ("run", "--name", "refused", *settings(inputs, model="./absent"))
+    assert f"'{tmp_path}/absent'" in attention_geometry(*options, home=home, cwd=tmp_path).complaint
+
+
+def test_a_mistake_can_be_mended_under_the_same_name(inputs: Path, tmp_path: Path) -> None:
+    """A refused study is not recorded; what stands in the file already stays as it is."""
+    text = f"# mine\nstudies:\n  kept: {WELL}\n"
+    (tmp_path / "studies.yaml").write_text(text)
+    for mistake, said in (({"model": "./absent"}, "no model directory"), ({"sequences": 5000}, "too little text")):
+        assert said in attention_geometry("run", "--name", "new", *settings(inputs, **mistake), home=tmp_path).complaint
+        assert files(tmp_path) == {"studies.yaml": text.encode()}
+
+
+# --- studies.yaml ---
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (f"studies:\n  one: {WELL[:-1]}, sequence: 4}}", "study 'one', field 'sequence' is unknown; did you mean 'seq"),
+        (f"studies:\n  one: {WELL[:-1]}, flavour: 4}}", "field 'flavour' is unknown; the fields are model, "),
+        (f"studies:\n  one: {WELL[:-1]}, analysis: {{map_m: 4}}}}", "field 'analysis.map_m' is unknown; did you mean"),
+        (f"studies:\n  one: {WELL.replace('8', 'eight')}", "study 'one', field 'context_length': input should be a va"),
+        (
+            "studies:\n  one: {model: embedded, corpus: embedded, sequences: 4}",
+            "field 'context_length' is missing; add",
+        ),
+        ("studies:\n  one: {model: {revision: main}, corpus: embedded}", "field 'model.id' is missing"),
+        ("studies:\n  one: words", "study 'one', settings: "),
+        ("studies:\n  one:", "study 'one', settings: "),
+        (f"studies:\n  A b: {WELL}", "'A b' is no name for a study"),
+        (f"studies:\n  1: {WELL}", "'1' is no name for a study"),
+        (f"studies:\n  embedded: {WELL}", "study 'embedded' is shipped with the product already"),
+        ("studies: [one]", "must hold one mapping 'studies'"),
+        ("study: {}", "must hold one mapping 'studies'"),
+        ("", "must hold one mapping 'studies'"),
+        ("studies:\n\tone: {", "is no valid YAML"),
+        (b"studies: \xff", "is no valid YAML"),
+        ("studies: !!python/object/apply:os.system ['touch ran']", "is no valid YAML"),
+    ],
+)
+def test_a_studies_file_with_an_error(tmp_path: Path, text: str | bytes, said: str) -> None:
+    content = text if isinstance(text, bytes) else text.encode()
+    (tmp_path / "studies.yaml").write_bytes(content)
+    for command in (("studies",), ("run", "one"), ("run", "--name", "two", "--model", "embedded")):
+        complaint = attention_geometry(*command, home=tmp_path).complaint
+        if "--name" not in command:
+            assert said in complaint
+            assert f"{tmp_path}/studies.yaml" in complaint
+    assert files(tmp_path) == {"studies.yaml": content}
+
+
+def test_a_study_that_cannot_be_added_to_the_file(inputs: Path, tmp_path: Path) -> None:
+    (tmp_path / "studies.yaml").write_text("studies: {}\n")
+    complaint = attention_geometry("run", "--name", "new", *settings(inputs), home=tmp_path).complaint
+    assert f"could not be added to {tmp_path}/studies.yaml; add it by hand" in complaint
+    assert files(tmp_path) == {"studies.yaml": b"studies: {}\n"}
+
+
+# --- disks ---
+
+
+@pytest.mark.parametrize("place", ["file", "file/below"])
+def test_a_data_root_that_cannot_be_written(inputs: Path, tmp_path: Path, place: str) -> None:
+    (tmp_path / "file").write_text("in the way")
+    for command in (("run", "embedded"), ("run", "--name", "new", *settings(inputs))):
+        complaint = attention_geometry(*command, home=tmp_path / place).complaint
+        assert f"The data root {tmp_path}/{place} cannot be written" in complaint
+        assert HOME_VARIABLE in complaint
+    assert attention_geometry("doctor", home=tmp_path / place).code == 0
+    assert (tmp_path / "file").read_text() == "in the way"
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, number: int, fails: Callable[[SequenceStore, int], bool]) -> None:
+    """Let the writing of some sequences end in a system error."""
+    write = SequenceStore.write
+
+    def maybe(store: SequenceStore, sequence: int, arrays: dict[str, object]) -> None:
+        if fails(store, sequence):
+            raise OSError(number, os.strerror(number))
+        write(store, sequence, arrays)
+
+    monkeypatch.setattr(SequenceStore, "write", maybe)
+
+
+def test_a_full_disk_keeps_what_is_whole_and_the_next_run_continues(
+    mine: Path, inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = ("run", "--name", "mine", *settings(inputs))
+    with monkeypatch.context() as patch:
+        failing(patch, errno.ENOSPC, lambda _store, sequence: sequence == 2)
+        complaint = attention_geometry(*options, home=tmp_path).complaint
+    assert "The disk is full" in complaint
+    assert "keeps 2 of 4 sequences; free space and run again" in complaint
+    assert not (tmp_path / "metrics").exists()
+    with monkeypatch.context() as patch:
+        failing(patch, errno.ENOSPC, lambda store, sequence: sequence == 1 and store.path.parent.name == "metrics")
+        full = attention_geometry(*options, home=tmp_path)
+    assert full.code == 1
+    assert re.fullmatch(r"attention-geometry: No space left on device; .* run again", full.errors.splitlines()[-1])
+    assert "Traceback" not in full.errors
+    assert not (tmp_path / "warehouse").exists()
+    done = attention_geometry(*options, home=tmp_path)
+    assert done.code == 0, done.errors
+    stores = {name: content for name, content in files(tmp_path).items() if name.startswith(("tensors", "metrics"))}
+    assert stores == {name: files(mine)[name] for name in stores}
+
+
+def test_a_disk_that_is_full_at_once_leaves_no_study(
+    inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_arguments: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(SequenceStore, "_create", full)
+    assert "The disk is full" in attention_geometry("run", "--name", "new", *settings(inputs), home=tmp_path).complaint
+    assert [name for name in files(tmp_path) if name != "tensors"] == []
+
+
+def test_a_place_that_is_taken_by_something_else(copied: Path) -> None:
+    shutil.rmtree(copied / "reports")
+    (copied / "reports").write_text("in the way")
+    complaint = attention_geometry("report", "mine", home=copied).complaint
+    assert f"{copied}/reports" in complaint

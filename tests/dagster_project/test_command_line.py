@@ -1,0 +1,85 @@
+"""The command line's own things: the data root, doctor, help, and what a folder's name may be."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from dagster_project.home import HOME_VARIABLE
+from storage.arrays import TENSORS
+from storage.sequences import SequenceStore
+from tests.dagster_project.driver import PROGRAM, attention_geometry, files, in_own_process
+
+COUNT = ("sql", "SELECT count(*) AS c FROM studies", "--format", "csv")
+ONE, NONE = '"c"\n1\n', '"c"\n0\n'
+
+
+def test_the_data_root_may_be_named_before_or_after_the_command(mine: Path, tmp_path: Path) -> None:
+    assert attention_geometry("--home", mine, *COUNT, cwd=tmp_path).text == ONE
+    assert attention_geometry(*COUNT, "--home", mine, cwd=tmp_path).text == ONE
+    assert attention_geometry(*COUNT, cwd=tmp_path).text == NONE
+
+
+def test_the_data_root_of_the_environment_gives_way_to_the_option(mine: Path, tmp_path: Path) -> None:
+    assert attention_geometry(*COUNT, cwd=tmp_path, **{HOME_VARIABLE: str(mine)}).text == ONE
+    assert attention_geometry(*COUNT, home=mine, cwd=tmp_path, **{HOME_VARIABLE: str(tmp_path)}).text == ONE
+    assert attention_geometry("--home", tmp_path, *COUNT, "--home", mine, cwd=tmp_path).text == ONE
+
+
+def test_without_any_it_is_data_in_the_current_folder(tmp_path: Path) -> None:
+    assert f" {tmp_path}/data " in attention_geometry("doctor", cwd=tmp_path).text
+    (tmp_path / "data" / "studies.yaml").write_text("studies: {own: {}}")
+    assert f"{tmp_path}/data/studies.yaml: study 'own'" in attention_geometry("studies", cwd=tmp_path).complaint
+
+
+def test_doctor_tells_versions_devices_and_stores(mine: Path) -> None:
+    found = attention_geometry("doctor", home=mine)
+    assert (found.code, found.errors) == (0, "")
+    for word in ("torch", "duckdb", "zarr", "cpu", "free space", "published", "written"):
+        assert word in found.text
+    assert len(re.findall(r"(tensors|metrics) +│ mine +│ complete: 4 sequences", found.text)) == 2
+    assert re.search(r"leftovers of killed runs +│ none", found.text)
+
+
+def test_doctor_names_what_is_incomplete_broken_or_left_over(copied: Path) -> None:
+    store = SequenceStore.open(copied / "tensors" / "mine.zarr", TENSORS)
+    store.array("finished")[1:3] = 0
+    (copied / "metrics" / "mine.zarr" / "zarr.json").unlink()
+    (copied / "warehouse" / "mine.0123.partial").touch()
+    found = attention_geometry("doctor", home=copied)
+    assert found.code == 0
+    assert "incomplete: 2 of 4 sequences are missing; run the study again" in found.text
+    assert "There is no store at" in found.text
+    assert "mine.0123.partial" in found.text
+
+
+def test_names_of_folders_are_text_and_no_markup(tmp_path: Path) -> None:
+    home = tmp_path / "[bold]my data[/bold] [/]"
+    assert str(home) in attention_geometry("doctor", home=home).text
+    (home / "studies.yaml").write_text(
+        "studies: {own: {model: '/m[red]/[/x]', corpus: embedded, context_length: 8, sequences: 1}}"
+    )
+    assert "/m[red]/[/x]" in attention_geometry("studies", home=home).text
+
+
+@pytest.mark.parametrize("command", [(), ("run",), ("studies",), ("report",), ("sql",), ("doctor",), ("ui",)])
+def test_help_teaches(command: tuple[str, ...], tmp_path: Path) -> None:
+    shown = attention_geometry(*command, "--help", cwd=tmp_path)
+    assert shown.code == 0
+    assert "--home" in shown.text
+    if command in {(), ("run",), ("sql",), ("report",)}:
+        assert f"attention-geometry {command[0] if command else 'run'}" in shown.text
+    assert files(tmp_path) == {}
+
+
+def test_an_unknown_option_is_a_usage_error(tmp_path: Path) -> None:
+    wrong = attention_geometry("run", "--flavour", "sweet", cwd=tmp_path)
+    assert wrong.code == 2
+    assert "--flavour" in wrong.errors
+    assert "Traceback" not in wrong.errors
+
+
+def test_the_console_script_is_this_program(mine: Path) -> None:
+    assert PROGRAM.exists()
+    done = in_own_process("--home", mine, *COUNT)
+    assert (done.code, done.text, done.errors) == (0, ONE, "")

@@ -1,0 +1,234 @@
+"""Dagster's side: definitions that load anywhere, checks that stop a run, a schedule, a sensor, pools."""
+
+import datetime as dt
+import itertools
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from unittest import mock
+
+import dagster as dg
+import numpy as np
+import pytest
+import zarr
+
+from dagster_project import pipeline
+from dagster_project.definitions import defs
+from dagster_project.defs.resources import DataRoot
+from dagster_project.home import HOME_VARIABLE, Home
+from dagster_project.registration import use_instance
+from tests.dagster_project.driver import CHECKOUT, attention_geometry, environment, files, instance_of
+
+ROWS = ("sql", "FROM selection ORDER BY ALL", "--format", "csv")
+
+
+@pytest.fixture(scope="module")
+def loaded() -> dg.Definitions:
+    return defs()
+
+
+def test_definitions_are_loadable(loaded: dg.Definitions) -> None:
+    dg.Definitions.validate_loadable(loaded)
+    keys = {key.to_user_string() for key in loaded.resolve_asset_graph().get_all_asset_keys()}
+    assert keys == {"tensors", "selection_metrics", "warehouse", "report"}
+
+
+def test_assets_hand_over_in_order_and_have_one_partition_per_study(loaded: dg.Definitions) -> None:
+    graph = loaded.resolve_asset_graph()
+    order = ["tensors", "selection_metrics", "warehouse", "report"]
+    for earlier, later in itertools.pairwise(order):
+        assert graph.get(dg.AssetKey(later)).parent_keys == {dg.AssetKey(earlier)}
+    assert {graph.get(dg.AssetKey(key)).partitions_def.name for key in order} == {"study"}
+    assert all(graph.get(dg.AssetKey(key)).description for key in order)
+
+
+def test_every_check_is_blocking_and_says_what_it_checks(loaded: dg.Definitions) -> None:
+    specs = list(loaded.resolve_asset_graph().asset_check_keys)
+    assert len(specs) == 8
+    for key in specs:
+        spec = loaded.resolve_asset_graph().get_check_spec(key)
+        assert spec.blocking, key
+        assert spec.description, key
+
+
+def test_pools_for_gpu_and_warehouse(loaded: dg.Definitions) -> None:
+    def pool(asset: str) -> str | None:
+        return loaded.resolve_assets_def(dg.AssetKey(asset)).op.pool
+
+    assert {name: pool(name) for name in ("tensors", "selection_metrics", "warehouse", "report")} == {
+        "tensors": "gpu",
+        "selection_metrics": None,
+        "warehouse": "warehouse",
+        "report": None,
+    }
+
+
+@pytest.mark.slow
+def test_dg_check_defs_is_clean(tmp_path: Path) -> None:
+    command = [Path(sys.executable).with_name("dg"), "check", "defs"]
+    places = {"DG_CLI_CONFIG": str(tmp_path / "dg.toml"), HOME_VARIABLE: str(tmp_path / "data")}
+    done = subprocess.run(
+        command, cwd=CHECKOUT, env=environment(**places), capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "All definitions loaded successfully" in done.stdout + done.stderr
+    assert not (tmp_path / "data").exists(), "loading definitions made a data root"
+
+
+def test_loading_definitions_imports_nothing_heavy_and_turns_telemetry_off() -> None:
+    script = (
+        "import json, os, sys; from dagster_project.definitions import defs; defs(); "
+        "print(json.dumps([sorted(sys.modules), os.environ.get('DAGSTER_DISABLE_TELEMETRY')]))"
+    )
+    kept = {name: value for name, value in environment().items() if name != "DAGSTER_DISABLE_TELEMETRY"}
+    out = subprocess.run([sys.executable, "-c", script], env=kept, capture_output=True, check=True, timeout=120)
+    modules, telemetry = json.loads(out.stdout)
+    assert not {"torch", "transformers", "dask", "numba", "altair", "datasets"} & set(modules)
+    assert telemetry == "yes"
+
+
+def test_the_instance_has_telemetry_off_and_one_step_a_pool(tmp_path: Path) -> None:
+    with mock.patch.dict(os.environ, environment(), clear=True), use_instance(Home(tmp_path)) as instance:
+        assert instance.telemetry_enabled is False
+        pools = instance.get_concurrency_config().pool_config
+        assert pools.default_pool_limit == 1
+        assert pools.pool_granularity.value == "op"
+        assert os.environ["DAGSTER_HOME"] == str(tmp_path / "dagster")
+
+
+def test_an_instance_of_ones_own_is_used(tmp_path: Path) -> None:
+    (tmp_path / "records").mkdir()
+    variables = environment(DAGSTER_HOME=str(tmp_path / "records"))
+    with mock.patch.dict(os.environ, variables, clear=True), use_instance(Home(tmp_path / "data")) as instance:
+        assert instance.root_directory == str(tmp_path / "records")
+    assert not (tmp_path / "data" / "dagster").exists()
+
+
+@pytest.mark.parametrize("place", ["relative", "/nowhere/at/all"])
+def test_a_dagster_home_that_is_no_folder_is_refused(mine: Path, place: str) -> None:
+    refused = attention_geometry("run", "mine", home=mine, DAGSTER_HOME=place)
+    assert "DAGSTER_HOME" in refused.complaint
+
+
+# --- automation ---
+
+
+@pytest.fixture
+def instance(mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dg.DagsterInstance]:
+    monkeypatch.setenv(HOME_VARIABLE, str(mine))
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as found:
+        yield found
+
+
+def test_the_schedule_is_off_and_asks_for_one_run_per_study(
+    loaded: dg.Definitions, instance: dg.DagsterInstance
+) -> None:
+    schedule = loaded.resolve_schedule_def("all_studies_daily")
+    assert schedule.default_status is dg.DefaultScheduleStatus.STOPPED
+    assert schedule.cron_schedule == "0 3 * * *"
+    when = dt.datetime(2026, 1, 2, 3, tzinfo=dt.UTC)
+    given = {"instance": instance, "repository_def": loaded.get_repository_def()}
+    with dg.build_schedule_context(scheduled_execution_time=when, **given) as context:
+        requests = schedule.evaluate_tick(context).run_requests
+    studies = ["embedded", "llama-2-7b", "gemma-7b", "mistral-7b", "gpt2", "mine"]
+    assert [request.partition_key for request in requests] == studies
+    assert len({request.run_key for request in requests}) == len(studies)
+    assert instance.get_dynamic_partitions("study") == studies
+
+
+def test_the_sensor_registers_studies_and_starts_nothing(loaded: dg.Definitions, instance: dg.DagsterInstance) -> None:
+    instance.add_dynamic_partitions("study", ["deleted-by-hand"])
+    with dg.build_sensor_context(instance=instance) as context:
+        tick = loaded.resolve_sensor_def("studies_registered").evaluate_tick(context)
+    assert tick.run_requests == []
+    assert "6 studies are registered" in tick.skip_message
+    assert set(instance.get_dynamic_partitions("study")) >= {"mine", "gpt2"}
+    assert "deleted-by-hand" not in instance.get_dynamic_partitions("study")
+
+
+def test_the_job_runs_without_the_command_line(copied: Path, loaded: dg.Definitions) -> None:
+    (copied / "reports" / "mine.html").unlink()
+    with dg.DagsterInstance.ephemeral() as instance:
+        instance.add_dynamic_partitions("study", ["mine"])
+        result = loaded.resolve_job_def("study").execute_in_process(
+            instance=instance, partition_key="mine", resources={"data_root": DataRoot(path=str(copied))}
+        )
+    assert result.success
+    assert all(check.passed for check in result.get_asset_check_evaluations())
+    assert (copied / "reports" / "mine.html").exists()
+
+
+def test_ui_starts_dagster_on_the_same_records(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[list[str]] = []
+    seen: dict[str, str] = {}
+
+    def remember(_program: str, command: list[str]) -> None:
+        started.append(command)
+        seen.update(os.environ)
+
+    monkeypatch.setattr(os, "execv", remember)
+    done = attention_geometry("ui", "--port", 4000, home=copied)
+    assert done.code == 0
+    assert started[0][1:] == ["-m", "dagster", "dev", "-m", "dagster_project.definitions", "--port", "4000"]
+    assert (seen["DAGSTER_HOME"], seen[HOME_VARIABLE]) == (str(copied / "dagster"), str(copied))
+
+
+# --- checks stop a run before anything wrong is handed on ---
+
+
+def unbalanced(home: Path) -> None:
+    """Give one key of one head more weight than there is."""
+    array = zarr.open_group(home / "tensors" / "mine.zarr", mode="r+")["attention"]
+    array[2, 1, 3, 7] += np.float32(0.01)
+
+
+def miscounted(home: Path) -> None:
+    """Count more selected keys than are selected."""
+    zarr.open_group(home / "metrics" / "mine.zarr", mode="r+")["k_in"][0, 1, 2, 4] = 40
+
+
+def disordered(home: Path) -> None:
+    """Say that the farthest selected key and the nearest other one are where the counts say they are not."""
+    group = zarr.open_group(home / "metrics" / "mine.zarr", mode="r+")
+    group["r_min"][0, 1, 2, 4], group["r_max"][0, 1, 2, 4] = 1e-3, 1e3
+    group["k_in"][0, 1, 2, 4], group["k_out"][0, 1, 2, 4] = 5, 0
+
+
+@pytest.mark.parametrize(
+    ("corrupt", "check", "done_before"),
+    [
+        (unbalanced, "rows_sum_to_one", ["tensors"]),
+        (miscounted, "identities_hold", ["tensors", "selection_metrics"]),
+        (disordered, "radii_in_order", ["tensors", "selection_metrics", "warehouse"]),
+    ],
+)
+def test_a_check_stops_the_run_and_what_is_published_stays(
+    copied: Path, corrupt: Callable[[Path], None], check: str, done_before: list[str]
+) -> None:
+    rows = attention_geometry(*ROWS, home=copied)
+    corrupt(copied)
+    published = {name: content for name, content in files(copied).items() if name.startswith(("warehouse", "reports"))}
+    stopped = attention_geometry("run", "mine", home=copied)
+    assert stopped.code == 1
+    assert stopped.errors.splitlines()[-1].startswith("attention-geometry: Study 'mine' stopped at a check: ")
+    assert check in stopped.errors.splitlines()[-1]
+    assert "Traceback" not in stopped.errors
+    after = {name: content for name, content in files(copied).items() if name.startswith(("warehouse", "reports"))}
+    assert after == published
+    assert attention_geometry(*ROWS, home=copied) == rows
+    with instance_of(copied) as instance:
+        run = instance.get_runs(limit=1)[0]
+        assert run.status is dg.DagsterRunStatus.FAILURE
+        kinds = {dg.DagsterEventType.ASSET_MATERIALIZATION}
+        events = [entry.dagster_event for entry in instance.all_logs(run.run_id, of_type=kinds)]
+    assert [event.asset_key.to_user_string() for event in events] == done_before
+
+
+def test_an_incomplete_ledger_stops_the_run(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline, "missing_tensors", lambda _home, _name: [3])
+    stopped = attention_geometry("run", "mine", home=copied)
+    assert "ledger_complete" in stopped.errors.splitlines()[-1]
+    assert stopped.code == 1

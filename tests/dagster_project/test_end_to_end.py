@@ -1,0 +1,172 @@
+"""One command from a checkpoint and a text to rows; the rows equal float64 definitions on eager attention."""
+
+import csv
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from extract.hub import quiet
+from storage.arrays import TENSORS
+from storage.sequences import SequenceStore
+from tests.dagster_project.conftest import CONTEXT, SEQUENCES
+from tests.dagster_project.driver import attention_geometry
+from tests.extract.tiny import WINDOW
+from tests.geometry import oracle
+
+LAYERS, HEADS, KV_HEADS = 2, 4, 2
+ROUNDING = 1e-5
+"""Differences between two float32 forward passes move weights and value states by less than this share."""
+
+COLUMNS = "k_in, k_out, r_min, r_max, norm_s, norm_s_without_sink, norm_s_without_last, cos_sink, cos_last"
+
+
+@dataclass
+class Eager:
+    """What a forward pass through plain eager attention says, float64: (sequence, layer, head, key[, head_dim])."""
+
+    weights: np.ndarray
+    values: np.ndarray
+
+
+def ask(home: Path, query: str) -> list[dict[str, str]]:
+    """Rows from the command line, as CSV."""
+    done = attention_geometry("sql", query, "--format", "csv", home=home)
+    assert done.code == 0, done.errors
+    assert done.errors == ""
+    return list(csv.DictReader(io.StringIO(done.text)))
+
+
+def stored_tokens(home: Path) -> torch.Tensor:
+    rows = ask(home, "SELECT token_id FROM tokens ORDER BY sequence, position")
+    return torch.tensor([int(row["token_id"]) for row in rows]).reshape(SEQUENCES, CONTEXT)
+
+
+def eager(checkpoint: Path, tokens: torch.Tensor, *, query: int = -1, grouped: bool = True) -> Eager:
+    """Attention weights of one query from eager attention, and the hooked value projections, repeated per head."""
+    with quiet():
+        model = AutoModelForCausalLM.from_pretrained(checkpoint, attn_implementation="eager", dtype=torch.float32)
+    projected: list[torch.Tensor] = []
+    for layer in model.eval().model.layers:
+        layer.self_attn.v_proj.register_forward_hook(lambda _module, _inputs, output: projected.append(output))
+    with torch.no_grad():
+        weights = torch.stack(model(tokens, output_attentions=True).attentions, dim=1)[:, :, :, query]
+    values = torch.stack(projected, dim=1).unflatten(-1, (KV_HEADS, -1)).transpose(2, 3)
+    heads = np.arange(HEADS) // (HEADS // KV_HEADS) if grouped else np.arange(HEADS) % KV_HEADS
+    return Eager(weights.double().numpy(), values.double().numpy()[:, :, heads])
+
+
+def selection(home: Path) -> dict[str, np.ndarray]:
+    """The view ``selection`` as float64 arrays (sequence, layer, head, n); NULL is NaN."""
+    rows = ask(home, f"SELECT {COLUMNS} FROM selection ORDER BY sequence, layer, head, n")
+    arrays = {name: np.array([float(row[name] or "nan") for row in rows]) for name in COLUMNS.split(", ")}
+    return {name: array.reshape(SEQUENCES, LAYERS, HEADS, -1) for name, array in arrays.items()}
+
+
+def over_heads(found: Eager, first: int, function: Callable[..., dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """A function of the visible keys of one head, for every head: arrays (sequence, layer, head, n)."""
+    heads = [
+        function(found.weights[index][first:], found.values[index][first:])
+        for index in np.ndindex(SEQUENCES, LAYERS, HEADS)
+    ]
+    return {name: np.array([head[name] for head in heads]).reshape(SEQUENCES, LAYERS, HEADS, -1) for name in heads[0]}
+
+
+def margins(weights: np.ndarray, values: np.ndarray) -> dict[str, np.ndarray]:
+    """For every N, how close the counts are to being others, as a share of what they are computed from."""
+    y, order = weights[:, None] * values, np.argsort(-weights, kind="stable")
+    closest = []
+    for size in range(1, len(weights)):
+        inside, outside = order[:size], order[size:]
+        s = y[inside].sum(axis=0)
+        norm = np.linalg.norm(y, axis=1)
+        energy, size_of = norm**2 - 2 * y @ s, norm**2 + 2 * norm * np.linalg.norm(s)
+        nearest, farthest = outside[energy[outside].argmin()], inside[energy[inside].argmax()]
+        gaps = [
+            (np.abs(energy[inside] - energy[nearest]) / (size_of[inside] + size_of[nearest])).min(),
+            (np.abs(energy[outside] - energy[farthest]) / (size_of[outside] + size_of[farthest])).min(),
+            (weights[inside[-1]] - weights[outside[0]]) / weights[inside[-1]],
+        ]
+        closest.append(min(gaps))
+    return {"margin": np.array(closest)}
+
+
+def wrong_counts(landed: dict[str, np.ndarray], found: Eager, first: int) -> tuple[np.ndarray, np.ndarray]:
+    """Which rows have other counts than the definitions on ``found`` give, and how close those rows are."""
+    counted = over_heads(found, first, _counts)
+    wrong = (landed["k_in"] != counted["k_in"]) | (landed["k_out"] != counted["k_out"])
+    return wrong, over_heads(found, first, margins)["margin"]
+
+
+def _counts(weights: np.ndarray, values: np.ndarray) -> dict[str, np.ndarray]:
+    y = (weights[:, None] * values).tolist()
+    pairs = np.array([oracle.counts(weights, y, size) for size in range(1, len(weights))])
+    return {"k_in": pairs[:, 0], "k_out": pairs[:, 1]}
+
+
+@pytest.fixture(scope="module", params=["llama", "mistral"])
+def case(request: pytest.FixtureRequest, inputs: Path) -> tuple[Path, Path, int]:
+    """A data root, its checkpoint, and the first key the last query may attend to."""
+    home = request.getfixturevalue("mine" if request.param == "llama" else "windowed")
+    return home, inputs / request.param, 0 if request.param == "llama" else CONTEXT - WINDOW
+
+
+def test_counts_are_those_of_eager_attention_for_all_n(case: tuple[Path, Path, int]) -> None:
+    home, checkpoint, first = case
+    landed = selection(home)
+    assert landed["k_in"].shape == (SEQUENCES, LAYERS, HEADS, CONTEXT - first - 1)
+    wrong, margin = wrong_counts(landed, eager(checkpoint, stored_tokens(home)), first)
+    assert (margin[wrong] < ROUNDING).all(), "counts differ where no rounding of float32 can be the reason"
+    assert wrong.mean() < 0.005
+    assert (margin < ROUNDING).mean() < 0.005, "the comparison would excuse too much"
+
+
+def test_distances_norms_and_cosines_are_those_of_eager_attention(case: tuple[Path, Path, int]) -> None:
+    home, checkpoint, first = case
+    landed, found = selection(home), eager(checkpoint, stored_tokens(home))
+    wanted = over_heads(found, first, lambda weights, values: oracle.profile(weights, values, sink=first == 0))
+    sure = over_heads(found, first, margins)["margin"] > ROUNDING  # the same keys are selected
+    for name in COLUMNS.split(", ")[2:]:
+        np.testing.assert_allclose(landed[name][sure], wanted[name][sure], rtol=1e-3, atol=2e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("mutation", [{"grouped": False}, {"query": -2}], ids=["GQA order", "query before the last"])
+def test_the_comparison_would_notice(mine: Path, inputs: Path, mutation: dict[str, object]) -> None:
+    found = eager(inputs / "llama", stored_tokens(mine), **mutation)
+    wrong, margin = wrong_counts(selection(mine), found, 0)
+    assert (wrong & (margin > ROUNDING)).mean() > 0.1
+
+
+def test_counts_are_exactly_those_of_the_stored_tensors(case: tuple[Path, Path, int]) -> None:
+    home, _, first = case
+    tensors, landed = SequenceStore.open(home / "tensors" / "mine.zarr", TENSORS), selection(home)
+    sequence, layer = 1, 1
+    weights, values = tensors.array("attention")[sequence, layer], tensors.array("values")[sequence, layer]
+    for head in range(HEADS):
+        exact = oracle.exact_counts(weights[head][first:], values[head // (HEADS // KV_HEADS)][first:])
+        for name, counts in exact.items():
+            np.testing.assert_array_equal(landed[name][sequence, layer, head], counts, err_msg=f"{name} of {head}")
+
+
+def test_a_window_leaves_only_its_keys_and_no_sink(windowed: Path) -> None:
+    rows = ask(windowed, "SELECT min(n_keys) a, max(n_keys) b, max(n) c, any_value(query) d FROM selection")
+    assert rows == [{"a": str(WINDOW), "b": str(WINDOW), "c": str(WINDOW - 1), "d": str(CONTEXT - 1)}]
+    sink = ask(windowed, "SELECT count(cos_sink) a, count(norm_s_without_sink) b, count(cos_last) c FROM selection")
+    assert sink == [{"a": "0", "b": "0", "c": str(SEQUENCES * LAYERS * HEADS * (WINDOW - 1))}]
+    seen = ask(windowed, "SELECT min(position) a, max(position) b FROM attention_by_position")
+    assert seen == [{"a": str(CONTEXT - WINDOW), "b": str(CONTEXT - 1)}]
+    assert ask(windowed, "SELECT min(position) a FROM value_norm_by_position") == [{"a": "0"}]
+
+
+def test_sequences_begin_with_bos_and_the_rates_follow_from_the_counts(mine: Path) -> None:
+    assert stored_tokens(mine)[:, 0].tolist() == [0] * SEQUENCES
+    broken = (
+        "SELECT count(*) AS n FROM selection WHERE abs(precision - n / (n + k_out)) + abs(recall - k_in / n) > 1e-12 "
+        "OR abs(f_r_min - 2 * recall / (1 + recall)) + abs(f_r_max - 2 * precision / (1 + precision)) > 1e-12"
+    )
+    assert ask(mine, broken) == [{"n": "0"}]

@@ -1,0 +1,132 @@
+"""What a run leaves behind: a study of the data root's own, Dagster's records, and nothing to do the second time."""
+
+import shutil
+from pathlib import Path
+
+import dagster as dg
+import yaml
+
+import sql
+from dagster_project.studies import shipped_file
+from tests.dagster_project.conftest import settings
+from tests.dagster_project.driver import attention_geometry, files, instance_of
+
+ASSETS = ("tensors", "selection_metrics", "warehouse", "report")
+CHECKS = {
+    "tensors": {"ledger_complete", "rows_sum_to_one"},
+    "selection_metrics": {"identities_hold"},
+    "warehouse": {*sql.names("checks"), "row_count"},
+}
+ROWS = ("sql", "FROM selection ORDER BY ALL", "--format", "csv")
+
+
+def stores(home: Path) -> dict[str, tuple[bytes, int]]:
+    """Content and time of every file of the Zarr stores."""
+    return {
+        name: (content, (home / name).stat().st_mtime_ns)
+        for name, content in files(home).items()
+        if name.startswith(("tensors", "metrics")) and (home / name).is_file()
+    }
+
+
+def test_the_study_is_recorded_in_the_data_root_only(mine: Path, inputs: Path) -> None:
+    recorded = yaml.safe_load((mine / "studies.yaml").read_text(encoding="utf-8"))
+    described = {"model": f"{inputs}/llama", "corpus": f"{inputs}/book.txt", "context_length": 48, "sequences": 4}
+    assert recorded == {"studies": {"mine": described}}
+    assert "mine" not in yaml.safe_load(shipped_file().read_text(encoding="utf-8"))["studies"]
+
+
+def test_studies_lists_it_with_the_shipped_ones(mine: Path) -> None:
+    states = {line.split("│")[1].strip(): line.split("│")[6].strip() for line in table(mine) if line.count("│") == 7}
+    assert states["mine"] == "reported"
+    assert {"embedded", "llama-2-7b", "gemma-7b", "mistral-7b", "gpt2"} < states.keys()
+    assert states["gpt2"] == "not run"
+
+
+def table(home: Path) -> list[str]:
+    return attention_geometry("studies", home=home).text.splitlines()
+
+
+def test_dagster_has_the_partition_its_materialisations_and_checks(mine: Path) -> None:
+    with instance_of(mine) as instance:
+        assert "mine" in instance.get_dynamic_partitions("study")
+        assert "gpt2" in instance.get_dynamic_partitions("study")
+        (run,) = instance.get_runs()
+        assert run.status is dg.DagsterRunStatus.SUCCESS
+        assert run.tags["dagster/partition"] == "mine"
+        assert run.job_name == "study"
+        for asset in ASSETS:
+            assert instance.get_materialized_partitions(dg.AssetKey(asset)) == {"mine"}
+            event = instance.get_latest_materialization_event(dg.AssetKey(asset))
+            metadata = event.asset_materialization.metadata
+            assert Path(str(metadata["path"].value)).exists()
+            assert int(metadata["bytes"].value) > 0
+        keys = [dg.AssetCheckKey(dg.AssetKey(asset), name) for asset, names in CHECKS.items() for name in names]
+        records = instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
+        assert {key: record.status.value for key, record in records.items()} == dict.fromkeys(keys, "SUCCEEDED")
+
+
+def test_rich_metadata_for_the_web_ui(mine: Path) -> None:
+    with instance_of(mine) as instance:
+        metadata = {
+            asset: instance.get_latest_materialization_event(dg.AssetKey(asset)).asset_materialization.metadata
+            for asset in ASSETS
+        }
+    assert metadata["selection_metrics"]["dagster/row_count"].value == 4 * 2 * 4 * 47
+    assert "| selection_counts | 1,504 |" in str(metadata["warehouse"]["tables"].value)
+    assert str(metadata["report"]["page"].value).startswith("file://")
+    assert all("seconds" in metadata[asset] for asset in ASSETS[:3])
+
+
+def test_a_second_run_does_nothing_new_and_gives_the_same_rows(copied: Path) -> None:
+    before, rows = stores(copied), attention_geometry(*ROWS, home=copied)
+    again = attention_geometry("run", "mine", home=copied)
+    assert again.code == 0, again.errors
+    assert "nothing to extract" in again.errors
+    assert "of 0 sequences measured" in again.errors
+    assert stores(copied) == before
+    assert attention_geometry(*ROWS, home=copied) == rows
+    assert attention_geometry("sql", "SELECT count(*) FROM studies", "--format", "csv", home=copied).text.endswith(
+        "\n1\n"
+    )
+
+
+def test_another_description_under_the_same_name_is_refused(mine: Path, inputs: Path) -> None:
+    before = files(mine)
+    other = attention_geometry("run", "--name", "mine", *settings(inputs, sequences=5), home=mine)
+    assert "other settings already" in other.complaint
+    assert "--name" in other.complaint
+    assert files(mine) == before
+
+
+def test_a_shipped_name_cannot_be_taken(inputs: Path, tmp_path: Path) -> None:
+    taken = attention_geometry("run", "--name", "gpt2", *settings(inputs), home=tmp_path)
+    assert "'gpt2' with other settings" in taken.complaint
+    assert files(tmp_path) == {}
+
+
+def test_report_writes_the_page_again(copied: Path) -> None:
+    page = copied / "reports" / "mine.html"
+    whole = page.read_bytes()
+    page.write_text("gone")
+    done = attention_geometry("report", "mine", home=copied)
+    assert (done.code, done.text.strip()) == (0, str(page))
+    assert page.read_bytes().startswith(whole[:200])
+    assert b"</html>" in page.read_bytes()
+
+
+def test_fresh_makes_everything_anew(copied: Path) -> None:
+    shutil.rmtree(copied / "metrics" / "mine.zarr" / "k_in")  # whatever became of a store
+    before, rows = stores(copied), attention_geometry(*ROWS, home=copied)
+    done = attention_geometry("run", "mine", "--fresh", home=copied)
+    assert done.code == 0, done.errors
+    assert "4 of 4 sequences extracted" in done.errors
+    assert [line.split(":")[0] for line in done.errors.splitlines()] == ["mine"] * 4, "in a pipe, plain lines only"
+    assert not set("\r\x1b") & set(done.errors + done.text)
+    assert all(stores(copied)[name] != found for name, found in before.items() if "/c/" in name)
+    assert attention_geometry(*ROWS, home=copied) == rows
+
+
+def test_settings_with_a_recorded_study_are_refused(mine: Path) -> None:
+    assert "describe a new one with --name" in attention_geometry("run", "mine", "--seed", 3, home=mine).complaint
+    assert "run --help" in attention_geometry("run", "mine", "--name", "mine", home=mine).complaint

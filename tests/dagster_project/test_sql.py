@@ -1,0 +1,204 @@
+"""``attention-geometry sql``: reading only, four formats on standard output and nothing else there."""
+
+import csv
+import fcntl
+import io
+import json
+import math
+import os
+import pty
+import struct
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+
+import duckdb
+import pyarrow.parquet as pq
+import pytest
+
+from dagster_project.output import TABLE_ROWS, check_format, harmless
+from storage.errors import UserError
+from tests.dagster_project.driver import PROGRAM, attention_geometry, environment, files, in_own_process
+
+SOME = "SELECT layer, head, n, recall FROM selection WHERE sequence = 0 AND n < 3 ORDER BY ALL"
+
+
+def test_csv_json_and_parquet_hold_the_same_rows(mine: Path) -> None:
+    found = {form: attention_geometry("sql", SOME, "--format", form, home=mine) for form in ("csv", "json", "parquet")}
+    assert {form: (result.code, result.errors) for form, result in found.items()} == dict.fromkeys(found, (0, ""))
+    rows = json.loads(found["json"].text)
+    assert len(rows) == 2 * 4 * 2
+    assert pq.read_table(io.BytesIO(found["parquet"].output)).to_pylist() == rows
+    assert [
+        {name: float(value) for name, value in row.items()} for row in csv.DictReader(io.StringIO(found["csv"].text))
+    ] == rows
+
+
+def test_a_table_has_every_column_when_it_goes_to_a_pipe(mine: Path) -> None:
+    found = attention_geometry("sql", "FROM selection LIMIT 2", home=mine)
+    header = found.text.splitlines()[1].split()
+    assert header[:6] == ["study", "sequence", "query", "layer", "head", "n"]
+    assert "norm_s_without_sink" in header
+    assert "…" not in found.text
+
+
+def test_a_table_ends_after_some_rows_and_says_so(mine: Path) -> None:
+    found = attention_geometry("sql", "SELECT n FROM selection", home=mine)
+    assert f"Only the first {TABLE_ROWS} rows are shown" in found.errors
+    assert sum(line.strip().isdigit() for line in found.text.splitlines()) == TABLE_ROWS
+
+
+def test_redirected_output_is_a_valid_file(mine: Path, tmp_path: Path) -> None:
+    command = [PROGRAM, "sql", "FROM selection", "--format", "parquet", "--home", mine]
+    with (tmp_path / "selection.parquet").open("wb") as file:
+        done = subprocess.run(command, env=environment(), stdout=file, stderr=subprocess.PIPE, check=True, timeout=60)
+    assert done.stderr == b""
+    assert duckdb.read_parquet(str(tmp_path / "selection.parquet")).count("*").fetchall() == [(1504,)]
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(mine: Path) -> None:
+    command = f"{PROGRAM} sql 'SELECT i FROM range(1000000) t(i)' --format csv --home {mine} | head -n 2"
+    done = subprocess.run(["sh", "-c", command], env=environment(), capture_output=True, check=True, timeout=60)
+    assert (done.stdout, done.stderr) == (b'"i"\n0\n', b"")
+
+
+def test_a_statement_on_standard_input(mine: Path) -> None:
+    done = in_own_process("sql", "--home", mine, input=b"select 1 as one")
+    assert (done.code, done.errors) == (0, "")
+    assert done.text.split() == ["one", "───", "1"] or done.text.split()[::2] == ["one", "1"]
+
+
+def test_json_is_json(mine: Path) -> None:
+    query = (
+        "SELECT sum(n) AS total, 'nan'::FLOAT AS nothing, [1, NULL] AS list, {'a': 'x'} AS struct, NULL AS none, "
+        "'\\xAA'::BLOB AS bytes, DATE '2026-01-02' AS day, true AS yes, 1.5::DECIMAL(4, 2) AS tenth FROM selection"
+    )
+
+    def no_constants(name: str) -> None:
+        pytest.fail(f"{name} is no JSON")
+
+    (row,) = json.loads(
+        attention_geometry("sql", query, "--format", "json", home=mine).text, parse_constant=no_constants
+    )
+    assert row.pop("total") == 4 * 2 * 4 * math.comb(48, 2)
+    assert row == {
+        "nothing": None, "list": [1, None], "struct": {"a": "x"}, "none": None, "bytes": "aa", "day": "2026-01-02",
+        "yes": True, "tenth": 1.5,
+    }  # fmt: skip
+    assert json.loads(attention_geometry("sql", "FROM selection WHERE n = 0", "--format", "json", home=mine).text) == []
+
+
+@pytest.mark.parametrize(
+    ("query", "form", "said"),
+    [
+        ("SELECT x FROM selection", "table", 'Binder Error: Referenced column "x" not found'),
+        ("SELEC 1", "csv", "Parser Error: syntax error"),
+        ("SELECT 1 FROM", "json", "Parser Error"),
+        ("", "table", "There is no result to show"),
+        ("/* nothing */", "table", "There is no result to show"),
+        ("SELECT token::INT FROM tokens", "csv", "Conversion Error"),
+        ("SELECT CASE WHEN i > 3000000 THEN error('late') ELSE i::TEXT END FROM range(4000000) t(i)", "csv", "late"),
+        ("SELECT [1, 2] AS l", "csv", "cast the column to VARCHAR, or choose --format json"),
+        ("SELECT INTERVAL 1 DAY AS l", "parquet", "cast the column to VARCHAR"),
+        ("SELECT 1 AS a, 2 AS a", "json", "Several columns are called 'a'"),
+        ("SELECT 1", "xml", "--format xml is unknown; there are: table, csv, json, parquet"),
+    ],
+)
+def test_mistakes_are_one_line(mine: Path, query: str, form: str, said: str) -> None:
+    assert said in attention_geometry("sql", query, "--format", form, home=mine).complaint
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "CREATE TABLE mine (i INT)",
+        "DELETE FROM selection_counts",
+        "DROP VIEW selection",
+        "UPDATE studies SET model = 'x'",
+        "SELECT 1; DROP TABLE studies",
+        "COPY (SELECT 1) TO 'out.csv'",
+        "EXPORT DATABASE 'out'",
+        "ATTACH 'out.duckdb'",
+        "INSTALL httpfs",
+        "SET memory_limit = '1GB'",
+        "PRAGMA memory_limit = '1GB'",
+        "CALL enable_logging()",
+        "FROM read_text('/etc/hostname')",
+        "FROM 'https://example.com/x.parquet'",
+    ],
+)
+def test_nothing_can_be_written_or_read_elsewhere(mine: Path, tmp_path: Path, query: str) -> None:
+    before = files(mine)
+    assert attention_geometry("sql", query, home=mine, cwd=tmp_path).complaint
+    assert files(mine) == before
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_hostile_text_is_harmless_in_a_table(mine: Path) -> None:
+    hostile = "chr(27) || '[2J' || chr(7) || chr(13) || chr(155) || '31m' || chr(8238) || '[red]x[/]' || chr(0)"
+    shown = attention_geometry("sql", f"SELECT {hostile} AS t", home=mine).text
+    assert not set(shown) & set("\x1b\x07\r\x9b\u202e\x00")
+    assert r"\x1b[2J\x07\r\x9b31m\u202e[red]x[/]\x00" in shown
+    named = attention_geometry("sql", 'SELECT 1 AS "a\x1b[2J[red]"', home=mine).text
+    assert r"a\x1b[2J[red]" in named
+
+
+def test_harmless_leaves_text_and_line_breaks() -> None:
+    assert harmless("Γειά, 世界\nline 'two' \\") == "Γειά, 世界\nline 'two' \\"
+    assert harmless("\t\x1b") == r"\t\x1b"
+
+
+def test_an_empty_data_root_has_empty_tables(tmp_path: Path) -> None:
+    found = attention_geometry("sql", "SELECT count(*) AS c FROM selection", "--format", "csv", home=tmp_path)
+    assert found.text == '"c"\n0\n'
+    assert files(tmp_path) == {}
+
+
+def test_every_table_and_column_says_what_it_is(mine: Path) -> None:
+    query = "SELECT table_name, column_name FROM duckdb_columns() WHERE comment IS NULL AND NOT internal"
+    found = attention_geometry("sql", f"{query} AND database_name = 'memory'", "--format", "csv", home=mine)
+    assert found.text == '"table_name","column_name"\n'
+
+
+def test_the_prompt_answers_and_goes_on_after_a_mistake(mine: Path) -> None:
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("4H", 40, 120, 0, 0))
+    command = [PROGRAM, "sql", "--home", mine]
+    process = subprocess.Popen(
+        command, env=environment(TERM="dumb"), stdin=slave, stdout=slave, stderr=slave, start_new_session=True
+    )
+    os.close(slave)
+    os.set_blocking(master, False)
+    screen, typed = "", [b"SELEC 1;\r", b"SELECT 6 * 7\r", b"AS answer;\r", b"\x04"]
+    waits_for = ["sql> ", "syntax error", "...> ", "42"]
+    deadline = time.monotonic() + 60
+    try:
+        while process.poll() is None and time.monotonic() < deadline:
+            try:
+                screen += os.read(master, 4096).decode("utf-8", "replace")
+            except OSError:
+                time.sleep(0.05)
+            if typed and waits_for[0] in screen and screen.rstrip(" ").endswith(">"):
+                os.write(master, typed.pop(0))
+                waits_for.pop(0)
+        assert process.poll() == 0, screen
+    finally:
+        process.kill()
+        process.wait()
+        os.close(master)
+    assert "Parser Error: syntax error" in screen
+    assert "answer" in screen
+    assert "Traceback" not in screen
+
+
+def test_parquet_is_not_thrown_at_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    check_format("csv")
+    with pytest.raises(UserError, match="send it to a file"):
+        check_format("parquet")
