@@ -266,7 +266,6 @@ def model_card(figures: dict[str, object], recipe: Recipe) -> str:
         )
     )
     return f"""---
-license: cc0-1.0
 language: en
 pipeline_tag: text-generation
 ---
