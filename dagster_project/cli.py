@@ -110,7 +110,7 @@ def studies(home: HomeOption = None) -> None:
     """List the studies: what each is, and how far it has come."""
     from rich.table import Table
 
-    from dagster_project.output import console
+    from dagster_project.output import console, harmless
     from dagster_project.pipeline import states
     from dagster_project.studies import all_studies
 
@@ -119,7 +119,8 @@ def studies(home: HomeOption = None) -> None:
     table = Table("study", "model", "corpus", "context", "sequences", "state")
     for name, state in states(root, found).items():
         study = found[name]
-        table.add_row(name, study.model.id, study.corpus.id, str(study.context_length), str(study.sequences), state)
+        cells = (name, study.model.id, study.corpus.id, study.context_length, study.sequences, state)
+        table.add_row(*(harmless(str(cell)) for cell in cells))
     console().print(table)
 
 

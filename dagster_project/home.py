@@ -6,10 +6,14 @@ Holds ``Home``, the map of its files. What does not belong here: what is in the 
 
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from uuid import uuid4
 
 from storage.errors import UserError
+from storage.locks import exclusive
 
 HOME_VARIABLE = "ATTENTION_GEOMETRY_HOME"
 """Environment variable that names the data root."""
@@ -80,7 +84,32 @@ class Home:
             )
             raise UserError(msg) from error
 
-    def forget_stores(self, study: str) -> None:
-        """Delete the stores of a study; what is published of it stays until it is replaced."""
-        for store in (self.tensors(study), self.metrics(study)):
-            shutil.rmtree(store, ignore_errors=True)
+    @contextmanager
+    def without_stores(self, study: str) -> Iterator[None]:
+        """Run the body as if the study had no stores; what is published of it stays until it is replaced.
+
+        The stores are renamed, so that each is whole or gone whenever the process is killed. If the body fails before
+        it has made new ones, they come back.
+
+        Raises
+        ------
+        UserError
+            If another process is working on the study.
+        """
+        with exclusive(self.lock(study), f"study '{study}'", wait=0):
+            moved = {
+                store: store.rename(store.with_name(f"{store.name}.{uuid4().hex}.partial"))
+                for store in (self.tensors(study), self.metrics(study))
+                if store.exists()
+            }
+        try:
+            yield
+        except BaseException:
+            if not self.tensors(study).exists():
+                for store, aside in moved.items():
+                    aside.rename(store)
+            raise
+        finally:
+            for aside in moved.values():
+                if aside.exists():
+                    shutil.rmtree(aside)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,8 +79,9 @@ def lazy_metrics(tensors: "SequenceStore") -> dict[str, "da.Array"]:
     """Everything a metrics store holds but its ledger, as lazy arrays over (sequence, layer, …); nothing is read."""
     from geometry.lazy import selection_arrays, value_norms
 
-    arrays = selection_arrays(tensors.lazy("attention"), tensors.lazy("values"), tensors.lazy("first_key"))
-    return arrays | {"value_norm": value_norms(tensors.lazy("values"))}
+    values = tensors.lazy("values")
+    arrays = selection_arrays(tensors.lazy("attention"), values, tensors.lazy("first_key"))
+    return arrays | {"value_norm": value_norms(values)}
 
 
 def measure(home: Home, name: str) -> Measured:
@@ -98,8 +100,8 @@ def measure(home: Home, name: str) -> Measured:
     from storage.sequences import SequenceStore
 
     started = time.monotonic()
-    tensors = SequenceStore.open(home.tensors(name), TENSORS)
     with exclusive(home.lock(name), f"study '{name}'", wait=0):
+        tensors = SequenceStore.open(home.tensors(name), TENSORS).whole()
         metrics = _metrics_store(home.metrics(name), name, tensors)
         arrays, missing = lazy_metrics(tensors), metrics.missing()
         with (
@@ -124,7 +126,13 @@ def _metrics_store(path: Path, name: str, tensors: "SequenceStore") -> "Sequence
     from storage.sequences import SequenceStore
 
     sizes = {key: size for key, size in tensors.sizes.items() if key != "head_dim"} | {"n": tensors.sizes["key"] - 1}
-    provenance = {"study": name, "metrics_version": METRICS_VERSION, "tensors": tensors.provenance}
+    versions = {library: version(library) for library in ("dask", "numba", "numpy")}
+    provenance = {
+        "study": name,
+        "metrics_version": METRICS_VERSION,
+        "tensors": tensors.provenance,
+        "versions": versions,
+    }
     try:
         return SequenceStore.resume(path, SELECTION, sizes, provenance)
     except UserError:
@@ -145,27 +153,47 @@ def _identity_violations(metrics: "SequenceStore") -> int:
 
 def land_study(home: Home, name: str, study: Study) -> "Landing":
     """Land a study's rows in the warehouse; they are published if no check finds a violation."""
-    from extract.models import token_texts
-    from storage import rows
     from storage.arrays import SELECTION, TENSORS
     from storage.sequences import SequenceStore
     from storage.warehouse import land
 
-    tensors = SequenceStore.open(home.tensors(name), TENSORS)
-    metrics = SequenceStore.open(home.metrics(name), SELECTION)
+    with exclusive(home.lock(name), f"study '{name}'", wait=0):
+        tensors = SequenceStore.open(home.tensors(name), TENSORS).whole()
+        metrics = SequenceStore.open(home.metrics(name), SELECTION).whole()
+        landing = land(home.warehouse, name, _tables(tensors, metrics, study), expected=_expected_rows(tensors))
+    total = f"{sum(landing.rows.values()):,}"
+    logger.info("%s: %s rows landed, %.1f MB, %.1f s", name, total, landing.bytes / 1e6, landing.seconds)
+    return landing
+
+
+def _tables(tensors: "SequenceStore", metrics: "SequenceStore", study: Study) -> dict[str, Any]:
+    """The rows of every table of a study, as streams."""
+    from extract.models import token_texts
+    from storage import rows
+
     query = tensors.sizes["key"] - 1
     tokens = np.asarray(tensors.array("tokens")[:])
-    tables = {
+    return {
         "studies": rows.study_rows(tensors),
         "heads": rows.head_rows(tensors.sizes),
         "tokens": rows.token_rows(tokens, token_texts(study.model, np.unique(tokens).tolist())),
         "selection_counts": rows.selection_rows(metrics, query),
         **_position_tables(tensors, metrics, query),
     }
-    landing = land(home.warehouse, name, tables, expected={"selection_counts": rows.selection_row_count(metrics)})
-    total = f"{sum(landing.rows.values()):,}"
-    logger.info("%s: %s rows landed, %.1f MB, %.1f s", name, total, landing.bytes / 1e6, landing.seconds)
-    return landing
+
+
+def _expected_rows(tensors: "SequenceStore") -> dict[str, int]:
+    """How many rows each table must get, from what was extracted alone."""
+    sizes, first_key = tensors.sizes, np.asarray(tensors.array("first_key")[:])
+    keys = sizes["key"] - first_key  # (sequence, layer)
+    return {
+        "studies": 1,
+        "heads": sizes["layer"] * sizes["head"],
+        "tokens": sizes["sequence"] * sizes["key"],
+        "selection_counts": int((keys - 1).sum()) * sizes["head"],
+        "value_norm_by_position": sizes["layer"] * sizes["kv_head"] * sizes["key"],
+        "attention_by_position": int(keys.min(axis=0).sum()) * sizes["head"],
+    }
 
 
 def _position_tables(tensors: "SequenceStore", metrics: "SequenceStore", query: int) -> dict[str, Any]:

@@ -82,8 +82,9 @@ def register_studies(instance: dg.DagsterInstance, home: Home) -> list[str]:
     names = list(all_studies(home))
     known = set(instance.get_dynamic_partitions(str(studies.name)))
     instance.add_dynamic_partitions(str(studies.name), [name for name in names if name not in known])
-    for gone in known - set(names):
-        instance.delete_dynamic_partition(str(studies.name), gone)
+    if os.environ.get("DAGSTER_HOME") == str(home.dagster):  # elsewhere another data root may have put them there
+        for gone in known - set(names):
+            instance.delete_dynamic_partition(str(studies.name), gone)
     return names
 
 
@@ -111,9 +112,9 @@ def bury_dead_runs(instance: dg.DagsterInstance, home: Home) -> list[str]:
 
 def _died(home: Home, lock: str | None) -> bool:
     """Whether a run of the command line no longer holds its lock; of other runs Dagster's daemon takes care."""
-    if lock is None:
+    path = _lock_path(home, lock or "none")
+    if not path.exists():  # not of this data root
         return False
-    path = _lock_path(home, lock)
     try:
         with FileLock(path, timeout=0):
             pass

@@ -5,6 +5,7 @@ Holds ``run_study`` and ``run_report``. What does not belong here: the assets (`
 
 import logging
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 from dagster_project.home import Home
 from dagster_project.studies import find_study
@@ -24,13 +25,9 @@ def run_study(home: Home, name: str, *, fresh: bool) -> None:
     UserError
         If the study is unknown, a setting cannot be met, or a blocking check finds a violation.
     """
-    from storage.locks import exclusive
-
     home.prepare()
-    if fresh:
-        with exclusive(home.lock(name), f"study '{name}'", wait=0):
-            home.forget_stores(name)
-    _materialise(home, name, ["tensors", "selection_metrics", "warehouse", "report"])
+    with home.without_stores(name) if fresh else nullcontext():
+        _materialise(home, name, ["tensors", "selection_metrics", "warehouse", "report"])
 
 
 def run_report(home: Home, name: str) -> None:

@@ -98,6 +98,9 @@ def read_studies(path: Path) -> dict[str, Study]:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         msg = f"{path} is no valid YAML: {' '.join(str(error).split())}"
         raise UserError(msg) from error
+    except OSError as error:
+        msg = f"{path} cannot be read ({error.strerror}); put a file of studies there, or remove it"
+        raise UserError(msg) from error
     if not isinstance(content, dict) or set(content) != {"studies"} or not isinstance(content["studies"], dict):
         msg = f"{path} must hold one mapping 'studies' from names to settings; see the shipped studies.yaml"
         raise UserError(msg)

@@ -123,7 +123,7 @@ def probe(model: PreTrainedModel, input_ids: Tensor) -> Captured:
     Raises
     ------
     UserError
-        As ``capture``, and if a layer's output differs from what was captured.
+        As ``capture``, and if a layer's output differs from what was captured, or heads have learned sinks.
     """
     return _run(model, input_ids, verify=True)
 
@@ -182,6 +182,7 @@ def _forward(
     layer = getattr(module, "layer_idx", None)
     if recorder.verify:
         _verify(recorder.model, layer, weights, value, output)
+        _refuse_learned_sinks(recorder.model, s_aux)
     recorder.record(layer, weights, value, _first_key(recorder.model, attention_mask))
     return output, None
 
@@ -250,6 +251,16 @@ def _refuse_other_masks(model: str, module: torch.nn.Module, mask: Tensor | None
         raise UserError(msg)
     if not causal:
         msg = f"{model} is no causal language model: its tokens attend to later ones; choose a decoder such as gpt2"
+        raise UserError(msg)
+
+
+def _refuse_learned_sinks(model: str, s_aux: Tensor | None) -> None:
+    """Refuse heads that give part of their weight to no key: their rows do not sum to 1."""
+    if s_aux is not None:
+        msg = (
+            f"{model} has learned attention sinks, so the weights of its keys do not sum to 1; "
+            "such models are not supported, choose another model"
+        )
         raise UserError(msg)
 
 

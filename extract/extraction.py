@@ -290,4 +290,4 @@ def _row_sum_deviation(store: SequenceStore) -> float:
     """Largest deviation from 1 of a row sum of the stored weights, read one sequence at a time."""
     attention = store.array("attention")
     sums = (np.asarray(attention[index]).sum(axis=-1, dtype=np.float64) for index in range(attention.shape[0]))
-    return float(max(np.abs(row - 1).max() for row in sums))
+    return float(np.max([np.abs(row - 1).max() for row in sums]))  # NaN if any is, unlike max()

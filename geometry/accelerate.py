@@ -12,8 +12,11 @@ import numba
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_FINITE = {"nnan", "nsz", "contract"}
-"""Licence the compiler needs to vectorise a maximum: inputs hold no NaN, and the sign of zero does not matter."""
+_FINITE = {"nnan", "nsz"}
+"""Licence the compiler needs to vectorise a maximum: inputs hold no NaN, and the sign of zero does not matter.
+
+Never ``contract``: kernels that compute the same error bound must round it alike, or a key is counted twice or never.
+"""
 
 
 def compiled(function: Callable[P, R]) -> Callable[P, R]:
@@ -23,6 +26,6 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def compiled_finite(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile a kernel that meets no NaN: as ``compiled``, with maxima and sums of products in vector form."""
+    """Compile a kernel that meets no NaN: as ``compiled``, with maxima in vector form; every rounding stays IEEE."""
     decorated: Callable[P, R] = numba.njit(nogil=True, cache=True, fastmath=_FINITE)(function)
     return decorated

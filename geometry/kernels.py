@@ -26,7 +26,8 @@ UNIT_ROUNDOFF = 2.0**-24
 """Largest relative error of one float32 rounding."""
 
 TINY = np.float32(1e-33)
-"""Absolute part of the error bound: more than float32 underflow can cost in one E_l."""
+"""Absolute part of the error bound: more than float32 underflow can cost in one E_l, for value states of components at
+most 1 and up to 10⁵ of them."""
 
 F32 = NDArray[np.float32]
 F64 = NDArray[np.float64]

@@ -113,10 +113,10 @@ def selection_profile(weights: ArrayLike, values: ArrayLike, *, sink: bool = Tru
 def scratch_bytes(n: int, head_dim: int) -> int:
     """Upper bound of the memory ``selection_profile`` takes beside inputs and outputs, in bytes, however many heads.
 
-    Five float64 arrays (n, d) at most live at once (value states in order of weight, y, s and temporaries), one tile of
-    inner products, and vectors of n.
+    Six float64 arrays (n, d) at most live at once (value states, y, s and temporaries), one tile of inner products, and
+    vectors of n.
     """
-    return 40 * n * head_dim + max(TILE_BYTES, 4 * n) + 256 * n + 2**16
+    return 48 * n * head_dim + max(TILE_BYTES, 4 * n) + 256 * n + 2**16
 
 
 def _checked(weights: ArrayLike, values: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -146,7 +146,10 @@ def _profile_head(weights: NDArray[Any], values: NDArray[Any], out: SelectionPro
     n, d = values.shape
     order = np.argsort(-weights, kind="stable")
     alpha = weights[order].astype(np.float64)
-    y = values[order].astype(np.float64) * alpha[:, None]
+    largest = float(np.abs(values).max())
+    exponent = int(np.frexp(largest)[1])
+    states = np.ldexp(values.astype(np.float64), -exponent)  # at most 1: nothing overflows, and the scaling is exact
+    y = states[order] * alpha[:, None]
     s = np.cumsum(y, axis=0)
     norm2 = np.einsum("ld,ld->l", y, y)
     norm = np.sqrt(norm2)
@@ -158,7 +161,7 @@ def _profile_head(weights: NDArray[Any], values: NDArray[Any], out: SelectionPro
     )
     out.norm_s[:] = _norms(s[:-1])
     size = out.norm_s.astype(np.float32)
-    v32 = values[order].astype(np.float32, copy=False)
+    v32 = states[order].astype(np.float32)
     rows = max(1, TILE_BYTES // (4 * n))
     for first in range(0, n - 1, rows):
         tile = slice(first, min(first + rows, n - 1))
@@ -176,19 +179,19 @@ def _profile_head(weights: NDArray[Any], values: NDArray[Any], out: SelectionPro
             out.r_min[tile],
             out.r_max[tile],
         )
-    _directions(order, s[:-1], y, values, out, sink=sink)
+    _directions(order, s[:-1], y, states, out, sink=sink)
+    for length in (out.r_min, out.r_max, out.norm_s, out.norm_s_without_sink, out.norm_s_without_last):
+        np.ldexp(length, exponent, out=length)
 
 
-def _directions(
-    order: NDArray[np.intp], s: F64, y: F64, values: NDArray[Any], out: SelectionProfile, *, sink: bool
-) -> None:
+def _directions(order: NDArray[np.intp], s: F64, y: F64, states: F64, out: SelectionProfile, *, sink: bool) -> None:
     """Norms of s_N without the sink and the last token, and its cosines with both (Section 4.2)."""
-    last = len(values) - 1
+    last = len(states) - 1
     out.norm_s_without_last[:] = _norms_without(last, order, s, y)
-    out.cos_last[:] = _cosines(s, out.norm_s, values[last])
+    out.cos_last[:] = _cosines(s, out.norm_s, states[last])
     if sink:
         out.norm_s_without_sink[:] = _norms_without(0, order, s, y)
-        out.cos_sink[:] = _cosines(s, out.norm_s, values[0])
+        out.cos_sink[:] = _cosines(s, out.norm_s, states[0])
 
 
 def _norms(vectors: F64) -> F64:
@@ -203,9 +206,8 @@ def _norms_without(key: int, order: NDArray[np.intp], s: F64, y: F64) -> F64:
     return np.concatenate([_norms(s[:rank]), _norms(s[rank:] - y[rank])])
 
 
-def _cosines(s: F64, norms: F64, value: NDArray[Any]) -> F64:
-    """cos(s_N, value) for every row of s, NaN where a norm is 0."""
-    direction = value.astype(np.float64)
+def _cosines(s: F64, norms: F64, direction: F64) -> F64:
+    """cos(s_N, direction) for every row of s, NaN where a norm is 0."""
     length = norms * np.linalg.norm(direction)
     cosines: F64 = np.divide(s @ direction, length, out=np.full(len(s), np.nan), where=length > 0)
     return cosines

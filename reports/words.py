@@ -108,7 +108,12 @@ def place(row: Row) -> str:
 def value_norm(norms: Sequence[Row]) -> str:
     """How the sink's value norm compares with the others (``value_norm_over_heads``)."""
     sink = [row["mean"] for row in norms if row["first_position"] == 0]
-    others = [row["mean"] for row in norms if row["first_position"] > 0]
+    others = [
+        row["mean"]
+        for row in norms
+        if row["first_position"] > 0
+        for _ in range(row["first_position"], row["last_position"] + 1)
+    ]
     if not sink or not others:
         return "There is only one position, so nothing to compare it with."
     middle = median(others)

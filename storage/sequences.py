@@ -46,11 +46,15 @@ class SequenceStore:
         UserError
             If there is none, if its format is of another version, or if its arrays are not the declared ones.
         """
-        if not (path / "zarr.json").exists():
+        if not path.exists():
             msg = f"There is no store at {path}; run the study first"
             raise UserError(msg)
-        group = zarr.open_group(path, mode="r+")
-        found = group.attrs.get("format_version")
+        try:
+            group = zarr.open_group(path, mode="r+")
+            found = group.attrs.get("format_version")
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            msg = f"The store {path} is damaged ({' '.join(str(error).split())}); run the study again with --fresh"
+            raise UserError(msg) from error
         if found != FORMAT_VERSION:
             msg = (
                 f"The store {path} has format version {found}, this program reads {FORMAT_VERSION}; "
@@ -122,7 +126,11 @@ class SequenceStore:
         """Refuse a store whose arrays are not the declared ones."""
         sizes = self.sizes
         for spec in self.specs.values():
-            array = self._group.get(spec.name)
+            try:
+                array = self._group.get(spec.name)
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                msg = f"The array '{spec.name}' of {self.path} is damaged ({error}); run the study again with --fresh"
+                raise UserError(msg) from error
             if not isinstance(array, zarr.Array):
                 msg = f"The store {self.path} has no array '{spec.name}'; run the study again with --fresh"
                 raise UserError(msg)
@@ -167,8 +175,26 @@ class SequenceStore:
         """The sequences that are not written yet, in order."""
         return [int(index) for index in np.flatnonzero(~self.finished())]
 
+    def whole(self) -> Self:
+        """The store itself, if its ledger is complete.
+
+        Raises
+        ------
+        UserError
+            If sequences are missing.
+        """
+        if missing := self.missing():
+            msg = (
+                f"The store {self.path} lacks {len(missing)} of {self.sizes['sequence']} sequences; "
+                "run the study again, it continues after the last one"
+            )
+            raise UserError(msg)
+        return self
+
     def write(self, sequence: int, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Write all arrays of one sequence, then its ledger entry.
+
+        A process may be killed at any moment; a machine that loses power may lose what its system had not yet written.
 
         Parameters
         ----------

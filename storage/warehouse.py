@@ -181,7 +181,11 @@ def connect(folder: Path) -> duckdb.DuckDBPyConnection:
         If a published file cannot be read.
     """
     connection = duckdb.connect()
-    attached = [_attach(connection, study, path) for study, path in published(folder).items()]
+    try:
+        attached = [_attach(connection, study, path) for study, path in published(folder).items()]
+    except UserError:
+        connection.close()
+        raise
     for name in sql.names("schema"):
         parts = " UNION ALL BY NAME ".join(f"FROM {alias}.{name}" for alias in attached)
         connection.execute(f"CREATE VIEW {name} AS {parts}" if parts else sql.statement("schema", name).text)

@@ -1,6 +1,6 @@
--- grain:   one row per n, for the powers of four that every study reaches and the largest n
+-- grain:   one row per n, for the powers of four the study reaches and its largest n
 -- inputs:  selection; $study
--- meaning: mean Precision, Recall and F over all heads and sequences of the last query
+-- meaning: mean Precision, Recall and F over all selections of that n
 SELECT
     n AS "N",
     round(avg(precision), 3) AS precision,

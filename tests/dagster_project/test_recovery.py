@@ -108,7 +108,9 @@ def test_killed_twice_it_ends_as_if_it_had_not_been(mine: Path, inputs: Path, tm
     assert "of 3 sequences measured" in last.errors
     assert runs(tmp_path) == [failed, failed, failed, success]
     with instance_of(tmp_path) as instance:
-        for pool in instance.event_log_storage.get_concurrency_keys():
+        pools = instance.event_log_storage.get_concurrency_keys()
+        assert "gpu" in pools
+        for pool in pools:
             slots = instance.event_log_storage.get_concurrency_info(pool)
             assert (slots.active_slot_count, slots.pending_step_count) == (0, 0), pool
     assert list((tmp_path / "locks" / "runs").iterdir()) == []

@@ -108,6 +108,15 @@ def test_a_failed_creation_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mo
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"zarr_format": 3}'])
+def test_a_damaged_store_is_named(tmp_path: Path, text: str) -> None:
+    store = tensor_store(tmp_path / "s.zarr")
+    for damaged in (store.path / "values" / "zarr.json", store.path / "zarr.json"):
+        damaged.write_text(text)
+        with pytest.raises(UserError, match=r"s\.zarr.*--fresh"):
+            SequenceStore.open(store.path, TENSORS)
+
+
 def test_leftovers_of_a_killed_writer_are_removed(tmp_path: Path) -> None:
     store = tensor_store(tmp_path / "s.zarr")
     (tmp_path / f"s.zarr.{'0a' * 16}.partial" / "values").mkdir(parents=True)
