@@ -82,7 +82,7 @@ def register_studies(instance: dg.DagsterInstance, home: Home) -> list[str]:
     names = list(all_studies(home))
     known = set(instance.get_dynamic_partitions(str(studies.name)))
     instance.add_dynamic_partitions(str(studies.name), [name for name in names if name not in known])
-    if os.environ.get("DAGSTER_HOME") == str(home.dagster):  # elsewhere another data root may have put them there
+    if Path(instance.root_directory) == home.dagster:  # elsewhere another data root may have put them there
         for gone in known - set(names):
             instance.delete_dynamic_partition(str(studies.name), gone)
     return names

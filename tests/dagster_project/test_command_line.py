@@ -49,7 +49,7 @@ def test_doctor_names_what_is_incomplete_broken_or_left_over(copied: Path) -> No
     found = attention_geometry("doctor", home=copied)
     assert found.code == 0
     assert "incomplete: 2 of 4 sequences are missing; run the study again" in found.text
-    assert "There is no store at" in found.text
+    assert "is damaged" in found.text
     assert "mine.0123.partial" in found.text
 
 

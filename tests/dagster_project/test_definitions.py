@@ -19,7 +19,7 @@ from dagster_project import pipeline
 from dagster_project.definitions import defs
 from dagster_project.defs.resources import DataRoot
 from dagster_project.home import HOME_VARIABLE, Home
-from dagster_project.registration import use_instance
+from dagster_project.registration import register_studies, use_instance
 from tests.dagster_project.driver import CHECKOUT, attention_geometry, environment, files, instance_of
 
 ROWS = ("sql", "FROM selection ORDER BY ALL", "--format", "csv")
@@ -140,13 +140,21 @@ def test_the_schedule_is_off_and_asks_for_one_run_per_study(
 
 
 def test_the_sensor_registers_studies_and_starts_nothing(loaded: dg.Definitions, instance: dg.DagsterInstance) -> None:
-    instance.add_dynamic_partitions("study", ["deleted-by-hand"])
+    instance.add_dynamic_partitions("study", ["of-another-data-root"])
     with dg.build_sensor_context(instance=instance) as context:
         tick = loaded.resolve_sensor_def("studies_registered").evaluate_tick(context)
     assert tick.run_requests == []
     assert "6 studies are registered" in tick.skip_message
-    assert set(instance.get_dynamic_partitions("study")) >= {"mine", "gpt2"}
-    assert "deleted-by-hand" not in instance.get_dynamic_partitions("study")
+    assert set(instance.get_dynamic_partitions("study")) >= {"mine", "gpt2", "of-another-data-root"}
+
+
+def test_a_study_deleted_by_hand_is_no_partition_any_more(copied: Path) -> None:
+    home = Home(copied)
+    with dg.DagsterInstance.local_temp(str(home.dagster)) as own:
+        own.add_dynamic_partitions("study", ["deleted-by-hand"])
+        register_studies(own, home)
+        assert set(own.get_dynamic_partitions("study")) >= {"mine", "gpt2"}
+        assert "deleted-by-hand" not in own.get_dynamic_partitions("study")
 
 
 def test_the_job_runs_without_the_command_line(copied: Path, loaded: dg.Definitions) -> None:
