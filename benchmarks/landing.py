@@ -38,11 +38,12 @@ def landing(*, layers: int, heads: int, context: int, repeats: int) -> list[Resu
     with TemporaryDirectory() as name:
         folder = Path(name)
         tables = _tables(folder, sizes)
+        landed = [_with_study(batch) for batch in tables["selection_counts"]]
         names = (str(number) for number in count())  # every landing and every insert makes a file of its own
         seconds = alternate(
             lambda: _land(folder, f"checked{next(names)}", tables),
             lambda: _land_unchecked(folder, f"unchecked{next(names)}", tables),
-            lambda: _insert(folder / f"bare{next(names)}.duckdb", tables["selection_counts"]),
+            lambda: _insert(folder / f"bare{next(names)}.duckdb", landed),
             repeats=repeats,
         )
     measured = {"layers": layers, "heads": heads, "context": context, "rows": layers * heads * (context - 1)}
@@ -70,6 +71,12 @@ def _land_unchecked(folder: Path, study: str, tables: Tables) -> None:
     names = sql.names
     with patch.object(sql, "names", lambda kind: () if kind == "checks" else names(kind)):
         _land(folder, study, tables)
+
+
+def _with_study(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch with the column ``study`` that a landing adds, so that both contenders store the same table."""
+    study = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(batch), np.int8)), pa.array(["landing"]))
+    return batch.add_column(0, "study", study)
 
 
 def _insert(path: Path, batches: list[pa.RecordBatch]) -> None:
