@@ -205,7 +205,7 @@ def test_a_wrong_byte_is_found_behind_many_blocks(tmp_path: Path, monkeypatch: p
     assert f"not UTF-8 at byte {len(content) - 1}" in refusal(file(tmp_path / "a.txt", content))
 
 
-@pytest.mark.parametrize("name", ["/no/such.txt", "no-such.txt", "no-such.jsonl", "./no-such-folder", "~/no such", "a/b/c"])
+@pytest.mark.parametrize("name", ["/no/such.txt", "no-such.txt", "no-such.jsonl", "./no-such", "~/no such", "a/b/c"])
 def test_missing_files(name: str) -> None:
     assert f"There is no corpus file '{name}'" in refusal(corpus(name))
 
