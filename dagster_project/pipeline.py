@@ -6,6 +6,7 @@ anything a single one of those packages can do alone. Heavy libraries are import
 
 import logging
 import os
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -120,8 +121,6 @@ def measure(home: Home, name: str) -> Measured:
 
 def _metrics_store(path: Path, name: str, tensors: "SequenceStore") -> "SequenceStore":
     """The metrics store of these tensors; one made from others, or by an older version, is derived data and goes."""
-    import shutil
-
     from storage.arrays import SELECTION
     from storage.sequences import SequenceStore
 

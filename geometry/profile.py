@@ -143,55 +143,48 @@ def _checked(weights: ArrayLike, values: ArrayLike) -> tuple[NDArray[Any], NDArr
 
 def _profile_head(weights: NDArray[Any], values: NDArray[Any], out: SelectionProfile, *, sink: bool) -> None:
     """Fill ``out`` (n − 1,) for one head: weights (n,), values (n, d)."""
-    n, d = values.shape
     order = np.argsort(-weights, kind="stable")
+    exponent = int(np.frexp(float(np.abs(values).max()))[1])
+    # components are at most 1 from here on: nothing overflows, and scaling by a power of two is exact
+    states = np.ldexp(values[order].astype(np.float64), -exponent)
     alpha = weights[order].astype(np.float64)
-    largest = float(np.abs(values).max())
-    exponent = int(np.frexp(largest)[1])
-    states = np.ldexp(values.astype(np.float64), -exponent)  # at most 1: nothing overflows, and the scaling is exact
-    y = states[order] * alpha[:, None]
+    y = states * alpha[:, None]
     s = np.cumsum(y, axis=0)
-    norm2 = np.einsum("ld,ld->l", y, y)
-    norm = np.sqrt(norm2)
-    factors = (
-        (2 * alpha).astype(np.float32),
-        norm2.astype(np.float32),
-        (error_slope(d) * norm).astype(np.float32),
-        (ERROR_BEND * norm2).astype(np.float32) + TINY,
-    )
     out.norm_s[:] = _norms(s[:-1])
-    size = out.norm_s.astype(np.float32)
-    v32 = states[order].astype(np.float32)
-    rows = max(1, TILE_BYTES // (4 * n))
-    for first in range(0, n - 1, rows):
-        tile = slice(first, min(first + rows, n - 1))
-        products = s[tile].astype(np.float32) @ v32.T
-        count_tile(
-            first,
-            products,
-            s[tile],
-            size[tile],
-            y,
-            norm2,
-            factors,
-            out.k_in[tile],
-            out.k_out[tile],
-            out.r_min[tile],
-            out.r_max[tile],
-        )
+    _count(alpha, states, y, s, out)
     _directions(order, s[:-1], y, states, out, sink=sink)
     for length in (out.r_min, out.r_max, out.norm_s, out.norm_s_without_sink, out.norm_s_without_last):
         np.ldexp(length, exponent, out=length)
 
 
+def _count(alpha: F64, states: F64, y: F64, s: F64, out: SelectionProfile) -> None:
+    """Counts and radii of one head, tile by tile; keys are in order of falling weight, ``out.norm_s`` is known."""
+    n, d = states.shape
+    norm2 = np.einsum("ld,ld->l", y, y)
+    factors = (
+        (2 * alpha).astype(np.float32),
+        norm2.astype(np.float32),
+        (error_slope(d) * np.sqrt(norm2)).astype(np.float32),
+        (ERROR_BEND * norm2).astype(np.float32) + TINY,
+    )
+    size, states32 = out.norm_s.astype(np.float32), states.astype(np.float32)
+    rows = max(1, TILE_BYTES // (4 * n))
+    for first in range(0, n - 1, rows):
+        tile = slice(first, min(first + rows, n - 1))
+        products = s[tile].astype(np.float32) @ states32.T
+        results = out.k_in[tile], out.k_out[tile], out.r_min[tile], out.r_max[tile]
+        count_tile(first, products, s[tile], size[tile], y, norm2, factors, *results)
+
+
 def _directions(order: NDArray[np.intp], s: F64, y: F64, states: F64, out: SelectionProfile, *, sink: bool) -> None:
     """Norms of s_N without the sink and the last token, and its cosines with both (Section 4.2)."""
-    last = len(states) - 1
-    out.norm_s_without_last[:] = _norms_without(last, order, s, y)
+    rank = np.argsort(order)  # of each key among the weights
+    last = rank[-1]
+    out.norm_s_without_last[:] = _norms_without(last, s, y)
     out.cos_last[:] = _cosines(s, out.norm_s, states[last])
     if sink:
-        out.norm_s_without_sink[:] = _norms_without(0, order, s, y)
-        out.cos_sink[:] = _cosines(s, out.norm_s, states[0])
+        out.norm_s_without_sink[:] = _norms_without(rank[0], s, y)
+        out.cos_sink[:] = _cosines(s, out.norm_s, states[rank[0]])
 
 
 def _norms(vectors: F64) -> F64:
@@ -200,9 +193,8 @@ def _norms(vectors: F64) -> F64:
     return norms
 
 
-def _norms_without(key: int, order: NDArray[np.intp], s: F64, y: F64) -> F64:
-    """‖s_N − y_key·[key∈I_N]‖ for every row of s."""
-    rank = int(np.flatnonzero(order == key)[0])
+def _norms_without(rank: int, s: F64, y: F64) -> F64:
+    """‖s_N − y_key·[key∈I_N]‖ for every row of s, the key being the one of this rank among the weights."""
     return np.concatenate([_norms(s[:rank]), _norms(s[rank:] - y[rank])])
 
 
