@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dagster_project.home import Home
-from dagster_project.studies import Study
+from dagster_project.studies import AnalysisSettings, Study
 from storage.errors import UserError
 from storage.locks import exclusive
 
@@ -36,8 +36,11 @@ logger = logging.getLogger(__name__)
 ROW_SUM_TOLERANCE = 2.0**-24
 """How far a row of float32 weights may be from summing to 1, for each of its keys: one rounding."""
 
-METRICS_VERSION = 1
+METRICS_VERSION = 2
 """Version of the numbers in a metrics store; raised when their computation changes, so that stores are made anew."""
+
+CUDA_WORKERS = 4
+"""Most blocks in work at once where a CUDA device computes them: it takes one after the other, the rest are read."""
 
 
 @dataclass(frozen=True)
@@ -76,20 +79,26 @@ def missing_tensors(home: Home, name: str) -> list[int]:
     return SequenceStore.open(home.tensors(name), TENSORS).missing()
 
 
-def lazy_metrics(tensors: "SequenceStore") -> dict[str, "da.Array"]:
-    """Everything a metrics store holds but its ledger, as lazy arrays over (sequence, layer, …); nothing is read."""
+def lazy_metrics(
+    tensors: "SequenceStore", analysis: AnalysisSettings, device: str | None = None
+) -> dict[str, "da.Array"]:
+    """Everything a metrics store holds but its ledger, as lazy arrays over (sequence, layer, …); nothing is read.
+
+    ``device`` is where blocks are computed: None for the CPU, or a CUDA device.
+    """
     from geometry.lazy import selection_arrays, value_norms
 
-    values = tensors.lazy("values")
-    arrays = selection_arrays(tensors.lazy("attention"), values, tensors.lazy("first_key"))
+    attention, values, first_key = (tensors.lazy(name) for name in ("attention", "values", "first_key"))
+    arrays = selection_arrays(attention, values, first_key, kappas=analysis.kappas, scale=analysis.scale, device=device)
     return arrays | {"value_norm": value_norms(values)}
 
 
-def measure(home: Home, name: str) -> Measured:
+def measure(home: Home, name: str, study: Study) -> Measured:
     """Compute the metrics of a study from its tensor store, sequence by sequence, or what is missing of them.
 
     Layers run side by side, one BLAS thread each; at most one block of ``geometry.lazy.block_bytes`` per core and the
-    results of one sequence are in memory.
+    results of one sequence are in memory. Where the tensors were computed on a CUDA device and there is one now, so
+    are the metrics, with at most ``CUDA_WORKERS`` blocks in memory and on the device.
     """
     import dask
     from dask.base import compute
@@ -103,11 +112,13 @@ def measure(home: Home, name: str) -> Measured:
     started = time.monotonic()
     with exclusive(home.lock(name), f"study '{name}'", wait=0):
         tensors = SequenceStore.open(home.tensors(name), TENSORS).whole()
-        metrics = _metrics_store(home.metrics(name), name, tensors)
-        arrays, missing = lazy_metrics(tensors), metrics.missing()
+        device = _cuda_device(tensors.provenance)
+        metrics = _metrics_store(home.metrics(name), name, tensors, study.analysis, device)
+        arrays, missing = lazy_metrics(tensors, study.analysis, device), metrics.missing()
+        cores = os.cpu_count() or 1
         with (
             threadpool_limits(limits=1, user_api="blas"),
-            dask.config.set(scheduler="threads", num_workers=os.cpu_count()),
+            dask.config.set(scheduler="threads", num_workers=min(cores, CUDA_WORKERS) if device else cores),
         ):
             for sequence in tqdm(missing, desc="metrics", unit="sequence", disable=None):
                 results = compute({key: array[sequence] for key, array in arrays.items()})[0]
@@ -119,18 +130,33 @@ def measure(home: Home, name: str) -> Measured:
     return Measured(metrics.path, len(missing), selections, violations, metrics.bytes_on_disk(), seconds)
 
 
-def _metrics_store(path: Path, name: str, tensors: "SequenceStore") -> "SequenceStore":
-    """The metrics store of these tensors; one made from others, or by an older version, is derived data and goes."""
+def _cuda_device(provenance: Mapping[str, Any]) -> str | None:
+    """The CUDA device on which these tensors were computed, if there is one now; which one, if the study says so."""
+    if not provenance["versions"]["device"].startswith("cuda"):
+        return None
+    import torch
+
+    present = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
+    asked = str(provenance["settings"]["device"])
+    return asked if asked in present else "cuda" if present else None
+
+
+def _metrics_store(
+    path: Path, name: str, tensors: "SequenceStore", analysis: AnalysisSettings, device: str | None
+) -> "SequenceStore":
+    """The metrics store of these tensors and settings; one of others, or of an older version, is derived and goes."""
     from storage.arrays import SELECTION
     from storage.sequences import SequenceStore
 
-    sizes = {key: size for key, size in tensors.sizes.items() if key != "head_dim"} | {"n": tensors.sizes["key"] - 1}
-    versions = {library: version(library) for library in ("dask", "numba", "numpy")}
+    sizes = {key: size for key, size in tensors.sizes.items() if key != "head_dim"}
+    sizes |= {"kappa": len(analysis.kappas), "n": sizes["key"] - 1}
+    versions = {library: version(library) for library in ("dask", "numba", "numpy", "torch")}
     provenance = {
         "study": name,
         "metrics_version": METRICS_VERSION,
+        "analysis": analysis.measured(),
         "tensors": tensors.provenance,
-        "versions": versions,
+        "versions": versions | {"device": device or "cpu"},
     }
     try:
         return SequenceStore.resume(path, SELECTION, sizes, provenance)
@@ -159,7 +185,11 @@ def land_study(home: Home, name: str, study: Study) -> "Landing":
     with exclusive(home.lock(name), f"study '{name}'", wait=0):
         tensors = SequenceStore.open(home.tensors(name), TENSORS).whole()
         metrics = SequenceStore.open(home.metrics(name), SELECTION).whole()
-        landing = land(home.warehouse, name, _tables(tensors, metrics, study), expected=_expected_rows(tensors))
+        if metrics.provenance["analysis"] != study.analysis.measured():
+            msg = f"The metrics of study '{name}' are those of other settings; run: attention-geometry run {name}"
+            raise UserError(msg)
+        expected = _expected_rows(tensors, kappas=len(study.analysis.kappas))
+        landing = land(home.warehouse, name, _tables(tensors, metrics, study), expected)
     total = f"{sum(landing.rows.values()):,}"
     logger.info("%s: %s rows landed, %.1f MB, %.1f s", name, total, landing.bytes / 1e6, landing.seconds)
     return landing
@@ -177,19 +207,26 @@ def _tables(tensors: "SequenceStore", metrics: "SequenceStore", study: Study) ->
         "heads": rows.head_rows(tensors.sizes),
         "tokens": rows.token_rows(tokens, token_texts(study.model, np.unique(tokens).tolist())),
         "selection_counts": rows.selection_rows(metrics, query),
+        "upper_bounds": rows.upper_bound_rows(metrics, query),
+        "attention_rows": rows.attention_rows(metrics, query),
+        "value_scales": rows.value_scale_rows(metrics, query),
         **_position_tables(tensors, metrics, query),
     }
 
 
-def _expected_rows(tensors: "SequenceStore") -> dict[str, int]:
-    """How many rows each table must get, from what was extracted alone."""
+def _expected_rows(tensors: "SequenceStore", *, kappas: int) -> dict[str, int]:
+    """How many rows each table must get, from what was extracted and the number of κ alone."""
     sizes, first_key = tensors.sizes, np.asarray(tensors.array("first_key")[:])
     keys = sizes["key"] - first_key  # (sequence, layer)
+    selections = int((keys - 1).sum()) * sizes["head"]
     return {
         "studies": 1,
         "heads": sizes["layer"] * sizes["head"],
         "tokens": sizes["sequence"] * sizes["key"],
-        "selection_counts": int((keys - 1).sum()) * sizes["head"],
+        "selection_counts": selections,
+        "upper_bounds": selections * kappas,
+        "attention_rows": keys.size * sizes["head"],
+        "value_scales": keys.size * sizes["kv_head"],
         "value_norm_by_position": sizes["layer"] * sizes["kv_head"] * sizes["key"],
         "attention_by_position": int(keys.min(axis=0).sum()) * sizes["head"],
     }

@@ -8,12 +8,13 @@ import difflib
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from pydantic_core import ErrorDetails
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails, PydanticCustomError
 
 from dagster_project.home import Home
 from extract.settings import ExtractionSettings
@@ -23,22 +24,49 @@ from storage.locks import exclusive
 NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?")
 """What a study may be called: its name becomes file names and a partition key."""
 
+KAPPAS = 16
+"""The most κ a study may ask for: each has its own row for every selection."""
+
 HEADING = "studies:"
 """The first line of a studies file that this program makes."""
 
 
+def _kappas(given: tuple[float, ...]) -> tuple[float, ...]:
+    """The numbers in ascending order, if the upper bounds can be computed for them."""
+    if not 1 <= len(given) <= KAPPAS or len(set(given)) < len(given) or not all(0 < kappa < inf for kappa in given):
+        kind, message = "kappas", f"input should be 1 to {KAPPAS} distinct positive finite numbers"
+        raise PydanticCustomError(kind, message)
+    return tuple(sorted(given))
+
+
 class AnalysisSettings(BaseModel):
-    """How the metrics of a study are shown."""
+    """How the metrics of a study are computed and shown."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    kappas: Annotated[tuple[float, ...], AfterValidator(_kappas)] = Field(
+        default=(0.5,),
+        description="list of the κ to compute upper bounds for; the paper leaves κ open, and a variance proxy c B²/d "
+        "means κ = 1/(2c)",
+    )
+    scale: Literal["unit", "raw"] = Field(
+        default="unit",
+        description="what upper bounds are computed from: unit, weighted norms divided by the head's median norm of "
+        "values, so that their unit does not matter; raw, as printed in the paper",
+    )
     map_n: int = Field(default=4, ge=1, description="N at which the layer by head maps show Precision and Recall")
+
+    def measured(self) -> dict[str, Any]:
+        """The settings that decide the metrics, as JSON; the others only decide how they are shown."""
+        return self.model_dump(mode="json", exclude={"map_n"})
 
 
 class Study(ExtractionSettings):
     """One study: what is extracted from which model and text, and how it is analysed."""
 
-    analysis: AnalysisSettings = Field(default_factory=AnalysisSettings, description="how the metrics are shown")
+    analysis: AnalysisSettings = Field(
+        default_factory=AnalysisSettings, description="how the metrics are computed and shown"
+    )
 
     def extraction(self) -> ExtractionSettings:
         """The settings that decide the tensors."""
@@ -151,11 +179,12 @@ def _explained(problem: ErrorDetails) -> str:
     path = ".".join(str(part) for part in problem["loc"])
     field = f"field '{path}'" if path else "settings"
     known = _descriptions(Study)
+    meaning = known.get(".".join(part for part in problem["loc"] if isinstance(part, str)), "")
     if problem["type"] == "extra_forbidden":
         close = difflib.get_close_matches(path, known, n=1)
         remedy = f"did you mean '{close[0]}'?" if close else f"the fields are {', '.join(known)}"
         return f"{field} is unknown; {remedy}"
-    meaning = f" ({known[path]})" if path in known else ""
+    meaning = f" ({meaning})" if meaning else ""
     if problem["type"] == "missing":
         return f"{field} is missing; add it{meaning}"
     return f"{field}: {problem['msg'][0].lower()}{problem['msg'][1:]}, found {problem['input']!r}{meaning}"

@@ -1,205 +1,226 @@
 """Compiled kernels of the all-N selection counts. They know no Dask and no files, and assume good input.
 
-Letters: n keys in order of falling weight, d components of a value state, t rows of a tile. Row N−1 belongs to N.
+Letters: n keys in order of falling weight, d components of a value state, t rows of a tile. Row N−1 belongs to N. A
+*centre* is s_N, or s_N without the sink's part.
 
-How a count is made exact. Distances from s_N are ordered by E_l = ‖y_l‖² − 2⟨s_N, y_l⟩ (``D_l`` without the common term
-‖s_N‖²). The inner products of all N with all keys are one float32 matrix product; a rigorous bound δ_l of the error of
-each E_l comes with it:
+How a count is made exact. Distances from a centre s are ordered by E_l = ‖y_l‖² − 2⟨s, y_l⟩ (``D_l`` without the
+common term ‖s‖²). The inner products of all N with all keys are one float32 matrix product; a rigorous bound δ_l of the
+error of each E_l comes with it:
 
-    δ_l = a_l (slope ‖s_N‖ + bend a_l) + TINY,    a_l = ‖y_l‖,
+    δ_l = a_l (slope · size + bend · a_l) + a trifle for underflow,    a_l = ‖y_l‖,
 
-where ``slope`` is 2 (d + 8) u for any order of summation (Higham, *Accuracy and Stability of Numerical Algorithms*,
-§3.1) with u = 2⁻²⁴, ``bend`` covers the rounding of ‖y_l‖² and of E_l itself, and TINY covers underflow. A comparison
-that the bound decides is decided; the few others are made again in float64 with ``farther_by``, a product of
-differences that keeps its digits however near two keys are. Equal y give 0 there, so true ties are ties. The float32
-product thus decides speed, never the result.
+where size is at least ‖s‖, ``slope`` is 2 (d + 8) u for any order of summation (Higham, *Accuracy and Stability of
+Numerical Algorithms*, §3.1) with u = 2⁻²⁴, and ``bend`` covers the rounding of ‖y_l‖² and of E_l itself. Where y_l = 0,
+E_l and δ_l are exactly 0. A comparison that the bound decides is decided; the few others are made again in float64 with
+``farther_by``, a product of differences that keeps its digits however near two keys are. Equal y give 0 there, so true
+ties are ties. The float32 product thus decides speed, never the result.
 """
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from geometry.accelerate import compiled, compiled_finite
+from geometry.accelerate import compiled, compiled_sums, larger
 
 UNIT_ROUNDOFF = 2.0**-24
 """Largest relative error of one float32 rounding."""
 
-TINY = np.float32(1e-33)
-"""Absolute part of the error bound: more than float32 underflow can cost in one E_l, for value states of components at
-most 1 and up to 10⁵ of them."""
+ERROR_BEND = 4.04 * UNIT_ROUNDOFF
+"""Factor of a_l² in the error bound of E_l."""
 
 F32 = NDArray[np.float32]
 F64 = NDArray[np.float64]
 I32 = NDArray[np.int32]
+Floats = NDArray[np.floating[Any]]
+Factors = F32
+"""What turns inner products into energies and their error bounds, (4, n): 2α, a², slope · a and bend · a² + trifle.
+
+All times one power of two, the lift.
+"""
+
+# Leaf kernels take whole arrays and the range of keys they are about, start to stop: passing slices costs more than
+# the work on them.
 
 
 def error_slope(head_dim: int) -> float:
-    """Factor of a_l ‖s_N‖ in the error bound of E_l, for value states of ``head_dim`` components."""
+    """Factor of a_l · size in the error bound of E_l, for value states of ``head_dim`` components."""
     return 2.02 * (head_dim + 8) * UNIT_ROUNDOFF
 
 
-ERROR_BEND = 4.04 * UNIT_ROUNDOFF
-"""Factor of a_l² in the error bound of E_l."""
-
-
-@compiled
-def farther_by(s: F64, y: F64, other: F64, norm2: float, other_norm2: float) -> float:
-    """How much farther ``y`` is from s than ``other``, squared: D_y − D_other = ⟨y − other, y + other − 2s⟩; (d,) each.
-
-    norm2 and other_norm2 are their squared norms; if both are 0 the answer is, without looking.
-    """
+@compiled_sums
+def inner(a: Floats, b: Floats) -> float:
+    """⟨a, b⟩ summed in float64; a, b: (d,)."""
     total = 0.0
-    if norm2 > 0.0 or other_norm2 > 0.0:
-        for k in range(s.size):
-            total += (y[k] - other[k]) * (y[k] + other[k] - 2.0 * s[k])
+    for k in range(a.size):
+        total += np.float64(a[k]) * np.float64(b[k])
     return total
 
 
 @compiled
-def distance(s: F64, y: F64) -> float:
-    """‖s − y‖ in float64 from the differences themselves; s, y: (d,)."""
+def farther_by(s: F64, alpha: F64, states: Floats, key: int, other: int) -> float:
+    """How much farther y of one key is from s than o of another, squared: ⟨y − o, (y − s) + (o − s)⟩ = D_y − D_o.
+
+    s: (d,); alpha: (n,); states: (n, d); y_l = α_l v_l. Taken in this order the second factor keeps the last digits of
+    y and o near s, which y + o − 2s would round away.
+    """
+    total = 0.0
+    if alpha[key] > 0.0 or alpha[other] > 0.0:
+        for k in range(s.size):
+            y, o = alpha[key] * states[key, k], alpha[other] * states[other, k]
+            total += (y - o) * ((y - s[k]) + (o - s[k]))
+    return total
+
+
+@compiled_sums
+def distance(s: F64, alpha: F64, states: Floats, key: int) -> float:
+    """‖s − y_key‖ in float64 from the differences themselves; s: (d,)."""
     total = 0.0
     for k in range(s.size):
-        total += (s[k] - y[k]) ** 2
+        total += (s[k] - alpha[key] * states[key, k]) ** 2
     return math.sqrt(total)
 
 
-@compiled_finite
+@compiled
 def enclose(
-    products: F32, weight2: F32, norm2: F32, slope: F32, bend: F32, size: np.float32, sign: np.float32
+    products: F32, less: F32, factors: Factors, size: np.float32, sign: np.float32, energy: F32, start: int, stop: int
 ) -> tuple[np.float32, np.float32]:
-    """Turn the inner products ⟨s_N, v_l⟩ into E_l, in place, and enclose the maximum of ``sign`` · E: (lower, upper).
+    """Turn inner products ⟨s, v_l⟩ into E_l, and enclose the maximum of ``sign`` · E: (lower, upper).
 
-    weight2 is 2α, norm2 is a², slope is error slope · a, bend is error bend · a² + TINY, (keys,) each; size is ‖s_N‖;
-    sign is 1 or −1.
+    products are those with s without the sink's part; less is 2α_l ⟨y_0, v_l⟩, lifted, where s has that part, and 0
+    elsewhere; energy receives E; (n,) each; sign is 1 or −1.
     """
-    lower = np.float32(-np.inf)
-    upper = np.float32(-np.inf)
-    for k in range(products.size):
-        value = norm2[k] - weight2[k] * products[k]
-        products[k] = value
+    product, subtract, out = products[start:stop], less[start:stop], energy[start:stop]
+    weight2, square = factors[0, start:stop], factors[1, start:stop]
+    slope, bend = factors[2, start:stop], factors[3, start:stop]
+    lower, upper = np.float32(-np.inf), np.float32(-np.inf)
+    for k in range(out.size):
+        value = square[k] - weight2[k] * product[k] - subtract[k]
+        out[k] = value
         error = slope[k] * size + bend[k]
-        lower = max(lower, sign * value - error)
-        upper = max(upper, sign * value + error)
+        lower = larger(lower, sign * value - error)
+        upper = larger(upper, sign * value + error)
     return lower, upper
 
 
-@compiled_finite
-def decide(
+@compiled
+def survey(
     energy: F32,
-    slope: F32,
-    bend: F32,
+    factors: Factors,
     size: np.float32,
     sign: np.float32,
     reach: np.float32,
-    lower: np.float32,
-    upper: np.float32,
-) -> tuple[int, int, int]:
-    """Count what the error bound can tell: (candidates, surely within, in doubt).
+    interval: tuple[np.float32, np.float32],
+    start: int,
+    stop: int,
+) -> tuple[int, int, int, int]:
+    """Count what the error bound can tell: (candidates, the first of them, surely within, perhaps within).
 
     Candidates may attain the maximum of ``sign`` · E, known to be at least ``reach``. The others are about E being at
-    most a threshold that lies in [lower, upper].
+    most a threshold that lies in ``interval``.
     """
-    candidates = np.int32(0)
-    sure = np.int32(0)
-    possible = np.int32(0)
-    for k in range(energy.size):
+    value, slope, bend = energy[start:stop], factors[2, start:stop], factors[3, start:stop]
+    lower, upper = interval
+    candidates, sure, possible = np.int32(0), np.int32(0), np.int32(0)
+    first = np.int32(value.size)
+    for k in range(value.size):
         error = slope[k] * size + bend[k]
-        candidates += np.int32(sign * energy[k] + error >= reach)
-        sure += np.int32(energy[k] + error <= lower)
-        possible += np.int32(energy[k] - error <= upper)
-    return int(candidates), int(sure), int(possible - sure)
+        reaches = sign * value[k] + error >= reach
+        candidates += np.int32(reaches)
+        first = min(first, np.int32(k) if reaches else np.int32(value.size))
+        sure += np.int32(value[k] + error <= lower)
+        possible += np.int32(value[k] - error <= upper)
+    return int(candidates), start + int(first), int(sure), int(possible)
 
 
 @compiled
 def extremal_key(
     s: F64,
-    y: F64,
-    norm2: F64,
+    alpha: F64,
+    states: Floats,
     energy: F32,
-    slope: F32,
-    bend: F32,
+    factors: Factors,
     size: np.float32,
     sign: np.float32,
     reach: np.float32,
-    candidates: int,
+    best: int,
+    stop: int,
 ) -> int:
-    """The first of the ``candidates`` of ``decide`` whose exact ``sign`` · D is the maximum; y: (keys, d)."""
-    best = -1
-    seen = 0
-    for k in range(energy.size):
-        if sign * energy[k] + (slope[k] * size + bend[k]) >= reach:
-            if best < 0 or sign * farther_by(s, y[k], y[best], norm2[k], norm2[best]) > 0.0:
-                best = k
-            seen += 1
-            if seen == candidates:
-                break
+    """The first key whose exact ``sign`` · D is the maximum, among the candidates of ``survey`` from ``best`` on."""
+    for k in range(best + 1, stop):
+        error = factors[2, k] * size + factors[3, k]
+        if sign * energy[k] + error >= reach and sign * farther_by(s, alpha, states, k, best) > 0.0:
+            best = k
     return best
 
 
 @compiled
 def doubtful_within(
     s: F64,
-    y: F64,
-    norm2: F64,
+    alpha: F64,
+    states: Floats,
     energy: F32,
-    slope: F32,
-    bend: F32,
+    factors: Factors,
     size: np.float32,
-    lower: np.float32,
-    upper: np.float32,
-    threshold: F64,
-    threshold_norm2: float,
+    interval: tuple[np.float32, np.float32],
+    threshold: int,
+    start: int,
+    stop: int,
 ) -> int:
-    """How many keys that ``decide`` leaves in doubt are exactly no farther than ``threshold`` (d,); y: (keys, d)."""
+    """How many keys that ``survey`` leaves in doubt are exactly no farther from s than the key ``threshold``."""
+    lower, upper = interval
     count = 0
-    for k in range(energy.size):
-        error = slope[k] * size + bend[k]
+    for k in range(start, stop):
+        error = factors[2, k] * size + factors[3, k]
         if energy[k] - error <= upper and not energy[k] + error <= lower:
-            count += farther_by(s, y[k], threshold, norm2[k], threshold_norm2) <= 0.0
+            count += farther_by(s, alpha, states, k, threshold) <= 0.0
     return count
 
 
 @compiled
 def count_row(
-    split: int, products: F32, s: F64, size: np.float32, y: F64, norm2: F64, factors: tuple[F32, F32, F32, F32]
+    split: int,
+    products: F32,
+    less: F32,
+    s: F64,
+    size: np.float32,
+    alpha: F64,
+    states: Floats,
+    factors: Factors,
+    energy: F32,
 ) -> tuple[int, int, int, int]:
     """One row, N = split: (K_in, K_out, the nearest key left out, the farthest selected key); see ``count_tile``."""
-    weight2, square, slope, bend = factors
-    most, least = np.float32(1.0), np.float32(-1.0)
-    e_in, w_in, q_in, p_in, b_in = products[:split], weight2[:split], square[:split], slope[:split], bend[:split]
-    e_out, w_out, q_out, p_out, b_out = products[split:], weight2[split:], square[split:], slope[split:], bend[split:]
-    y_in, n_in, y_out, n_out = y[:split], norm2[:split], y[split:], norm2[split:]
-
-    max_low, max_high = enclose(e_in, w_in, q_in, p_in, b_in, size, most)
-    low, high = enclose(e_out, w_out, q_out, p_out, b_out, size, least)
-    min_low, min_high = -high, -low
-    far, k_in, doubt_in = decide(e_in, p_in, b_in, size, most, max_low, min_low, min_high)
-    near, k_out, doubt_out = decide(e_out, p_out, b_out, size, least, low, max_low, max_high)
-
-    farthest = extremal_key(s, y_in, n_in, e_in, p_in, b_in, size, most, max_low, far)
-    nearest = extremal_key(s, y_out, n_out, e_out, p_out, b_out, size, least, low, near)
-    if doubt_in > 0:
-        k_in += doubtful_within(
-            s, y_in, n_in, e_in, p_in, b_in, size, min_low, min_high, y_out[nearest], n_out[nearest]
-        )
-    if doubt_out > 0:
-        k_out += doubtful_within(
-            s, y_out, n_out, e_out, p_out, b_out, size, max_low, max_high, y_in[farthest], n_in[farthest]
-        )
-    return k_in, k_out, split + nearest, farthest
+    most, least, n = np.float32(1.0), np.float32(-1.0), alpha.size
+    low, high = enclose(products, less, factors, size, most, energy, 0, split)
+    reach, other = enclose(products, less, factors, size, least, energy, split, n)
+    farthest_in, nearest_out = (low, high), (-other, -reach)
+    several, farthest, k_in, possible = survey(energy, factors, size, most, low, nearest_out, 0, split)
+    doubt_in = possible > k_in
+    if several > 1:
+        farthest = extremal_key(s, alpha, states, energy, factors, size, most, low, farthest, split)
+    several, nearest, k_out, possible = survey(energy, factors, size, least, reach, farthest_in, split, n)
+    doubt_out = possible > k_out
+    if several > 1:
+        nearest = extremal_key(s, alpha, states, energy, factors, size, least, reach, nearest, n)
+    if doubt_in:
+        k_in += doubtful_within(s, alpha, states, energy, factors, size, nearest_out, nearest, 0, split)
+    if doubt_out:
+        k_out += doubtful_within(s, alpha, states, energy, factors, size, farthest_in, farthest, split, n)
+    return k_in, k_out, nearest, farthest
 
 
 @compiled
 def count_tile(
     first: int,
     products: F32,
+    less: F32,
+    sink: int,
     s: F64,
     size: F32,
-    y: F64,
-    norm2: F64,
-    factors: tuple[F32, F32, F32, F32],
+    alpha: F64,
+    states: Floats,
+    factors: Factors,
     k_in: I32,
     k_out: I32,
     r_min: F64,
@@ -210,18 +231,26 @@ def count_tile(
     Parameters
     ----------
     products
-        ⟨s_N, v_l⟩ of the tile, (t, n); overwritten.
+        ⟨s_N without the sink's part, v_l⟩ of the tile, (t, n).
+    less
+        2α_l ⟨y_0, v_l⟩, lifted, (n,).
+    sink
+        Rank of the sink among the weights; n or more if there is none.
     s, size
-        s_N of the tile (t, d), and ‖s_N‖ (t,).
-    y, norm2
-        y_l (n, d) and ‖y_l‖² (n,), in order of falling weight.
+        s_N of the tile (t, d), and at least its norm (t,).
+    alpha, states
+        Weights (n,) and value states (n, d), in order of falling weight.
     factors
-        2α, a², error slope · a, error bend · a² + TINY, (n,) each.
+        See ``Factors``.
     k_in, k_out, r_min, r_max
         Outputs, (t,) each.
     """
+    energy, nothing = np.empty_like(less), np.zeros_like(less)
     for row in range(products.shape[0]):
         split = first + row + 1
-        k_in[row], k_out[row], nearest, farthest = count_row(split, products[row], s[row], size[row], y, norm2, factors)
-        r_min[row] = distance(s[row], y[nearest])
-        r_max[row] = distance(s[row], y[farthest])
+        subtract = less if sink < split else nothing
+        k_in[row], k_out[row], nearest, farthest = count_row(
+            split, products[row], subtract, s[row], size[row], alpha, states, factors, energy
+        )
+        r_min[row] = distance(s[row], alpha, states, nearest)
+        r_max[row] = distance(s[row], alpha, states, farthest)

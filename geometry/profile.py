@@ -1,34 +1,31 @@
-"""The all-N profile of a head's selection: the public function, its checks and its result.
+"""The all-N profile of a head's selection: the public functions, their checks and their results.
 
-Holds ``selection_profile`` and ``SelectionProfile``. What does not belong here: compiled loops (``geometry.kernels``),
-Dask (``geometry.lazy``) and files.
+Holds ``selection_profile``, ``selection_counts`` and what they return. What does not belong here: how the numbers are
+computed (``geometry.host`` on the CPU, ``geometry.cuda`` on a GPU), Dask (``geometry.lazy``) and files.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Self
+from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from geometry.kernels import ERROR_BEND, TINY, count_tile, error_slope
-
-TILE_BYTES = 2**19
-"""Size of one tile of inner products: small enough to stay in a core's cache while it is read."""
+from geometry.host import counts_of_head, profile_of_head, tile_rows
 
 ROW_SUM_SLACK = 1e-3
 """Rows may exceed 1 by this much: weights of half precision are accepted."""
+
+Scale = Literal["unit", "raw"]
+"""What value states are divided by in the bounds: C of the head, or nothing, as the paper prints them."""
+SCALES: tuple[str, ...] = get_args(Scale)
 
 F64 = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class SelectionProfile:
-    """What the selection of the N largest weights looks like for every N; element i of the last axis is N = i + 1.
-
-    All arrays have the shape (…, n − 1): leading axes as given, n the number of keys. NaN where a quantity does not
-    exist: sink quantities without a sink, cosines with a vector of norm 0. Distances and norms have the unit of the
-    value states.
-    """
+class SelectionCounts:
+    """Counts and radii of the selection of the N largest weights; element i of the last axis is N = i + 1."""
 
     k_in: NDArray[np.int32]
     """K_in, selected keys no farther from s_N than r_min (eq. 20)."""
@@ -38,6 +35,17 @@ class SelectionProfile:
     """Distance from s_N to the nearest key left out (eq. 19)."""
     r_max: F64
     """Distance from s_N to the farthest selected key (eq. 19)."""
+
+
+@dataclass(frozen=True)
+class SelectionProfile(SelectionCounts):
+    """What the selection of the N largest weights looks like for every N; element i of the last axis is N = i + 1.
+
+    Arrays have the shape (…, n − 1) unless said otherwise: leading axes as given, n the number of keys. NaN where a
+    quantity does not exist: sink quantities without a sink, cosines with a vector of norm 0, extremes over J where it
+    is empty. J is the selection without the sink, a_l is ‖α_l v_l‖. Distances and norms have the unit of the values.
+    """
+
     norm_s: F64
     """‖s_N‖ (eq. 1)."""
     norm_s_without_sink: F64
@@ -48,158 +56,213 @@ class SelectionProfile:
     """cos(s_N, v_0) (Figure 7)."""
     cos_last: F64
     """cos(s_N, v_L) (Figure 7)."""
+    a_0: F64
+    """a_0 of eq. 8; NaN as long as the sink is not selected, for then its term is absent."""
+    s_in: F64
+    """S_in, the sum of a over J (eq. 7); 0 if J is empty."""
+    a_min_in: F64
+    """a_min^in, the least a in J (eq. 7)."""
+    a_max_in: F64
+    """a_max^in, the largest a in J (eq. 8)."""
+    a_max_out: F64
+    """a_max^out, the largest a left out (eq. 7)."""
+    rho_out: F64
+    """ρ_out, the largest cosine between a value state in J and one left out, clipped to [0, 1] (eq. 7)."""
+    precision_upper: F64
+    """Upper bound of Precision P(r_max, N) (eq. 13) for every κ, (…, κ, n − 1); NaN where J is empty or B = 0."""
+    recall_upper: F64
+    """Upper bound of Recall R(r_min, N) (eq. 15) for every κ, (…, κ, n − 1); NaN where J is empty or B = 0."""
+    value_scale: F64
+    """C, the median norm of the value states but the sink's (Assumption 1), (…)."""
+    weight_sum: F64
+    """Sum of the weights, (…); below 1 where learned sinks take part."""
 
-    @classmethod
-    def empty(cls, shape: tuple[int, ...]) -> Self:
-        """A profile of the given shape that holds −1 for counts and NaN for all else: nothing is known yet."""
-        floats = {field.name: np.full(shape, np.nan) for field in fields(cls)[2:]}
-        return cls(np.full(shape, -1, np.int32), np.full(shape, -1, np.int32), **floats)
 
-    def __getitem__(self, index: Any) -> "SelectionProfile":
-        """The profile at ``index`` of every array, as views."""
-        return SelectionProfile(*(getattr(self, name)[index] for name in PROFILE))
+Result = TypeVar("Result", bound=SelectionCounts)
 
-
-PROFILE: tuple[str, ...] = tuple(field.name for field in fields(SelectionProfile))
-"""Names of the arrays of a profile, in order."""
+PER_KAPPA = ("precision_upper", "recall_upper")
+"""The arrays of a profile with an axis for κ."""
+PER_HEAD = ("value_scale", "weight_sum")
+"""The arrays of a profile with one element per head."""
+PROFILE: tuple[str, ...] = tuple(
+    field.name for field in fields(SelectionProfile) if field.name not in PER_KAPPA + PER_HEAD
+)
+"""The arrays of a profile with one element per N, in order."""
 
 
-def selection_profile(weights: ArrayLike, values: ArrayLike, *, sink: bool = True) -> SelectionProfile:
-    """Precision's and Recall's counts, the radii and the geometry of s_N for every N (Definitions 1-3, §4.2).
+def selection_profile(
+    weights: ArrayLike,
+    values: ArrayLike,
+    *,
+    kappas: Sequence[float] = (0.5,),
+    scale: Scale = "unit",
+    sink: bool = True,
+    device: str | None = None,
+) -> SelectionProfile:
+    """Precision's and Recall's counts, the geometry of s_N and the parts of the bounds for every N.
 
     Parameters
     ----------
     weights
         Attention weights α of one query over the keys it may attend to, in order of position, (…, n); each row is a
         softmax. Rows of learned sinks sum to less than 1. Keys that the mask hides must be left out, not set to 0.
+        A NumPy array or a PyTorch tensor.
     values
         Value states v of the same keys, (…, n, d). Leading axes broadcast against those of ``weights``, so query heads
         of one KV group share theirs: weights (kv_head, group, n), values (kv_head, 1, n, d).
+    kappas
+        Concentration constants κ of the upper bounds; the paper gives none. Lower bounds need no list: they follow
+        from the ingredients for any κ.
+    scale
+        Whether the bounds are taken of values divided by C of the head (``unit``), as Assumption 1 has them, or as
+        they are (``raw``), which makes bounds, unlike Precision and Recall, depend on the unit of the values.
     sink
         Whether the first key is position 0 of the sequence. If a window hides position 0 there is no sink and every
         sink quantity is NaN.
+    device
+        ``cuda`` or ``cuda:1`` to compute there, ``cpu`` to compute here; by default, where ``values`` are.
 
     Returns
     -------
     SelectionProfile
-        Arrays of shape (…, n − 1). Counts are exact: they equal a float64 evaluation of the definitions, up to
-        differences that float64 itself cannot tell. Ties between weights go to the lower position.
+        NumPy arrays of shape (…, n − 1), on every device. Counts are exact: they equal a float64 evaluation of the
+        definitions, up to differences that float64 itself cannot tell. Ties between weights go to the lower position.
 
     Raises
     ------
     ValueError
-        If shapes disagree, n < 2, weights are negative, not finite or sum to more than 1, or values are not finite
-        floating-point numbers.
+        If shapes disagree, n < 2, weights are negative, not finite, or sum to 0 or to more than 1, values are not
+        finite floating-point numbers, a κ is not positive, or ``scale`` is unknown.
+    RuntimeError
+        If ``device`` is a GPU that PyTorch cannot use.
 
     Notes
     -----
-    One float32 matrix product (n × d × n) per head and O(n²) after it; memory O(n · d) plus one tile per thread.
+    On the CPU one float32 matrix product (n × d × n) per head, half of another for ρ_out, and O(n²) after them;
+    ``scratch_bytes`` is the memory it takes. One head after the other on one thread: threads over heads are the
+    caller's (``geometry.lazy``).
 
     References
     ----------
-    *Geometric Analysis of Token Selection in Multi-Head Attention*, arXiv 2602.01893, eq. 1-5 and 18-20.
+    *Geometric Analysis of Token Selection in Multi-Head Attention*, arXiv 2602.01893, eq. 1-20.
     """
-    alpha, states = _checked(weights, values)
-    lead = np.broadcast_shapes(alpha.shape[:-1], states.shape[:-2])
-    n, d = states.shape[-2:]
-    alpha = np.broadcast_to(alpha, (*lead, n))
-    states = np.broadcast_to(states, (*lead, n, d))
-    profile = SelectionProfile.empty((*lead, n - 1))
-    for head in np.ndindex(lead):
-        _profile_head(alpha[head], states[head], profile[head], sink=sink)
-    return profile
+    if not all(np.isfinite(kappa) and kappa > 0 for kappa in kappas):
+        msg = f"kappas must be positive numbers, got {tuple(kappas)}"
+        raise ValueError(msg)
+    if scale not in SCALES:
+        msg = f"scale must be one of {', '.join(SCALES)}, got '{scale}'"
+        raise ValueError(msg)
+    place = _place(weights, values, device)
+    alpha, states = (_array(given, place) for given in (weights, values))
+    _check(alpha, states)
+    if place != "cpu":
+        from geometry.cuda import profile_of_heads
+
+        return SelectionProfile(**profile_of_heads(alpha, states, kappas=kappas, scale=scale, sink=sink))
+    return _each_head(SelectionProfile, alpha, states, kappas=kappas, scale=scale, sink=sink)
+
+
+def selection_counts(weights: ArrayLike, values: ArrayLike) -> SelectionCounts:
+    """K_in, K_out and the radii alone, for every N, at half the price of ``selection_profile``.
+
+    From them follow Precision N/(N + K_out), Recall K_in/N and F (Definitions 1-3). Parameters and errors as for
+    ``selection_profile``; computed on the CPU.
+
+    Returns
+    -------
+    SelectionCounts
+        NumPy arrays of shape (…, n − 1), the same as those of ``selection_profile``.
+    """
+    alpha, states = (_array(given, "cpu") for given in (weights, values))
+    _check(alpha, states)
+    return _each_head(SelectionCounts, alpha, states)
 
 
 def scratch_bytes(n: int, head_dim: int) -> int:
     """Upper bound of the memory ``selection_profile`` takes beside inputs and outputs, in bytes, however many heads.
 
-    Six float64 arrays (n, d) at most live at once (value states, y, s and temporaries), one tile of inner products, and
-    vectors of n.
+    Per component of a value state: its place among the sorted ones in the type it came in and in float32, a unit vector
+    and what making it takes (32 bytes at most). One tile of inner products with the sums of its rows. Vectors of n.
     """
-    return 48 * n * head_dim + max(TILE_BYTES, 4 * n) + 256 * n + 2**16
+    rows = tile_rows(n)
+    return 32 * n * head_dim + rows * (4 * n + 20 * head_dim) + 512 * n + 2**16
 
 
-def _checked(weights: ArrayLike, values: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The inputs as arrays, or a ValueError that names what is wrong with which."""
-    alpha, states = np.asarray(weights), np.asarray(values)
-    for name, array in (("weights", alpha), ("values", states)):
-        if not np.issubdtype(array.dtype, np.floating):
+def _place(weights: Any, values: Any, device: str | None) -> str:
+    """Where to compute: ``cpu``, or the name of a CUDA device."""
+    given = [str(array.device) for array in (values, weights) if getattr(array, "is_cuda", False)]
+    place = str(device) if device is not None else given[0] if given else "cpu"
+    if place != "cpu" and place.partition(":")[0] != "cuda":
+        msg = f"device must be 'cpu', 'cuda' or 'cuda:' and a number, got '{place}'"
+        raise ValueError(msg)
+    return place
+
+
+def _array(given: Any, place: str) -> Any:
+    """What was given as a tensor on a GPU, or as a NumPy array of a type that the kernels know."""
+    if place != "cpu":
+        import torch
+
+        if not torch.cuda.is_available():
+            msg = f"there is no CUDA device that PyTorch can use for device='{place}'; leave it out to use the CPU"
+            raise RuntimeError(msg)
+        return torch.as_tensor(given, device=place)
+    if hasattr(given, "detach"):  # a PyTorch tensor; NumPy has no bfloat16
+        given = given.detach().cpu()
+        given = given.float() if given.is_floating_point() and given.itemsize < 4 else given
+    array = np.asarray(given)
+    if np.issubdtype(array.dtype, np.floating) and array.dtype not in (np.float32, np.float64):
+        array = array.astype(np.float32 if array.itemsize < 4 else np.float64)
+    return array
+
+
+def _check(weights: Any, values: Any) -> None:
+    """A ValueError that names what is wrong with which of the two arrays, or tensors."""
+    for name, array in (("weights", weights), ("values", values)):
+        if "float" not in str(array.dtype):
             msg = f"{name} must be floating-point numbers, got {array.dtype}"
             raise ValueError(msg)
-    if alpha.ndim < 1 or alpha.shape[-1] < 2:
-        msg = f"weights must have the shape (…, n) with n ≥ 2 keys, got {alpha.shape}"
+    shape, states = tuple(weights.shape), tuple(values.shape)
+    if len(shape) < 1 or shape[-1] < 2:
+        msg = f"weights must have the shape (…, n) with n ≥ 2 keys, got {shape}"
         raise ValueError(msg)
-    if states.ndim < 2 or states.shape[-2] != alpha.shape[-1] or states.shape[-1] < 1:
-        msg = f"values must have the shape (…, {alpha.shape[-1]}, d) to match weights {alpha.shape}, got {states.shape}"
+    if len(states) < 2 or states[-2] != shape[-1] or states[-1] < 1:
+        msg = f"values must have the shape (…, {shape[-1]}, d) to match weights {shape}, got {states}"
         raise ValueError(msg)
-    if not np.isfinite(states).all():
-        msg = f"values of shape {states.shape} must be finite; the forward pass overflowed, use bfloat16 or float32"
+    try:
+        np.broadcast_shapes(shape[:-1], states[:-2])
+    except ValueError:
+        msg = f"values must have leading axes that broadcast against those of weights {shape}, got {states}"
+        raise ValueError(msg) from None
+    if not bool((abs(values) < np.inf).all()):
+        msg = f"values of shape {states} must be finite; the forward pass overflowed, use bfloat16 or float32"
         raise ValueError(msg)
-    if not (alpha >= 0).all() or not (alpha.sum(-1, dtype=np.float64) <= 1 + ROW_SUM_SLACK).all():
-        msg = f"weights of shape {alpha.shape} must be rows of a softmax: not negative, no NaN, each sum at most 1"
+    sums = weights.sum(-1)
+    if not bool((weights >= 0).all()) or not bool((sums <= 1 + ROW_SUM_SLACK).all()) or not bool((sums > 0).all()):
+        msg = (
+            f"weights of shape {shape} must be rows of a softmax: not negative, no NaN, each sum about 1, "
+            "or less with a learned sink, but not 0"
+        )
         raise ValueError(msg)
-    return alpha, states
 
 
-def _profile_head(weights: NDArray[Any], values: NDArray[Any], out: SelectionProfile, *, sink: bool) -> None:
-    """Fill ``out`` (n − 1,) for one head: weights (n,), values (n, d)."""
-    order = np.argsort(-weights, kind="stable")
-    exponent = int(np.frexp(float(np.abs(values).max()))[1])
-    # components are at most 1 from here on: nothing overflows, and scaling by a power of two is exact
-    states = np.ldexp(values[order].astype(np.float64), -exponent)
-    alpha = weights[order].astype(np.float64)
-    y = states * alpha[:, None]
-    s = np.cumsum(y, axis=0)
-    out.norm_s[:] = _norms(s[:-1])
-    _count(alpha, states, y, s, out)
-    _directions(order, s[:-1], y, states, out, sink=sink)
-    for length in (out.r_min, out.r_max, out.norm_s, out.norm_s_without_sink, out.norm_s_without_last):
-        np.ldexp(length, exponent, out=length)
+def _each_head(result: type[Result], weights: NDArray[Any], values: NDArray[Any], **settings: Any) -> Result:
+    """The result for every head, one after the other, on the CPU."""
+    n = weights.shape[-1]
+    lead = np.broadcast_shapes(weights.shape[:-1], values.shape[:-2])
+    weights = np.broadcast_to(weights, (*lead, n))
+    values = np.broadcast_to(values, (*lead, *values.shape[-2:]))
+    names = [field.name for field in fields(result)]
+    arrays = {name: _unknown(name, lead, n, len(settings.get("kappas", ()))) for name in names}
+    fill = profile_of_head if result is SelectionProfile else counts_of_head
+    for head in np.ndindex(lead):
+        fill(weights[head], values[head], {name: arrays[name][(*head, ...)] for name in names}, **settings)
+    return result(**arrays)
 
 
-def _count(alpha: F64, states: F64, y: F64, s: F64, out: SelectionProfile) -> None:
-    """Counts and radii of one head, tile by tile; keys are in order of falling weight, ``out.norm_s`` is known."""
-    n, d = states.shape
-    norm2 = np.einsum("ld,ld->l", y, y)
-    factors = (
-        (2 * alpha).astype(np.float32),
-        norm2.astype(np.float32),
-        (error_slope(d) * np.sqrt(norm2)).astype(np.float32),
-        (ERROR_BEND * norm2).astype(np.float32) + TINY,
-    )
-    size, states32 = out.norm_s.astype(np.float32), states.astype(np.float32)
-    rows = max(1, TILE_BYTES // (4 * n))
-    for first in range(0, n - 1, rows):
-        tile = slice(first, min(first + rows, n - 1))
-        products = s[tile].astype(np.float32) @ states32.T
-        results = out.k_in[tile], out.k_out[tile], out.r_min[tile], out.r_max[tile]
-        count_tile(first, products, s[tile], size[tile], y, norm2, factors, *results)
-
-
-def _directions(order: NDArray[np.intp], s: F64, y: F64, states: F64, out: SelectionProfile, *, sink: bool) -> None:
-    """Norms of s_N without the sink and the last token, and its cosines with both (Section 4.2)."""
-    rank = np.argsort(order)  # of each key among the weights
-    last = rank[-1]
-    out.norm_s_without_last[:] = _norms_without(last, s, y)
-    out.cos_last[:] = _cosines(s, out.norm_s, states[last])
-    if sink:
-        out.norm_s_without_sink[:] = _norms_without(rank[0], s, y)
-        out.cos_sink[:] = _cosines(s, out.norm_s, states[rank[0]])
-
-
-def _norms(vectors: F64) -> F64:
-    """Norm of each row, (rows, d) → (rows,), without a temporary of the size of ``vectors``."""
-    norms: F64 = np.sqrt(np.einsum("nd,nd->n", vectors, vectors))
-    return norms
-
-
-def _norms_without(rank: int, s: F64, y: F64) -> F64:
-    """‖s_N − y_key·[key∈I_N]‖ for every row of s, the key being the one of this rank among the weights."""
-    return np.concatenate([_norms(s[:rank]), _norms(s[rank:] - y[rank])])
-
-
-def _cosines(s: F64, norms: F64, direction: F64) -> F64:
-    """cos(s_N, direction) for every row of s, NaN where a norm is 0."""
-    length = norms * np.linalg.norm(direction)
-    cosines: F64 = np.divide(s @ direction, length, out=np.full(len(s), np.nan), where=length > 0)
-    return cosines
+def _unknown(name: str, lead: tuple[int, ...], n: int, kappas: int) -> NDArray[Any]:
+    """An array of a profile before anything is known: −1 for counts, NaN for all else."""
+    if name.startswith("k_"):
+        return np.full((*lead, n - 1), -1, np.int32)
+    axes = () if name in PER_HEAD else (kappas, n - 1) if name in PER_KAPPA else (n - 1,)
+    return np.full((*lead, *axes), np.nan)

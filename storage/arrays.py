@@ -98,6 +98,11 @@ def _by_n(name: str, dtype: str, unit: str, meaning: str, fill: float = float("n
     return ArraySpec(name, ("sequence", "layer", "head", "n"), dtype, unit, meaning, whole=("head", "n"), fill=fill)
 
 
+def _by_kappa(name: str, meaning: str) -> ArraySpec:
+    dims = ("sequence", "layer", "head", "kappa", "n")
+    return ArraySpec(name, dims, "float32", "ratio", meaning, whole=("head", "kappa", "n"))
+
+
 SELECTION: tuple[ArraySpec, ...] = (
     _by_n("k_in", "int32", "keys", "selected keys no farther from s_N than r_min (eq. 20)", fill=-1),
     _by_n("k_out", "int32", "keys", "keys left out that are no farther from s_N than r_max (eq. 20)", fill=-1),
@@ -108,6 +113,30 @@ SELECTION: tuple[ArraySpec, ...] = (
     _by_n("norm_s_without_last", "float32", "model units", "norm of s_N without the last token's part"),
     _by_n("cos_sink", "float32", "cosine", "cosine between s_N and the sink's value state; NaN without a sink"),
     _by_n("cos_last", "float32", "cosine", "cosine between s_N and the last token's value state"),
+    _by_n("a_0", "float32", "model units", "weighted norm of the sink's value state; NaN while it is not selected"),
+    _by_n("s_in", "float32", "model units", "S_in, sum of a over J, selected keys but the sink (eq. 7); 0 if empty"),
+    _by_n("a_min_in", "float32", "model units", "smallest a over J (eq. 7); NaN if J is empty"),
+    _by_n("a_max_in", "float32", "model units", "largest a over J (eq. 8); NaN if J is empty"),
+    _by_n("a_max_out", "float32", "model units", "largest a over the keys left out (eq. 7)"),
+    _by_n("rho_out", "float32", "cosine", "largest cosine between J and the keys left out, clipped at 0 (eq. 7)"),
+    _by_kappa("precision_upper", "upper bound of Precision P(r_max, N) for one κ (eq. 13); NaN where there is none"),
+    _by_kappa("recall_upper", "upper bound of Recall R(r_min, N) for one κ (eq. 15); NaN where there is none"),
+    ArraySpec(
+        "value_scale",
+        ("sequence", "layer", "kv_head"),
+        "float32",
+        "model units",
+        "C, median norm of the value states of the keys attended to, the sink excepted; scale 'unit' divides a by it",
+        whole=("layer", "kv_head"),
+    ),
+    ArraySpec(
+        "weight_sum",
+        ("sequence", "layer", "head"),
+        "float32",
+        "probability",
+        "sum of the softmax weights; below 1 where learned sinks take part",
+        whole=("layer", "head"),
+    ),
     ArraySpec(
         "n_keys",
         ("sequence", "layer"),
@@ -127,4 +156,8 @@ SELECTION: tuple[ArraySpec, ...] = (
     ),
     _finished(),
 )
-"""What the metrics store: one group per study; element i along ``n`` belongs to N = i + 1."""
+"""What the metrics store: one group per study; element i along ``n`` belongs to N = i + 1.
+
+a_ℓ = ‖y_ℓ‖ is the weighted norm of a value state. Element i along ``kappa`` belongs to the i-th κ of the provenance's
+``analysis``, which also holds the scale of a that the upper bounds were computed with.
+"""

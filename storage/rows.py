@@ -15,8 +15,11 @@ from numpy.typing import NDArray
 from storage.arrays import SELECTION
 from storage.sequences import SequenceStore
 
-BY_N = tuple(spec.name for spec in SELECTION if spec.dims[-1] == "n")
+BY_N = tuple(spec.name for spec in SELECTION if spec.dims[-2:] == ("head", "n"))
 """The arrays of the metrics store that become columns of ``selection_counts``."""
+
+BY_KAPPA = tuple(spec.name for spec in SELECTION if "kappa" in spec.dims)
+"""The arrays of the metrics store that become columns of ``upper_bounds``."""
 
 
 def study_rows(tensors: SequenceStore) -> Iterator[pa.RecordBatch]:
@@ -71,28 +74,63 @@ def token_rows(tokens: NDArray[np.int32], texts: Sequence[str]) -> Iterator[pa.R
 
 def selection_rows(metrics: SequenceStore, query: int) -> Iterator[pa.RecordBatch]:
     """The rows of ``selection_counts``, one batch per sequence; ``query`` is the position of the query."""
-    sizes = metrics.sizes
-    layer, head, n = (
-        axis.ravel().astype(kind)
-        for axis, kind in zip(
-            np.indices((sizes["layer"], sizes["head"], sizes["n"]), dtype=np.int32), ("i2", "i2", "i4"), strict=True
-        )
-    )
-    n += 1
-    for sequence in range(sizes["sequence"]):
-        n_keys = np.asarray(metrics.array("n_keys")[sequence])[layer].astype(np.int32)
+    layer, head, n = _selections(metrics.sizes)
+    for sequence in range(metrics.sizes["sequence"]):
+        n_keys = _n_keys(metrics, sequence)[layer]
         real = n < n_keys
         columns = {name: np.asarray(metrics.array(name)[sequence]).ravel() for name in BY_N}
+        columns["s_in"][np.isnan(columns["a_max_in"])] = np.nan  # J is empty: no sum, as no extreme
         where = {"layer": layer, "head": head, "n": n, "n_keys": n_keys}
-        rows = int(real.sum())
-        constant = {"sequence": np.full(rows, sequence, np.int32), "query": np.full(rows, query, np.int32)}
-        yield _batch(constant | {name: column[real] for name, column in (where | columns).items()})
+        rows = {name: column[real] for name, column in (where | columns).items()}
+        yield _batch(_constant(rows["n"].size, sequence=sequence, query=query) | rows)
 
 
 def selection_row_count(metrics: SequenceStore) -> int:
     """How many rows ``selection_rows`` yields: n_keys − 1 for every sequence, layer and head."""
     n_keys = np.asarray(metrics.array("n_keys")[:])
     return int((n_keys - 1).clip(min=0).sum() * metrics.sizes["head"])
+
+
+def upper_bound_rows(metrics: SequenceStore, query: int) -> Iterator[pa.RecordBatch]:
+    """The rows of ``upper_bounds``, one batch per sequence and κ; ``query`` is the position of the query.
+
+    κ and the scale are those of the store's provenance.
+    """
+    analysis = metrics.provenance["analysis"]
+    layer, head, n = _selections(metrics.sizes)
+    for sequence in range(metrics.sizes["sequence"]):
+        real = n < _n_keys(metrics, sequence)[layer]
+        where = {"layer": layer[real], "head": head[real], "n": n[real]}
+        bounds = {name: np.asarray(metrics.array(name)[sequence]) for name in BY_KAPPA}  # (layer, head, kappa, n)
+        constant = _constant(where["n"].size, sequence=sequence, query=query)
+        for index, kappa in enumerate(analysis["kappas"]):
+            columns = {name: bound[:, :, index].ravel()[real] for name, bound in bounds.items()}
+            kappas = {"kappa": np.full(where["n"].size, kappa, np.float64)}
+            yield _batch(constant | where | kappas | columns, scale=analysis["scale"])
+
+
+def attention_rows(metrics: SequenceStore, query: int) -> Iterator[pa.RecordBatch]:
+    """The rows of ``attention_rows``, one batch per sequence; ``query`` is the position of the query."""
+    layer, head = _indices(metrics.sizes, layer="i2", head="i2")
+    for sequence in range(metrics.sizes["sequence"]):
+        n_keys = _n_keys(metrics, sequence)[layer]
+        columns = {
+            "layer": layer,
+            "head": head,
+            "weight_sum": np.asarray(metrics.array("weight_sum")[sequence]).ravel(),
+            "n_keys": n_keys,
+            "sink_attended": n_keys == metrics.sizes["key"],
+        }
+        yield _batch(_constant(layer.size, sequence=sequence, query=query) | columns)
+
+
+def value_scale_rows(metrics: SequenceStore, query: int) -> Iterator[pa.RecordBatch]:
+    """The rows of ``value_scales``, one batch per sequence; ``query`` is the position of the query."""
+    layer, kv_head = _indices(metrics.sizes, layer="i2", kv_head="i2")
+    for sequence in range(metrics.sizes["sequence"]):
+        scale = np.asarray(metrics.array("value_scale")[sequence]).ravel()
+        columns = {"layer": layer, "kv_head": kv_head, "value_scale": scale}
+        yield _batch(_constant(layer.size, sequence=sequence, query=query) | columns)
 
 
 def position_rows(
@@ -127,18 +165,43 @@ def position_rows(
         seen = position >= start
         rows = int(seen.sum())
         yield _batch(
-            {name: np.full(rows, value, np.int32) for name, value in constant.items()}
+            _constant(rows, sequences=sequences, **constant)
             | {
                 "layer": np.full(rows, layer, np.int16),
                 head: heads[seen].astype(np.int16),
                 "position": position[seen],
-                "sequences": np.full(rows, sequences, np.int32),
                 f"mean_{quantity}": mean[layer].ravel()[seen].astype(np.float32),
                 f"sd_{quantity}": deviation[layer].ravel()[seen].astype(np.float32),
             }
         )
 
 
-def _batch(columns: Mapping[str, NDArray[Any]]) -> pa.RecordBatch:
-    """A record batch of NumPy columns; NaN becomes NULL."""
-    return pa.RecordBatch.from_pydict({name: pa.array(column, from_pandas=True) for name, column in columns.items()})
+def _indices(sizes: Mapping[str, int], **axes: str) -> tuple[NDArray[Any], ...]:
+    """Index along each axis at every point of their grid, flat; the keywords give each axis its type."""
+    grid = np.indices([sizes[axis] for axis in axes], dtype=np.int32)
+    return tuple(index.ravel().astype(kind) for index, kind in zip(grid, axes.values(), strict=True))
+
+
+def _selections(sizes: Mapping[str, int]) -> tuple[NDArray[Any], ...]:
+    """Layer, head and N of every selection of one sequence, flat."""
+    layer, head, n = _indices(sizes, layer="i2", head="i2", n="i4")
+    return layer, head, n + 1
+
+
+def _n_keys(metrics: SequenceStore, sequence: int) -> NDArray[np.int32]:
+    """Keys the query of one sequence may attend to, (layer,)."""
+    return np.asarray(metrics.array("n_keys")[sequence], np.int32)
+
+
+def _constant(rows: int, **values: int) -> dict[str, NDArray[np.int32]]:
+    """Columns that have one value in all rows."""
+    return {name: np.full(rows, value, np.int32) for name, value in values.items()}
+
+
+def _batch(columns: Mapping[str, NDArray[Any]], **texts: str) -> pa.RecordBatch:
+    """A record batch of NumPy columns, NaN becoming NULL, and of columns with one text in all rows."""
+    arrays = {name: pa.array(column, from_pandas=True) for name, column in columns.items()}
+    rows = len(next(iter(arrays.values())))
+    for name, text in texts.items():
+        arrays[name] = pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int8)), pa.array([text]))
+    return pa.RecordBatch.from_pydict(arrays)

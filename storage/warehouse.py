@@ -9,10 +9,13 @@ studies land at the same time, and a failed landing leaves the previous file as 
 published file read-only to an empty in-memory database whose views unite them.
 """
 
+import logging
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -23,6 +26,8 @@ import pyarrow as pa
 import sql
 from storage.errors import UserError
 from storage.locks import exclusive
+
+logger = logging.getLogger(__name__)
 
 SUFFIX = ".duckdb"
 LOCK_WAIT = 60.0
@@ -169,11 +174,17 @@ def _literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
+def _identifier(name: str) -> str:
+    """A quoted SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
 def connect(folder: Path) -> duckdb.DuckDBPyConnection:
     """Open the warehouse for reading: every published study, united, as tables and views with comments.
 
     The connection sees the studies as they are published now, each whole. It can write nothing and reach neither other
-    files nor the network. It holds no lock that a landing would wait for.
+    files nor the network. It holds no lock that a landing would wait for. A study that an earlier version landed has
+    NULL in the columns and no rows in the tables that its file lacks, and a warning says so.
 
     Raises
     ------
@@ -181,16 +192,16 @@ def connect(folder: Path) -> duckdb.DuckDBPyConnection:
         If a published file cannot be read.
     """
     connection = duckdb.connect()
+    studies = published(folder)
     try:
-        attached = [_attach(connection, study, path) for study, path in published(folder).items()]
+        for study, path in studies.items():
+            _attach(connection, study, path)
     except UserError:
         connection.close()
         raise
-    for name in sql.names("schema"):
-        parts = " UNION ALL BY NAME ".join(f"FROM {alias}.{name}" for alias in attached)
-        connection.execute(f"CREATE VIEW {name} AS {parts}" if parts else sql.statement("schema", name).text)
+    _unite(connection, studies)
     create_views(connection)
-    _comment(connection, "VIEW" if attached else "TABLE", "schema")
+    _comment(connection, "VIEW", "schema")
     for setting in (
         "enable_external_access = false",
         "autoinstall_known_extensions = false",
@@ -200,14 +211,69 @@ def connect(folder: Path) -> duckdb.DuckDBPyConnection:
     return connection
 
 
-def _attach(connection: duckdb.DuckDBPyConnection, study: str, path: Path) -> str:
-    """Attach a published database read-only; return its quoted name."""
-    alias = '"study ' + study.replace('"', '""') + '"'
+def _unite(connection: duckdb.DuckDBPyConnection, studies: Mapping[str, Path]) -> None:
+    """Create a view of every table of ``sql/schema`` over the attached studies, whatever of it their files have."""
+    stored = _columns(connection)
+    for table, columns in _layout().items():
+        nothing = ", ".join(f"NULL::{kind} AS {name}" for name, kind in columns.items())
+        parts = [f"FROM {_identifier(_alias(study))}.{table}" for study in studies if table in stored[_alias(study)]]
+        connection.execute(
+            f"CREATE VIEW {table} AS " + " UNION ALL BY NAME ".join([f"(SELECT {nothing} LIMIT 0)", *parts])
+        )
+    for study, path in studies.items():
+        if lacking := list(_lacking(stored[_alias(study)])):
+            _warn_once(
+                f"{path} was landed by an earlier version and lacks {', '.join(lacking)}; "
+                f"rebuild it: attention-geometry run {study}"
+            )
+
+
+def _lacking(stored: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
+    """Tables and columns of ``sql/schema`` that a database with these tables and columns does not have."""
+    for table, columns in _layout().items():
+        if table not in stored:
+            yield table
+        else:
+            yield from (f"{table}.{column}" for column in columns if column not in stored[table])
+
+
+@cache
+def _layout() -> dict[str, dict[str, str]]:
+    """Type of each column of each table of ``sql/schema``, in order."""
+    with duckdb.connect() as connection:
+        for name in sql.names("schema"):
+            connection.execute(sql.statement("schema", name).text)
+        return _columns(connection)["memory"]
+
+
+def _columns(connection: duckdb.DuckDBPyConnection) -> dict[str, dict[str, dict[str, str]]]:
+    """Type of each column of each table of each database of a connection, in order."""
+    found: dict[str, dict[str, dict[str, str]]] = defaultdict(lambda: defaultdict(dict))
+    for alias, table, column, kind in connection.execute(
+        "SELECT database_name, table_name, column_name, data_type FROM duckdb_columns() WHERE NOT internal "
+        "ORDER BY table_name, column_index"
+    ).fetchall():
+        found[alias][table][column] = kind
+    return found
+
+
+@cache
+def _warn_once(message: str) -> None:
+    """Log a warning, but not a second time in this process."""
+    logger.warning(message)
+
+
+def _attach(connection: duckdb.DuckDBPyConnection, study: str, path: Path) -> None:
+    """Attach a published database read-only."""
     try:
-        connection.execute(f"ATTACH {_literal(os.fspath(path))} AS {alias} (READ_ONLY)")
+        connection.execute(f"ATTACH {_literal(os.fspath(path))} AS {_identifier(_alias(study))} (READ_ONLY)")
     except duckdb.Error as error:
         msg = (
             f"{path} cannot be read ({str(error).splitlines()[0]}); rebuild it: attention-geometry run {study} --fresh"
         )
         raise UserError(msg) from error
-    return alias
+
+
+def _alias(study: str) -> str:
+    """Name of a study's database where it is attached."""
+    return f"study {study}"

@@ -1,4 +1,4 @@
-"""The asset ``selection_metrics``: counts, radii and geometry for every N, in Zarr.
+"""The asset ``selection_metrics``: counts, radii, geometry and bounds for every N, in Zarr.
 
 Keep out: the mathematics (``geometry``).
 https://docs.dagster.io/guides/build/assets
@@ -10,6 +10,7 @@ from dagster_project import pipeline
 from dagster_project.defs.partitions import studies
 from dagster_project.defs.resources import DataRoot
 from dagster_project.defs.tensors import tensors
+from dagster_project.studies import find_study
 
 _CHECKS = [
     dg.AssetCheckSpec(
@@ -31,7 +32,8 @@ _CHECKS = [
 )
 def selection_metrics(context: dg.AssetExecutionContext, data_root: DataRoot) -> dg.MaterializeResult:
     """How well a ball around s_N separates the N selected keys from the others, for every head and every N."""
-    measured = pipeline.measure(data_root.home(), context.partition_key)
+    home, name = data_root.home(), context.partition_key
+    measured = pipeline.measure(home, name, find_study(home, name))
     return dg.MaterializeResult(
         metadata={
             "path": dg.MetadataValue.path(measured.path),

@@ -1,6 +1,6 @@
 -- grain:   one row per (study, sequence, query, layer, head, n)
 -- inputs:  metrics store
--- meaning: counts, radii and geometry of the selection I_N of the n keys with the largest weights
+-- meaning: counts, radii, geometry and ingredients of bounds for I_N, the n keys with the largest weights
 CREATE TABLE selection_counts (
     study VARCHAR NOT NULL, -- name of the study
     sequence INTEGER NOT NULL, -- sequence, from 0
@@ -17,5 +17,11 @@ CREATE TABLE selection_counts (
     norm_s_without_sink FLOAT, -- norm of s_N without the sink's part; NULL if a window hides the sink
     norm_s_without_last FLOAT NOT NULL, -- norm of s_N without the last token's part
     cos_sink FLOAT, -- cosine between s_N and the sink's value state; NULL if hidden or of zero norm
-    cos_last FLOAT -- cosine between s_N and the last token's value state; NULL if of zero norm
+    cos_last FLOAT, -- cosine between s_N and the last token's value state; NULL if of zero norm
+    a_0 FLOAT, -- weighted norm of the sink's value state (eq. 8), in model units; NULL while the sink is not selected
+    s_in FLOAT, -- sum of weighted norms over the selected keys but the sink (eq. 7); NULL if there are none
+    a_min_in FLOAT, -- smallest weighted norm of the selected keys but the sink (eq. 7); NULL if there are none
+    a_max_in FLOAT, -- largest weighted norm of the selected keys but the sink (eq. 8); NULL if there are none
+    a_max_out FLOAT NOT NULL, -- largest weighted norm of the keys left out (eq. 7), in model units
+    rho_out FLOAT -- largest cosine of a selected key but the sink with one left out, at least 0 (eq. 7); NULL as s_in
 )

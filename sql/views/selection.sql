@@ -23,4 +23,10 @@ SELECT
     norm_s_without_last, -- norm of s_N without the last token's part
     cos_sink, -- cosine between s_N and the sink's value state; NULL if hidden or of zero norm
     cos_last, -- cosine between s_N and the last token's value state; NULL if of zero norm
+    a_0, -- weighted norm of the sink's value state (eq. 8), in model units; NULL while the sink is not selected
+    s_in, -- sum of weighted norms over the selected keys but the sink (eq. 7); NULL if there are none
+    a_min_in, -- smallest weighted norm of the selected keys but the sink (eq. 7); NULL if there are none
+    a_max_in, -- largest weighted norm of the selected keys but the sink (eq. 8); NULL if there are none
+    a_max_out, -- largest weighted norm of the keys left out (eq. 7), in model units
+    rho_out, -- largest cosine of a selected key but the sink with one left out, at least 0 (eq. 7); NULL as s_in
 FROM selection_counts

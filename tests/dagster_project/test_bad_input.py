@@ -191,6 +191,27 @@ def test_a_mistake_can_be_mended_under_the_same_name(inputs: Path, tmp_path: Pat
         (f"studies:\n  one: {WELL[:-1]}, flavour: 4}}", "field 'flavour' is unknown; the fields are model, "),
         (f"studies:\n  one: {WELL[:-1]}, analysis: {{map_m: 4}}}}", "field 'analysis.map_m' is unknown; did you mean"),
         (f"studies:\n  one: {WELL.replace('8', 'eight')}", "study 'one', field 'context_length': input should be a va"),
+        *(
+            (f"studies:\n  one: {WELL[:-1]}, analysis: {{kappas: {kappas}}}}}", f"field 'analysis.kappas': {said}")
+            for kappas, said in (
+                ("[]", "input should be 1 to 16 distinct positive finite numbers, found [] (list of the κ to compute"),
+                ("[0.5, 0]", "input should be 1 to 16 distinct positive finite numbers, found [0.5, 0] (list"),
+                ("[-1]", "input should be 1 to 16 distinct"),
+                ("[1, 2, 1.0]", "input should be 1 to 16 distinct"),
+                ("[.inf]", "input should be 1 to 16 distinct"),
+                ("[.nan]", "input should be 1 to 16 distinct"),
+                (f"{list(range(1, 18))}", "input should be 1 to 16 distinct"),
+                ("0.5", "input should be a valid tuple, found 0.5 (list of the κ"),
+            )
+        ),
+        (
+            f"studies:\n  one: {WELL[:-1]}, analysis: {{kappas: [0.5, many]}}}}",
+            "field 'analysis.kappas.1': input should be a valid number",
+        ),
+        (
+            f"studies:\n  one: {WELL[:-1]}, analysis: {{scale: printed}}}}",
+            "field 'analysis.scale': input should be 'unit' or 'raw', found 'printed' (what upper bounds are",
+        ),
         (
             "studies:\n  one: {model: embedded, corpus: embedded, sequences: 4}",
             "field 'context_length' is missing; add",

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import zarr
 
+import sql
 from dagster_project import pipeline
 from dagster_project.definitions import defs
 from dagster_project.defs.resources import DataRoot
@@ -47,7 +48,7 @@ def test_assets_hand_over_in_order_and_have_one_partition_per_study(loaded: dg.D
 
 def test_every_check_is_blocking_and_says_what_it_checks(loaded: dg.Definitions) -> None:
     specs = list(loaded.resolve_asset_graph().asset_check_keys)
-    assert len(specs) == 8
+    assert len(specs) == 4 + len(sql.names("checks"))
     for key in specs:
         spec = loaded.resolve_asset_graph().get_check_spec(key)
         assert spec.blocking, key

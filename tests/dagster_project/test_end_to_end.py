@@ -12,6 +12,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from extract.hub import quiet
+from geometry import Scale, selection_profile
 from storage.arrays import TENSORS
 from storage.sequences import SequenceStore
 from tests.dagster_project.conftest import CONTEXT, SEQUENCES
@@ -151,6 +152,31 @@ def test_counts_are_exactly_those_of_the_stored_tensors(case: tuple[Path, Path, 
         exact = oracle.exact_counts(weights[head][first:], values[head // (HEADS // KV_HEADS)][first:])
         for name, counts in exact.items():
             np.testing.assert_array_equal(landed[name][sequence, layer, head], counts, err_msg=f"{name} of {head}")
+
+
+def upper_bounds(home: Path, sequence: int, layer: int) -> np.ndarray:
+    """Both upper bounds of one layer as landed: (2, head, n), NULL is NaN."""
+    query = (
+        "SELECT precision_upper, recall_upper FROM upper_bounds "
+        f"WHERE sequence = {sequence} AND layer = {layer} AND kappa = 0.5 AND scale = 'unit' ORDER BY head, n"
+    )
+    rows = [[float(bound or "nan") for bound in row.values()] for row in ask(home, query)]
+    return np.array(rows, np.float32).T.reshape(2, HEADS, -1)
+
+
+@pytest.mark.parametrize("scale", ["unit", "raw"])
+def test_upper_bounds_are_those_of_the_stored_tensors(case: tuple[Path, Path, int], scale: Scale) -> None:
+    """And not those of another scale."""
+    home, _, first = case
+    tensors = SequenceStore.open(home / "tensors" / "mine.zarr", TENSORS)
+    sequence, layer = 1, 1
+    weights, values = tensors.array("attention")[sequence, layer], tensors.array("values")[sequence, layer]
+    grouped = weights[:, first:].reshape(KV_HEADS, HEADS // KV_HEADS, -1)
+    profile = selection_profile(grouped, values[:, None, first:], kappas=[0.5], scale=scale, sink=first == 0)
+    computed = np.array([profile.precision_upper, profile.recall_upper], np.float32).reshape(2, HEADS, -1)
+    landed = upper_bounds(home, sequence, layer)
+    assert np.isfinite(landed).mean() > 0.9
+    assert np.array_equal(landed, computed, equal_nan=True) == (scale == "unit")
 
 
 def test_a_window_leaves_only_its_keys_and_no_sink(windowed: Path) -> None:

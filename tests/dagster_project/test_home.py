@@ -8,10 +8,13 @@ import pytest
 from dagster_project import pipeline
 from dagster_project.home import Home
 from dagster_project.registration import _died, living_run
+from dagster_project.studies import AnalysisSettings, Study
 from storage.errors import UserError
 from storage.locks import exclusive
 from storage.sequences import SequenceStore
 from tests.storage.studies import SIZES, metrics_store, one_sequence, provenance, tensor_store
+
+STUDY = Study(model="embedded", corpus="embedded", context_length=12, sequences=3)
 
 
 @pytest.fixture
@@ -64,12 +67,15 @@ def test_a_living_run_is_dead_to_no_data_root(tmp_path: Path) -> None:
 
 
 def test_what_a_table_must_hold_follows_from_the_tensors_alone(home: Home) -> None:
-    expected = pipeline._expected_rows(tensor_store(home.tensors("small")))
+    expected = pipeline._expected_rows(tensor_store(home.tensors("small")), kappas=3)
     assert expected == {
         "studies": 1,
         "heads": 8,
         "tokens": 36,
         "selection_counts": 3 * 4 * (11 + 8),  # a window hides three keys in layer 1
+        "upper_bounds": 3 * 4 * (11 + 8) * 3,
+        "attention_rows": 3 * 2 * 4,
+        "value_scales": 3 * 2 * 2,
         "value_norm_by_position": 2 * 2 * 12,
         "attention_by_position": 4 * (12 + 9),
     }
@@ -81,7 +87,7 @@ def test_an_unfinished_store_is_not_measured(tmp_path: Path) -> None:
     home = Home(tmp_path)
     SequenceStore.resume(home.tensors("small"), TENSORS, SIZES, provenance()).write(1, one_sequence(1))
     with pytest.raises(UserError, match=r"lacks 2 of 3 sequences; run the study again"):
-        pipeline.measure(home, "small")
+        pipeline.measure(home, "small", STUDY)
     assert not home.metrics("small").exists()
 
 
@@ -93,3 +99,53 @@ def test_a_row_of_nan_is_no_distribution(tmp_path: Path) -> None:
     assert _row_sum_deviation(store) < 1e-6
     store.array("attention")[1] = np.nan
     assert np.isnan(_row_sum_deviation(store))
+
+
+@pytest.mark.parametrize(
+    ("computed_on", "asked", "devices", "expected"),
+    [
+        ("cpu", "auto", 2, None),
+        ("mps", "mps", 2, None),
+        ("cuda (NVIDIA H200)", "auto", 1, "cuda"),
+        ("cuda (NVIDIA H200)", "cuda", 2, "cuda"),
+        ("cuda (NVIDIA H200)", "cuda:1", 2, "cuda:1"),
+        ("cuda (NVIDIA H200)", "cuda:1", 1, "cuda"),
+        ("cuda (NVIDIA H200)", "cuda", 0, None),
+    ],
+)
+def test_metrics_are_computed_where_the_tensors_were(
+    computed_on: str, asked: str, devices: int, expected: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: devices)
+    made = {"versions": {"device": computed_on}, "settings": {"device": asked}}
+    assert pipeline._cuda_device(made) == expected
+
+
+def test_measuring_uses_the_settings_and_the_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from geometry import lazy
+    from storage.arrays import SELECTION, TENSORS
+
+    home, asked, compute = Home(tmp_path), {}, lazy.selection_arrays
+
+    def on_the_cpu(*arrays: object, **given: object) -> object:
+        asked.update(given)
+        return compute(*arrays, **{**given, "device": None})
+
+    monkeypatch.setattr(lazy, "selection_arrays", on_the_cpu)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    made = provenance(device="cuda")
+    made["versions"] = {"device": "cuda (somewhere else)"}
+    tensors = SequenceStore.resume(home.tensors("small"), TENSORS, SIZES, made)
+    for index in tensors.missing():
+        tensors.write(index, one_sequence(index))
+    study = STUDY.model_copy(update={"analysis": AnalysisSettings(kappas=(2, 0.5), scale="raw")})
+    assert pipeline.measure(home, "small", study).selections == 3 * 4 * (11 + 8)
+    assert asked == {"kappas": (0.5, 2.0), "scale": "raw", "device": "cuda"}
+    metrics = SequenceStore.open(home.metrics("small"), SELECTION)
+    assert metrics.provenance["analysis"] == {"kappas": [0.5, 2.0], "scale": "raw"}
+    assert metrics.provenance["versions"]["device"] == "cuda"
+    assert metrics.array("recall_upper").shape == (3, 2, 4, 2, 11)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    assert pipeline.measure(home, "small", study).sequences == 0, "a finished store is kept wherever it was computed"
+    metrics.array("finished")[1] = 0
+    assert pipeline.measure(home, "small", study).sequences == 3, "an unfinished one of another device is not continued"

@@ -4,12 +4,18 @@ import shutil
 from pathlib import Path
 
 import dagster as dg
+import pytest
 import yaml
+import zarr
 
 import sql
-from dagster_project.studies import shipped_file
+from dagster_project import pipeline
+from dagster_project.home import Home
+from dagster_project.studies import find_study, shipped_file
+from storage.errors import UserError
 from tests.dagster_project.conftest import settings
 from tests.dagster_project.driver import attention_geometry, files, instance_of
+from tests.storage.test_warehouse import make_older
 
 ASSETS = ("tensors", "selection_metrics", "warehouse", "report")
 CHECKS = {
@@ -18,6 +24,7 @@ CHECKS = {
     "warehouse": {*sql.names("checks"), "row_count"},
 }
 ROWS = ("sql", "FROM selection ORDER BY ALL", "--format", "csv")
+BOUNDS = ("sql", "SELECT kappa, scale, count(*) AS rows FROM upper_bounds GROUP BY ALL ORDER BY ALL", "--format", "csv")
 
 
 def stores(home: Path) -> dict[str, tuple[bytes, int]]:
@@ -89,6 +96,76 @@ def test_a_second_run_does_nothing_new_and_gives_the_same_rows(copied: Path) -> 
     assert attention_geometry("sql", "SELECT count(*) FROM studies", "--format", "csv", home=copied).text.endswith(
         "\n1\n"
     )
+
+
+def analysed(home: Path, **analysis: object) -> None:
+    """Give the recorded study other analysis settings."""
+    recorded = yaml.safe_load((home / "studies.yaml").read_text(encoding="utf-8"))
+    recorded["studies"]["mine"]["analysis"] = analysis
+    (home / "studies.yaml").write_text(yaml.safe_dump(recorded), encoding="utf-8")
+
+
+def test_other_kappas_or_another_scale_make_the_metrics_anew_and_only_those(copied: Path) -> None:
+    before, rows = stores(copied), attention_geometry(*ROWS, home=copied)
+    assert attention_geometry(*BOUNDS, home=copied).text == '"kappa","scale","rows"\n0.5,"unit",1504\n'
+    for analysis, landed in (
+        ({"kappas": [2, 0.25]}, '0.25,"unit",1504\n2,"unit",1504\n'),
+        ({"kappas": [2, 0.25], "scale": "raw"}, '0.25,"raw",1504\n2,"raw",1504\n'),
+    ):
+        analysed(copied, **analysis)
+        again = attention_geometry("run", "mine", home=copied)
+        assert again.code == 0, again.errors
+        assert "nothing to extract" in again.errors
+        assert "of 4 sequences measured" in again.errors
+        assert attention_geometry(*BOUNDS, home=copied).text == '"kappa","scale","rows"\n' + landed
+        assert attention_geometry(*ROWS, home=copied) == rows
+    tensors = {name: found for name, found in stores(copied).items() if name.startswith("tensors")}
+    assert tensors == {name: before[name] for name in tensors}
+
+
+def test_another_map_n_leaves_the_metrics_as_they_are(copied: Path) -> None:
+    before = stores(copied)
+    analysed(copied, map_n=2)
+    again = attention_geometry("run", "mine", home=copied)
+    assert again.code == 0, again.errors
+    assert "of 0 sequences measured" in again.errors
+    assert stores(copied) == before
+
+
+def test_metrics_of_other_settings_are_not_landed(copied: Path) -> None:
+    """As when someone materialises the tables alone, in the web UI."""
+    analysed(copied, kappas=[3])
+    home = Home(copied)
+    with pytest.raises(UserError, match="are those of other settings; run: attention-geometry run mine"):
+        pipeline.land_study(home, "mine", find_study(home, "mine"))
+
+
+def test_a_study_of_an_earlier_version_is_measured_and_landed_again(copied: Path) -> None:
+    before, rows = stores(copied), attention_geometry(*ROWS, home=copied)
+    metrics = zarr.open_group(copied / "metrics" / "mine.zarr")
+    metrics.attrs["provenance"] = {**metrics.attrs["provenance"], "metrics_version": 1}
+    shutil.rmtree(copied / "metrics" / "mine.zarr" / "rho_out")
+    make_older(copied / "warehouse" / "mine.duckdb")
+    older = attention_geometry("sql", "SELECT count(recall) AS a, count(s_in) AS b FROM selection", home=copied)
+    assert older.code == 0
+    assert older.text.split()[-2:] == ["1504", "0"]
+    assert "mine.duckdb was landed by an earlier version and lacks attention_rows, " in older.errors
+    assert older.errors.endswith("; rebuild it: attention-geometry run mine\n")
+    again = attention_geometry("run", "mine", home=copied)
+    assert again.code == 0, again.errors
+    assert "nothing to extract" in again.errors
+    assert "of 4 sequences measured" in again.errors
+    assert "earlier version" not in again.errors
+    assert attention_geometry(*ROWS, home=copied) == rows
+    assert {name: content for name, (content, _) in stores(copied).items()} == {
+        name: content for name, (content, _) in before.items()
+    }
+
+
+def test_metrics_of_an_earlier_version_of_the_same_arrays_are_made_anew(copied: Path) -> None:
+    metrics = zarr.open_group(copied / "metrics" / "mine.zarr")
+    metrics.attrs["provenance"] = {**metrics.attrs["provenance"], "metrics_version": 1}
+    assert "of 4 sequences measured" in attention_geometry("run", "mine", home=copied).errors
 
 
 def test_another_description_under_the_same_name_is_refused(mine: Path, inputs: Path) -> None:

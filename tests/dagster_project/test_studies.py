@@ -4,7 +4,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import yaml
@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from dagster_project.home import Home
 from dagster_project.studies import (
     NAME,
+    AnalysisSettings,
     Study,
     all_studies,
     find_study,
@@ -23,6 +24,7 @@ from dagster_project.studies import (
     recorded,
     shipped_file,
 )
+from geometry import SCALES
 from storage.errors import UserError
 
 DESCRIBED: dict[str, Any] = {"model": "embedded", "corpus": "embedded", "context_length": 8, "sequences": 1}
@@ -143,3 +145,16 @@ def test_the_shipped_studies_are_those_of_the_paper() -> None:
     for name in list(shipped)[1:]:
         assert (shipped[name].context_length, shipped[name].corpus.id) == (1024, "Skylion007/openwebtext")
     assert shipped["embedded"].model.id == shipped["embedded"].corpus.id == "embedded"
+
+
+def test_kappas_and_scale_decide_the_metrics_and_map_n_does_not() -> None:
+    default = AnalysisSettings()
+    assert default.measured() == {"kappas": [0.5], "scale": "unit"}
+    assert AnalysisSettings(map_n=9).measured() == default.measured()
+    assert AnalysisSettings(scale="raw").measured() != default.measured()
+    assert AnalysisSettings(kappas=(2, 0.5)).measured() == {"kappas": [0.5, 2.0], "scale": "unit"}
+    assert AnalysisSettings(kappas=(2, 0.5)) == AnalysisSettings(kappas=(0.5, 2))
+
+
+def test_the_scales_are_those_of_the_mathematics() -> None:
+    assert get_args(AnalysisSettings.model_fields["scale"].annotation) == SCALES

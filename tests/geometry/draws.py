@@ -1,6 +1,18 @@
 """Heads to test with: random ones, ones drawn from the paper's assumptions, and awkward ones."""
 
+from collections.abc import Callable
+
 import numpy as np
+from hypothesis import strategies as st
+
+Head = Callable[[int, int, int], tuple[np.ndarray, np.ndarray]]
+"""Draws weights (n,) and values (n, d) of one head from n, d and a seed."""
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    """In float64, then rounded to float32."""
+    weights = np.exp(logits - logits.max())
+    return (weights / weights.sum()).astype(np.float32)
 
 
 def random_head(n: int, d: int, seed: int, spread: float = 3.0) -> tuple[np.ndarray, np.ndarray]:
@@ -8,10 +20,9 @@ def random_head(n: int, d: int, seed: int, spread: float = 3.0) -> tuple[np.ndar
     rng = np.random.default_rng(seed)
     logits = rng.standard_normal(n) * spread
     logits[0] += 2 * spread
-    weights = np.exp(logits - logits.max())
     values = rng.standard_normal((n, d)) + 0.7 * rng.standard_normal(d)
     values[0] *= 0.1
-    return (weights / weights.sum()).astype(np.float32), values.astype(np.float32)
+    return softmax(logits), values.astype(np.float32)
 
 
 def assumed_head(n: int, d: int, seed: int, beta: float = 0.05, sink: float = 0.6) -> tuple[np.ndarray, np.ndarray]:
@@ -24,9 +35,9 @@ def assumed_head(n: int, d: int, seed: int, beta: float = 0.05, sink: float = 0.
         unit[i] = r * unit[i - 1] + np.sqrt(1 - r * r) * unit[i]
         unit[i] /= np.linalg.norm(unit[i])
     unit[0] *= 0.1
-    position = np.arange(n)
+    position, growth = np.arange(n), 0.05 * min(1, 1024 / n)  # long contexts end with the weights of shorter ones
     weights = 1 + 0.5 * np.cos(0.3 * position) * (position > n // 4)
-    weights = np.where(position > 3 * n // 4, np.exp(0.05 * (position - 3 * n // 4)), weights)
+    weights = np.where(position > 3 * n // 4, np.exp(growth * (position - 3 * n // 4)), weights)
     weights[0] = 0
     weights *= (1 - sink) / weights.sum()
     weights[0] = sink
@@ -38,3 +49,98 @@ def confined_head(n: int, d: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
     values = np.ones((n, d)) + 1e-6 * rng.standard_normal((n, d))
     return np.full(n, 1 / n, np.float32), values.astype(np.float32)
+
+
+def repeated_head(n: int, d: int, seed: int, distinct: int = 5) -> tuple[np.ndarray, np.ndarray]:
+    """A few tokens over and over, each time with the same weight and value state: most keys are true ties."""
+    rng = np.random.default_rng(seed)
+    token = rng.integers(distinct, size=n)
+    logits, values = rng.standard_normal(distinct)[token], rng.standard_normal((distinct, d))[token]
+    logits[0] += 1
+    return softmax(logits), values.astype(np.float32)
+
+
+def underflowed_head(n: int, d: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Half of the weights are exactly 0, at random positions."""
+    weights, values = random_head(n, d, seed)
+    hidden = np.random.default_rng(seed + 1).permutation(np.arange(1, n))[: n // 2]
+    weights[hidden] = 0
+    return weights, values
+
+
+def zeroed_head(n: int, d: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """A third of the value states is exactly 0, at random positions."""
+    weights, values = random_head(n, d, seed)
+    values[np.random.default_rng(seed + 1).permutation(n)[: n // 3]] = 0
+    return weights, values
+
+
+def saturated_head(n: int, d: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Weights from almost 1 down to e^−100, which float32 holds as subnormal numbers, in no order."""
+    rng = np.random.default_rng(seed)
+    _, values = random_head(n, d, seed)
+    return softmax(-100 * rng.permutation(n) / max(n - 1, 1)), values
+
+
+def sunk_head(n: int, d: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """The sink takes all weight but e^−60: what the others add to s_N is far below its rounding in float32."""
+    rng = np.random.default_rng(seed)
+    logits = 3 * rng.standard_normal(n)
+    logits[0] = logits.max() + 60
+    return softmax(logits), random_head(n, d, seed)[1]
+
+
+def balanced_head(n: int, d: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Equal weights and unit vectors, each followed by its opposite: for every even N s_N is 0 and all D are equal but
+    for the rounding of the vectors.
+    """
+    unit = np.random.default_rng(seed).standard_normal(((n + 1) // 2, d))
+    unit /= np.linalg.norm(unit, axis=1, keepdims=True)
+    return np.full(n, 1 / n, np.float32), np.stack([unit, -unit], axis=1).reshape(-1, d)[:n].astype(np.float32)
+
+
+def aligned_head(n: int, d: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Value states about a common direction and weights that fall by a tenth each: the heavier a key, the nearer to s.
+
+    So no pair has a negative ξ, and where p is largest depends on how ξ runs past ξ*.
+    """
+    rng = np.random.default_rng(seed)
+    values = 1 + 0.05 * rng.standard_normal((n, d))
+    values[0] *= 0.1
+    return softmax(0.1 * rng.permutation(n)), (values / np.sqrt(d)).astype(np.float32)
+
+
+def grouped(kind: Head, kv_heads: int, group: int, n: int, d: int) -> tuple[np.ndarray, np.ndarray]:
+    """Heads that share value states: weights (kv_heads, group, n) and values (kv_heads, 1, n, d)."""
+    drawn = [[kind(n, d, 97 * kv_head + head) for head in range(group)] for kv_head in range(kv_heads)]
+    weights = np.array([[weights for weights, _ in heads] for heads in drawn])
+    return weights, np.array([[heads[0][1]] for heads in drawn])
+
+
+def small_heads() -> st.SearchStrategy[tuple[np.ndarray, np.ndarray]]:
+    """Weights in 64ths, many of them equal or 0, and small whole values, many repeated: every sum is exact."""
+
+    def build(n: int) -> st.SearchStrategy[tuple[np.ndarray, np.ndarray]]:
+        weight = st.sampled_from([0, 0, 1, 1, 2, 3, 64 // n])
+        vector = st.lists(st.integers(-3, 3), min_size=2, max_size=2)
+        return st.tuples(
+            st.lists(weight, min_size=n, max_size=n).map(lambda ks: np.array(ks, np.float32) / 64),
+            st.lists(vector, min_size=n, max_size=n).map(lambda rows: np.array(rows, np.float32)),
+        ).filter(lambda head: 0 < head[0].sum() <= 1)
+
+    return st.integers(2, 12).flatmap(build)
+
+
+HEADS: dict[str, Head] = {
+    "random": random_head,
+    "assumed": assumed_head,
+    "confined": confined_head,
+    "repeated": repeated_head,
+    "underflowed": underflowed_head,
+    "zeroed": zeroed_head,
+    "saturated": saturated_head,
+    "sunk": sunk_head,
+    "balanced": balanced_head,
+    "aligned": aligned_head,
+}
+"""Every kind of head, by name."""

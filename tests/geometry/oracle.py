@@ -1,16 +1,39 @@
-"""The definitions of the paper read slowly and literally: no matrix product, no code shared with the product.
+"""The definitions of the paper read slowly and literally, without any code of the product.
 
-Holds a float64 reading of every quantity and an exact rational one of the counts.
+Holds a float64 reading of every quantity, an exact rational one of what ties decide, what rounding in float32 may make
+of either, and a fast float64 reading of the counts that settles near ties in exact integers. Each definition of the
+bounds is a function of its own, so that a test can put a wrong one in its place.
 """
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 
 import numpy as np
+
+ROUNDING = 2.0**-24
+"""Largest relative error of one float32 rounding."""
+
+XI_STAR = np.sqrt(np.sqrt(2) - 1)
+"""Where p is largest among ξ ≥ 0."""
+
+PER_KAPPA = ("precision_upper", "recall_upper")
+PER_HEAD = ("value_scale", "weight_sum")
+
+Kappas = Sequence[float]
+Intervals = dict[str, tuple[np.ndarray, np.ndarray]]
 
 
 def selected(weights: np.ndarray, size: int) -> list[int]:
     """I_N: the N largest weights; ties go to the lower position."""
     return sorted(range(len(weights)), key=lambda i: (-float(weights[i]), i))[:size]
+
+
+def split(weights: np.ndarray, size: int) -> tuple[list[int], list[int]]:
+    """I_N and the keys left out."""
+    inside = selected(weights, size)
+    return inside, sorted(set(range(len(weights))) - set(inside))
 
 
 def cosine(a: np.ndarray, b: np.ndarray) -> float:
@@ -25,47 +48,344 @@ def energies(s, y: list[list]) -> list:
 
 def counts(weights: np.ndarray, y: list[list], size: int) -> tuple[int, int]:
     """(K_in, K_out) of eq. 20 for N = size, in whatever arithmetic ``y`` is given in."""
-    inside = selected(weights, size)
-    outside = [j for j in range(len(y)) if j not in set(inside)]
+    inside, outside = split(weights, size)
     s = [sum(y[i][k] for i in inside) for k in range(len(y[0]))]
     energy = energies(s, y)
     nearest, farthest = min(energy[j] for j in outside), max(energy[i] for i in inside)
     return sum(energy[i] <= nearest for i in inside), sum(energy[j] <= farthest for j in outside)
 
 
+def rational(weights: np.ndarray, values: np.ndarray) -> list[list[Fraction]]:
+    """y in rational arithmetic."""
+    return [[Fraction(float(w)) * Fraction(float(x)) for x in v] for w, v in zip(weights, values, strict=True)]
+
+
 def exact_counts(weights: np.ndarray, values: np.ndarray) -> dict[str, np.ndarray]:
     """The counts for every N in rational arithmetic, without any rounding."""
-    y = [[Fraction(float(w)) * Fraction(float(x)) for x in v] for w, v in zip(weights, values, strict=True)]
+    y = rational(weights, values)
     found = [counts(weights, y, size) for size in range(1, len(y))]
     return {"k_in": np.array([k for k, _ in found]), "k_out": np.array([k for _, k in found])}
 
 
-def profile(weights: np.ndarray, values: np.ndarray, *, sink: bool = True) -> dict[str, np.ndarray]:
-    """Every quantity of a selection profile of one head: weights (n,), values (n, d) → arrays (n − 1,)."""
-    weights, values = np.asarray(weights, np.float64), np.asarray(values, np.float64)
-    n, last = len(weights), len(weights) - 1
+def exact_halves(weights: np.ndarray, values: np.ndarray, *, sink: bool = True) -> np.ndarray:
+    """For every N the number of i∈I_N with g_i > min g_j, whose p is 1/2, in rational arithmetic; −1 if J is empty."""
+    y, found = rational(weights, values), []
+    for size in range(1, len(y)):
+        inside, outside = split(weights, size)
+        if len(content(inside, sink=sink)) == 0:
+            found.append(-1)
+            continue
+        s = [sum((y[i][k] for i in content(inside, sink=sink)), Fraction(0)) for k in range(len(y[0]))]
+        g = energies(s, y)
+        found.append(sum(g[i] > min(g[j] for j in outside) for i in inside))
+    return np.array(found)
+
+
+# The definitions of the bounds, one by one.
+
+
+def content(inside: list[int], *, sink: bool) -> list[int]:
+    """J: the selected keys without the sink."""
+    return [i for i in inside if i != 0 or not sink]
+
+
+def value_scale(values: np.ndarray, *, sink: bool) -> float:
+    """C: the median norm of the value states without the sink."""
+    return float(np.median(np.linalg.norm(values[1:] if sink else values, axis=1)))
+
+
+def closest(values: np.ndarray, inside: list[int], outside: list[int], *, sink: bool) -> float:
+    """ρ_out: the largest cosine of a key of J and a key left out, at least 0; a value state of 0 has cosine 0."""
+    chosen = content(inside, sink=sink)
+    if not chosen:
+        return np.nan
+    length = np.linalg.norm(values, axis=1)
+    unit = np.divide(values, length[:, None], out=np.zeros_like(values), where=length[:, None] > 0)
+    largest = max(np.einsum("jd,d->j", unit[outside], unit[k]).max() for k in chosen)
+    return min(max(largest, 0.0), 1.0)
+
+
+def ingredients(y: np.ndarray, inside: list[int], outside: list[int], *, sink: bool) -> dict[str, float]:
+    """Norms of eq. 7 and 8."""
+    a = np.linalg.norm(y, axis=1)
+    chosen = a[content(inside, sink=sink)]
+    return {
+        "a_0": a[0] if sink and 0 in inside else np.nan,
+        "s_in": chosen.sum(),
+        "a_min_in": chosen.min() if len(chosen) else np.nan,
+        "a_max_in": chosen.max() if len(chosen) else np.nan,
+        "a_max_out": a[outside].max(),
+    }
+
+
+def potential(y: np.ndarray, inside: list[int], *, sink: bool) -> tuple[np.ndarray, np.ndarray]:
+    """g of every key, whose differences are μ of eq. 10, and how far one float32 rounding of each term moves it."""
+    s = y[content(inside, sink=sink)].sum(axis=0)
+    a = np.linalg.norm(y, axis=1)
+    return (y * y).sum(axis=1) - 2 * (y * s).sum(axis=1), ROUNDING * a * (a + 2 * np.linalg.norm(s))
+
+
+def breadth(found: dict[str, float]) -> float:
+    """B of eq. 8."""
+    return found["a_max_in"] + found["a_max_out"] + found["s_in"]
+
+
+def steepness(kappa: float, d: int, b: float, c: float, scale: str) -> float:
+    """ξ_ij is this times g_j − g_i (eq. 10); with all norms divided by C, g falls by C² and B by C."""
+    return np.sqrt(2 * kappa * d) / (b * c if scale == "unit" else b)
+
+
+def p(xi: np.ndarray) -> np.ndarray:
+    """Eq. 9."""
+    return np.where(xi < 0, 0.5, np.exp(-xi * xi / 2) / np.sqrt(2 * np.pi) * xi / (1 + xi * xi))
+
+
+def precision_bound(worst: np.ndarray) -> float:
+    """Eq. 13, from the largest p of every selected key."""
+    return 1 - worst.max() / (len(worst) + 1)
+
+
+def recall_bound(worst: np.ndarray, inside: list[int], *, sink: bool) -> float:  # noqa: ARG001  wrong readings need them
+    """Eq. 15, from the largest p of every selected key."""
+    return float((1 - worst).mean())
+
+
+# The profile.
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """What decides p of every pair of a selected key and one left out, for one N."""
+
+    y: np.ndarray
+    g: np.ndarray
+    error: np.ndarray
+    inside: list[int]
+    outside: list[int]
+    steepness: list[float]
+    """By κ."""
+
+    def worst(self, kappa: int) -> np.ndarray:
+        """For every selected key the largest p over the keys left out."""
+        return self._largest(lambda xi, _part: p(xi), kappa)
+
+    def worst_within(self, of: Callable[..., np.ndarray], kappa: int) -> np.ndarray:
+        """For every selected key the largest of ``of`` (ξ, one rounding of its terms, d of them) over the others."""
+
+        def one(xi: np.ndarray, part: list[int]) -> np.ndarray:
+            error = (self.error[self.outside] + self.error[part][:, None]) * self.steepness[kappa]
+            error = np.where(self.token[part][:, None] == self.token[self.outside], 0.0, error)
+            return of(xi, error, error * self.y.shape[1])
+
+        return self._largest(one, kappa)
+
+    def _largest(self, of: Callable[[np.ndarray, list[int]], np.ndarray], kappa: int) -> np.ndarray:
+        factor, found = self.steepness[kappa], []
+        for start in range(0, len(self.inside), 64):
+            part = self.inside[start : start + 64]
+            xi = (self.g[self.outside] - self.g[part][:, None]) * factor
+            found.append(of(xi, part).max(axis=1))
+        return np.concatenate(found)
+
+    @cached_property
+    def token(self) -> np.ndarray:
+        """A number for each key, the same for keys whose y are equal: their ξ is 0 in any arithmetic."""
+        return np.unique(self.y + 0.0, axis=0, return_inverse=True)[1].ravel()
+
+
+def pairs(weights: np.ndarray, values: np.ndarray, size: int, kappas: Kappas, scale: str, *, sink: bool) -> Pairs:
+    """The pairs of one N; the steepness is NaN where the bounds do not exist."""
+    inside, outside = split(weights, size)
     y = weights[:, None] * values
-    listed = y.tolist()
-    rows = []
-    for size in range(1, n):
-        inside = selected(weights, size)
-        outside = [j for j in range(n) if j not in set(inside)]
-        k_in, k_out = counts(weights, listed, size)
-        s = y[inside].sum(axis=0)
-        distance = np.sqrt(((s - y) ** 2).sum(axis=1))
-        without_sink = y[[i for i in inside if i != 0]].sum(axis=0)
-        without_last = y[[i for i in inside if i != last]].sum(axis=0)
-        rows.append(
-            {
-                "k_in": k_in,
-                "k_out": k_out,
-                "r_min": min(distance[j] for j in outside),
-                "r_max": max(distance[i] for i in inside),
-                "norm_s": np.linalg.norm(s),
-                "norm_s_without_sink": np.linalg.norm(without_sink) if sink else np.nan,
-                "norm_s_without_last": np.linalg.norm(without_last),
-                "cos_sink": cosine(s, values[0]) if sink else np.nan,
-                "cos_last": cosine(s, values[last]),
-            }
-        )
-    return {name: np.array([row[name] for row in rows]) for name in rows[0]}
+    g, error = potential(y, inside, sink=sink)
+    b, c = breadth(ingredients(y, inside, outside, sink=sink)), value_scale(values, sink=sink)
+    there = b > 0 and (scale == "raw" or c > 0)
+    steep = [steepness(kappa, values.shape[1], b, c, scale) if there else np.nan for kappa in kappas]
+    return Pairs(y, g, error, inside, outside, steep)
+
+
+def row(
+    weights: np.ndarray,
+    values: np.ndarray,
+    size: int,
+    *,
+    kappas: Kappas = (0.5,),
+    scale: str = "unit",
+    sink: bool = True,
+) -> dict[str, np.ndarray]:
+    """Every quantity of a selection profile of one head, for N = size alone; upper bounds by κ."""
+    weights, values = np.asarray(weights, np.float64), np.asarray(values, np.float64)
+    inside, outside = split(weights, size)
+    last, y = len(weights) - 1, weights[:, None] * values
+    k_in, k_out = counts(weights, y.tolist(), size)
+    s = y[inside].sum(axis=0)
+    distance = np.sqrt(((s - y) ** 2).sum(axis=1))
+    of_pairs = pairs(weights, values, size, kappas, scale, sink=sink)
+    worst = [of_pairs.worst(kappa) for kappa in range(len(kappas))]
+    return ingredients(y, inside, outside, sink=sink) | {
+        "k_in": k_in,
+        "k_out": k_out,
+        "r_min": distance[outside].min(),
+        "r_max": distance[inside].max(),
+        "norm_s": np.linalg.norm(s),
+        "norm_s_without_sink": np.linalg.norm(y[[i for i in inside if i != 0]].sum(axis=0)) if sink else np.nan,
+        "norm_s_without_last": np.linalg.norm(y[[i for i in inside if i != last]].sum(axis=0)),
+        "cos_sink": cosine(s, values[0]) if sink else np.nan,
+        "cos_last": cosine(s, values[last]),
+        "rho_out": closest(values, inside, outside, sink=sink),
+        "precision_upper": np.array([precision_bound(of_kappa) for of_kappa in worst]),
+        "recall_upper": np.array([recall_bound(of_kappa, inside, sink=sink) for of_kappa in worst]),
+    }
+
+
+def profile(
+    weights: np.ndarray,
+    values: np.ndarray,
+    *,
+    kappas: Kappas = (0.5,),
+    scale: str = "unit",
+    sink: bool = True,
+    sizes: Sequence[int] | None = None,
+) -> dict[str, np.ndarray]:
+    """Every quantity of a selection profile of one head: weights (n,), values (n, d) → arrays (n − 1,), (K, n − 1).
+
+    ``sizes``: the N wanted, instead of all.
+    """
+    wanted = range(1, len(weights)) if sizes is None else sizes
+    rows = [row(weights, values, size, kappas=kappas, scale=scale, sink=sink) for size in wanted]
+    found = {name: np.stack([row[name] for row in rows], axis=-1) for name in rows[0]}
+    found["value_scale"] = np.array(value_scale(np.asarray(values, np.float64), sink=sink))
+    found["weight_sum"] = np.array(sum(float(weight) for weight in weights))
+    return found
+
+
+# What float32 may make of it.
+
+
+def within_rounding(
+    weights: np.ndarray,
+    values: np.ndarray,
+    size: int,
+    *,
+    kappas: Kappas = (0.5,),
+    scale: str = "unit",
+    sink: bool = True,
+) -> Intervals:
+    """(lowest, highest) of each quantity of one N that jumps at a tie, if every tie within float32 rounding may fall
+    either way: a deviation inside is such a tie, one outside is an error.
+
+    A tie is two energies that one rounding of each of their terms could swap. The sizes of ξ may be off by the rounding
+    of a float32 sum of d terms. Pairs that are equal to the last bit have ξ = 0 and no choice.
+    """
+    weights, values = np.asarray(weights, np.float64), np.asarray(values, np.float64)
+    inside = selected(weights, size)
+    y = weights[:, None] * values
+    energy, error = potential(y, inside, sink=False)
+    found = counts_within(energy, error, np.isin(np.arange(len(y)), inside))
+    of_pairs = pairs(weights, values, size, kappas, scale, sink=sink)
+    worst = [[of_pairs.worst_within(of, kappa) for kappa in range(len(kappas))] for of in (highest_p, lowest_p)]
+    ends = [(precision_bound(w), recall_bound(w, inside, sink=sink)) for of in worst for w in of]
+    ends = np.array(ends).reshape(2, len(kappas), 2)
+    return found | {name: (ends[0, :, index], ends[1, :, index]) for index, name in enumerate(PER_KAPPA)}
+
+
+def counts_within(energy: np.ndarray, error: np.ndarray, inside: np.ndarray) -> Intervals:
+    """(lowest, highest) of the counts, from energies known but for their errors; ``inside`` says which keys are
+    selected. (…, n) each, counts (…).
+    """
+    low, high = energy - error, energy + error
+    near = [np.where(inside, np.inf, end).min(axis=-1, keepdims=True) for end in (low, high)]
+    far = [np.where(inside, end, -np.inf).max(axis=-1, keepdims=True) for end in (low, high)]
+    return {
+        "k_in": ((inside & (high <= near[0])).sum(axis=-1), (inside & (low <= near[1])).sum(axis=-1)),
+        "k_out": ((~inside & (high <= far[0])).sum(axis=-1), (~inside & (low <= far[1])).sum(axis=-1)),
+    }
+
+
+def highest_p(xi: np.ndarray, error: np.ndarray, sums: np.ndarray) -> np.ndarray:
+    """Largest p of pairs whose ξ has its sign but for ``error``, and its size but for ``sums``."""
+    return np.where(xi - error < 0, 0.5, p(np.clip(XI_STAR, np.maximum(xi - sums, 0), np.maximum(xi + sums, 0))))
+
+
+def lowest_p(xi: np.ndarray, error: np.ndarray, sums: np.ndarray) -> np.ndarray:
+    """Smallest p of such pairs; 0 where ξ may be 0."""
+    at_ends = np.minimum(p(np.maximum(xi - sums, 0)), p(np.maximum(xi + sums, 0)))
+    return np.where(xi + error < 0, 0.5, at_ends)
+
+
+# The counts of long heads.
+
+
+@dataclass(frozen=True)
+class Sure:
+    """Counts that no rounding has touched, and what float32 rounding could make of them, for every N asked for."""
+
+    k_in: np.ndarray
+    k_out: np.ndarray
+    within: Intervals
+
+
+def sure_counts(weights: np.ndarray, values: np.ndarray, sizes: Sequence[int] | None = None) -> Sure:
+    """Counts of every N, or of some, from float64 energies; comparisons that float64 cannot decide are made in exact
+    integers. For weights and values of float32 or shorter types.
+    """
+    assert all(array.dtype in (np.float16, np.float32) for array in (weights, values))
+    order = np.argsort(-weights.astype(np.float64), kind="stable")
+    y = (weights.astype(np.float64)[:, None] * values.astype(np.float64))[order] + 0.0  # no zero is negative
+    a = np.linalg.norm(y, axis=1)
+    s, reach, exact = np.cumsum(y, axis=0), np.cumsum(a), Exact(weights[order], values[order], y)
+    parts = []
+    wanted = np.arange(1, len(y)) if sizes is None else np.asarray(sizes)
+    for start in range(0, len(wanted), 128):
+        size = wanted[start : start + 128]
+        inside = np.arange(len(y)) < size[:, None]
+        energy = a * a - 2 * (s[size - 1] @ y.T)
+        rounding = ROUNDING * a * (a + 2 * np.linalg.norm(s[size - 1], axis=1)[:, None])
+        fine = 2.0**-50 * sum(y.shape) * a * (a + reach[size - 1][:, None])
+        sure = counts_within(energy, fine, inside)
+        counted = np.stack([sure[name][0] for name in ("k_in", "k_out")])
+        for index in np.flatnonzero(np.any([low != high for low, high in sure.values()], axis=0)):
+            counted[:, index] = exact.counts(int(size[index]), energy[index] - fine[index], energy[index] + fine[index])
+        within = counts_within(energy, rounding, inside)
+        parts.append(np.concatenate([counted, *within.values()]))
+    k_in, k_out, *ends = np.concatenate(parts, axis=1)
+    return Sure(k_in, k_out, {"k_in": (ends[0], ends[1]), "k_out": (ends[2], ends[3])})
+
+
+class Exact:
+    """A head in integers, keys in order of falling weight: every float32 is a multiple of 2⁻¹⁴⁹."""
+
+    def __init__(self, weights: np.ndarray, values: np.ndarray, y: np.ndarray) -> None:
+        self.weights, self.values, self.y = weights, values, y
+
+    @cached_property
+    def whole(self) -> np.ndarray:
+        """y times 2²⁹⁸."""
+        integer = np.vectorize(lambda x: int(np.ldexp(float(x), 149)), otypes=[object])
+        return integer(self.weights)[:, None] * integer(self.values)
+
+    @cached_property
+    def sums(self) -> np.ndarray:
+        """The same of s_N."""
+        return np.cumsum(self.whole, axis=0)
+
+    def counts(self, size: int, low: np.ndarray, high: np.ndarray) -> tuple[int, int]:
+        """Counts of N = size, given what energies are surely not below and not above."""
+        known: dict[bytes, int] = {}
+
+        def energy(key: int) -> int:
+            token = self.y[key].tobytes()
+            if token not in known:
+                known[token] = (self.whole[key] * (self.whole[key] - 2 * self.sums[size - 1])).sum()
+            return known[token]
+
+        inside = np.arange(len(low)) < size
+        near, far = high[~inside].min(), low[inside].max()
+        nearest = min(map(energy, np.flatnonzero(~inside & (low <= near))))
+        farthest = max(map(energy, np.flatnonzero(inside & (high >= far))))
+        sure_in, sure_out = inside & (high < low[~inside].min()), ~inside & (high < far)
+        open_in = inside & ~sure_in & (low <= near)
+        open_out = ~inside & ~sure_out & (low <= high[inside].max())
+        k_in = sure_in.sum() + sum(energy(key) <= nearest for key in np.flatnonzero(open_in))
+        k_out = sure_out.sum() + sum(energy(key) <= farthest for key in np.flatnonzero(open_out))
+        return int(k_in), int(k_out)

@@ -1,54 +1,71 @@
 """selection_profile against the definitions: oracle, ties, awkward heads, bad input, and controls that must fail."""
 
+import dataclasses
+
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import geometry.profile
-from geometry import PROFILE, SelectionProfile, selection_profile
+import geometry.host
+import geometry.kernels
+from geometry import PROFILE, SelectionCounts, SelectionProfile, selection_counts, selection_profile
 from tests.geometry import oracle
-from tests.geometry.draws import assumed_head, confined_head, random_head
+from tests.geometry.comparison import COSINES, COUNTS, LENGTHS, departures
+from tests.geometry.draws import HEADS, confined_head, grouped, random_head, small_heads
 
-COUNTS = ("k_in", "k_out")
-HEADS = {
-    "random": random_head,
-    "assumed": assumed_head,
-    "confined": confined_head,
-}
+EVERYTHING = tuple(field.name for field in dataclasses.fields(SelectionProfile))
 
 
-def disagreement(profile: SelectionProfile, expected: dict[str, np.ndarray]) -> float:
+def disagreement(profile: SelectionCounts, expected: dict[str, np.ndarray]) -> float:
     """Share of (count, N) in which two profiles differ."""
     return float(np.mean([getattr(profile, name) != expected[name] for name in COUNTS]))
 
 
-def assert_matches(profile: SelectionProfile, expected: dict[str, np.ndarray], scale: float) -> None:
-    assert disagreement(profile, expected) == 0
-    for name in PROFILE[2:]:
-        tolerance = 1e-12 if name.startswith("cos") else 1e-12 * scale
-        np.testing.assert_allclose(getattr(profile, name), expected[name], rtol=1e-6, atol=tolerance, err_msg=name)
+def assert_identical(given: SelectionProfile, expected: SelectionProfile, names: tuple[str, ...] = EVERYTHING) -> None:
+    for name in names:
+        np.testing.assert_array_equal(getattr(given, name), getattr(expected, name), err_msg=name)
 
 
 @pytest.mark.parametrize("kind", HEADS)
 @pytest.mark.parametrize(("n", "d"), [(2, 8), (3, 1), (17, 8), (96, 16), (160, 64)])
 @pytest.mark.parametrize("sink", [True, False])
 def test_equals_the_definitions(kind: str, n: int, d: int, sink: bool) -> None:
-    weights, values = HEADS[kind](n, d, seed=n + d)
-    expected = oracle.profile(weights, values, sink=sink)
-    assert_matches(selection_profile(weights, values, sink=sink), expected, np.abs(values).max())
+    weights, values = HEADS[kind](n, d, n + d)
+    profile = selection_profile(weights, values, sink=sink)
+    assert departures(profile, oracle.profile(weights, values, sink=sink)) == {}
+
+
+def test_every_array_is_compared() -> None:
+    weights, values = random_head(9, 2, seed=0)
+    assert set(oracle.profile(weights, values)) == set(EVERYTHING)
+    assert set(PROFILE) | set(oracle.PER_KAPPA) | set(oracle.PER_HEAD) == set(EVERYTHING)
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_counts_alone_are_the_same(kind: str) -> None:
+    weights, values = grouped(HEADS[kind], 2, 3, 70, 8)
+    counts, profile = selection_counts(weights, values), selection_profile(weights, values)
+    assert {field.name for field in dataclasses.fields(counts)} == {"k_in", "k_out", "r_min", "r_max"}
+    for name in COUNTS:
+        np.testing.assert_array_equal(getattr(counts, name), getattr(profile, name))
+    for name in ("r_min", "r_max"):
+        np.testing.assert_allclose(getattr(counts, name), getattr(profile, name), rtol=1e-12, atol=1e-15)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_every_float_type_is_taken_at_its_own_value(dtype: type) -> None:
     weights, values = (array.astype(dtype) for array in random_head(80, 8, seed=1))
-    assert_matches(selection_profile(weights, values), oracle.profile(weights, values), 10)
+    assert departures(selection_profile(weights, values), oracle.profile(weights, values)) == {}
 
 
-def test_bfloat16_values() -> None:
-    weights, values = random_head(80, 8, seed=2)
-    values = (values.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
-    assert_matches(selection_profile(weights, values), oracle.profile(weights, values), 10)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_tensors_of_every_float_type_are_taken_at_their_own_value(dtype: torch.dtype) -> None:
+    weights, values = (torch.from_numpy(array).to(dtype) for array in random_head(80, 8, seed=2))
+    weights = weights * 0.99  # rounded to bfloat16, they may sum to more than 1
+    expected = oracle.profile(weights.double().numpy(), values.double().numpy())
+    assert departures(selection_profile(weights, values), expected) == {}
 
 
 class TestControls:
@@ -61,9 +78,9 @@ class TestControls:
 
     def test_without_the_error_bound_float32_miscounts(self, monkeypatch: pytest.MonkeyPatch) -> None:
         assert disagreement(selection_profile(self.weights, self.values), self.expected()) == 0
-        monkeypatch.setattr(geometry.profile, "error_slope", lambda _d: 0.0)
-        monkeypatch.setattr(geometry.profile, "ERROR_BEND", 0.0)
-        monkeypatch.setattr(geometry.profile, "TINY", np.float32(0))
+        monkeypatch.setattr(geometry.kernels, "error_slope", lambda _d: 0.0)
+        monkeypatch.setattr(geometry.kernels, "ERROR_BEND", 0.0)
+        monkeypatch.setattr(geometry.host, "TRIFLE", 0.0)
         assert disagreement(selection_profile(self.weights, self.values), self.expected()) > 0.01
 
     def test_plain_float32_distances_miscount(self) -> None:
@@ -86,20 +103,6 @@ class TestControls:
         values = np.random.default_rng(0).standard_normal((4, 2))
         np.testing.assert_allclose(selection_profile(weights, values).norm_s[0], np.linalg.norm(values[0]) / 4)
         assert disagreement(selection_profile(weights, values[::-1]), oracle.profile(weights, values)) > 0
-
-
-def small_heads() -> st.SearchStrategy[tuple[np.ndarray, np.ndarray]]:
-    """Weights in 64ths, many of them equal or 0, and small whole values, many repeated: every sum is exact."""
-
-    def build(n: int) -> st.SearchStrategy[tuple[np.ndarray, np.ndarray]]:
-        weight = st.sampled_from([0, 0, 1, 1, 2, 3, 64 // n])
-        vector = st.lists(st.integers(-3, 3), min_size=2, max_size=2)
-        return st.tuples(
-            st.lists(weight, min_size=n, max_size=n).map(lambda ks: np.array(ks, np.float32) / 64),
-            st.lists(vector, min_size=n, max_size=n).map(lambda rows: np.array(rows, np.float32)),
-        ).filter(lambda head: head[0].sum() <= 1)
-
-    return st.integers(2, 12).flatmap(build)
 
 
 @settings(max_examples=300, deadline=None)
@@ -142,8 +145,8 @@ def test_underflowed_weights_are_true_ties() -> None:
     weights = np.zeros(9, np.float32)
     weights[[0, 3]] = 0.75, 0.25
     values = np.random.default_rng(1).standard_normal((9, 4)).astype(np.float32)
-    expected = oracle.exact_counts(weights, values)
-    assert_matches(selection_profile(weights, values), oracle.profile(weights, values) | expected, 3)
+    expected = oracle.profile(weights, values) | oracle.exact_counts(weights, values)
+    assert departures(selection_profile(weights, values), expected) == {}
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -160,6 +163,15 @@ def test_keys_one_rounding_apart_are_told_apart(seed: int) -> None:
     assert profile.k_in[0] == 1
 
 
+def test_float64_keys_one_rounding_apart_are_told_apart() -> None:
+    """The nearest key left out and the farthest selected one differ in the last bit of float64."""
+    values = np.full((4, 1), 1 / 3)
+    values[1:, 0] = np.nextafter(1 / 3, 1)
+    profile = selection_profile(np.full(4, 0.25), values)
+    assert disagreement(profile, oracle.exact_counts(np.full(4, 0.25), values)) == 0
+    assert profile.k_out[0] == 0
+
+
 def test_one_key_with_all_weight() -> None:
     weights, values = np.array([0.0, 1.0, 0.0], np.float32), np.eye(3, dtype=np.float32)
     profile = selection_profile(weights, values)
@@ -174,15 +186,33 @@ def test_values_of_norm_zero_have_no_cosine() -> None:
     assert profile.k_out.tolist() == [3, 2, 1]
 
 
-def test_heads_of_a_group_share_values() -> None:
-    rng = np.random.default_rng(5)
-    weights, values = rng.dirichlet(np.ones(20), size=(3, 2)), rng.standard_normal((3, 1, 20, 4))
-    together = selection_profile(weights, values)
-    assert together.k_in.shape == (3, 2, 19)
+@pytest.mark.parametrize("kind", HEADS)
+def test_heads_of_a_group_share_values(kind: str) -> None:
+    weights, values = grouped(HEADS[kind], 3, 2, 20, 4)
+    together = selection_profile(weights, values, kappas=(0.5, 5))
+    assert together.k_in.shape == together.rho_out.shape == (3, 2, 19)
+    assert together.recall_upper.shape == together.precision_upper.shape == (3, 2, 2, 19)
+    assert together.value_scale.shape == together.weight_sum.shape == (3, 2)
     for kv_head, head in np.ndindex(3, 2):
-        alone = selection_profile(weights[kv_head, head], values[kv_head, 0])
-        for name in PROFILE:
-            np.testing.assert_array_equal(getattr(together, name)[kv_head, head], getattr(alone, name))
+        alone = selection_profile(weights[kv_head, head], values[kv_head, 0], kappas=(0.5, 5))
+        for name in EVERYTHING:
+            np.testing.assert_array_equal(getattr(together, name)[kv_head, head], getattr(alone, name), err_msg=name)
+
+
+def test_leading_axes_broadcast_both_ways() -> None:
+    weights, values = grouped(random_head, 2, 3, 12, 4)
+    one = selection_profile(weights[0, 0], values[:, 0])
+    assert one.k_in.shape == (2, 11)
+    assert_identical(selection_profile(weights[0, 0].tolist(), values[:, 0].astype(float).tolist()), one, COUNTS)
+    assert selection_profile(weights[:0, 0], values[:0, 0]).k_in.shape == (0, 11)
+
+
+@pytest.mark.parametrize("sink", [True, False])
+def test_value_states_of_very_different_lengths(sink: bool) -> None:
+    weights, values = random_head(60, 8, seed=0)
+    values *= np.exp2(np.random.default_rng(0).uniform(-30, 30, 60)).astype(np.float32)[:, None]
+    profile = selection_profile(weights, values, sink=sink)
+    assert departures(profile, oracle.profile(weights, values, sink=sink)) == {}
 
 
 @pytest.mark.parametrize("exponent", [-900, -140, -60, 10, 66, 127, 900])
@@ -192,26 +222,166 @@ def test_counts_do_not_depend_on_the_scale_of_values(exponent: int) -> None:
     profile = selection_profile(weights, values)
     scaled = selection_profile(weights, np.ldexp(values.astype(np.float64), exponent))
     assert disagreement(scaled, oracle.profile(weights, values)) == 0
-    for name in PROFILE[2:]:
-        expected = getattr(profile, name)
-        factor = 0 if name.startswith("cos") else exponent
-        np.testing.assert_array_equal(getattr(scaled, name), np.ldexp(expected, factor), err_msg=name)
+    for name in EVERYTHING[2:]:
+        expected = np.ldexp(getattr(profile, name), exponent if name in LENGTHS else 0)
+        np.testing.assert_array_equal(getattr(scaled, name), expected, err_msg=name)
 
 
-@pytest.mark.parametrize(
-    ("weights", "values", "message"),
-    [
-        (np.ones((1,)), np.ones((1, 2)), "n ≥ 2"),
-        (np.full(3, 0.3), np.ones((4, 2)), r"values must have the shape \(…, 3, d\)"),
-        (np.full(3, 0.3), np.ones(3), "values must have the shape"),
-        (np.array([0.5, -0.1]), np.ones((2, 2)), "not negative"),
-        (np.array([0.5, np.nan]), np.ones((2, 2)), "no NaN"),
-        (np.array([0.9, 0.9]), np.ones((2, 2)), "sum at most 1"),
-        (np.array([1, 0]), np.ones((2, 2)), "weights must be floating-point"),
-        (np.full(2, 0.5), np.ones((2, 2), int), "values must be floating-point"),
-        (np.full(2, 0.5), np.array([[np.inf], [1]]), "values of shape .* must be finite"),
-    ],
-)
-def test_bad_input_is_named(weights: np.ndarray, values: np.ndarray, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        selection_profile(weights, values)
+@pytest.mark.parametrize("exponent", [-300, 100, 300])
+def test_raw_bounds_of_huge_and_tiny_values_are_their_limits(exponent: int) -> None:
+    """ξ grows without bound or vanishes, so p is 0 wherever it is not 1/2."""
+    weights, values = random_head(40, 8, seed=3)
+    halves = oracle.exact_halves(weights, values)[1:]
+    profile = selection_profile(weights, np.ldexp(values.astype(np.float64), exponent), scale="raw")
+    size = np.arange(2, 40)
+    np.testing.assert_allclose(profile.recall_upper[0, 1:], 1 - halves / 2 / size, atol=1e-6)
+    np.testing.assert_allclose(profile.precision_upper[0, 1:], 1 - (halves > 0) / 2 / (size + 1), atol=1e-6)
+
+
+class TestInvariances:
+    """What may not change when the input changes in a way that means nothing."""
+
+    heads = st.tuples(st.sampled_from(sorted(HEADS)), st.integers(2, 40), st.integers(1, 12), st.integers(0, 2**31))
+
+    @settings(max_examples=100, deadline=None)
+    @given(heads, st.integers(-90, 90), st.booleans())
+    def test_powers_of_two_scale_lengths_and_nothing_else(
+        self, head: tuple[str, int, int, int], exponent: int, sink: bool
+    ) -> None:
+        weights, values = HEADS[head[0]](*head[1:])
+        profile = selection_profile(weights, values, kappas=(0.5, 50), sink=sink)
+        scaled = selection_profile(weights, np.ldexp(values, exponent), kappas=(0.5, 50), sink=sink)
+        for name in EVERYTHING:
+            expected = getattr(profile, name)
+            expected = np.ldexp(expected, exponent) if name in LENGTHS else expected
+            np.testing.assert_array_equal(getattr(scaled, name), expected, err_msg=name)
+
+    @settings(max_examples=100, deadline=None)
+    @given(st.integers(3, 40), st.integers(1, 12), st.integers(0, 2**31), st.booleans())
+    def test_the_order_of_keys_between_first_and_last_does_not_matter(
+        self, n: int, d: int, seed: int, sink: bool
+    ) -> None:
+        weights, values = random_head(n, d, seed)
+        assert len(set(weights.tolist())) == n
+        order = np.concatenate([[0], 1 + np.random.default_rng(seed).permutation(n - 2), [n - 1]])
+        profile = selection_profile(weights, values, sink=sink)
+        shuffled = selection_profile(weights[order], values[order], sink=sink)
+        assert_identical(shuffled, profile)
+
+    @settings(max_examples=100, deadline=None)
+    @given(heads)
+    def test_the_sink_matters_to_sink_quantities_only(self, head: tuple[str, int, int, int]) -> None:
+        weights, values = HEADS[head[0]](*head[1:])
+        profile = selection_profile(weights, values)
+        hidden = selection_profile(weights, values, sink=False)
+        for name in ("norm_s_without_sink", "cos_sink", "a_0"):
+            assert np.isnan(getattr(hidden, name)).all()
+        assert_identical(hidden, profile, (*COUNTS, "a_max_out", "weight_sum"))
+        for name in ("r_min", "r_max", "norm_s", "norm_s_without_last", "cos_last"):
+            np.testing.assert_allclose(getattr(hidden, name), getattr(profile, name), rtol=1e-9, atol=1e-12)
+
+    @settings(max_examples=100, deadline=None)
+    @given(heads, st.sampled_from(["unit", "raw"]), st.booleans())
+    def test_ranges(self, head: tuple[str, int, int, int], scale: str, sink: bool) -> None:
+        weights, values = HEADS[head[0]](*head[1:])
+        profile = selection_profile(weights, values, kappas=(0.05, 500), scale=scale, sink=sink)
+        size = np.arange(1, head[1])
+        for name in EVERYTHING[2:]:
+            assert not np.isinf(getattr(profile, name)).any(), name
+        least = np.broadcast_to(1 - 1 / (2 * (size + 1)), profile.precision_upper.shape)
+        there = ~np.isnan(profile.precision_upper)
+        assert (there == ~np.isnan(profile.recall_upper)).all()
+        assert (there == there[:1]).all()
+        assert ((least - 1e-15 <= profile.precision_upper) & (profile.precision_upper <= 1))[there].all()
+        assert ((profile.recall_upper >= 0.5) & (profile.recall_upper <= 1))[there].all()
+        inside = ~np.isnan(profile.a_max_in)
+        assert (inside == ~np.isnan(profile.rho_out)).all()
+        assert inside[1:].all()
+        assert ((profile.rho_out >= 0) & (profile.rho_out <= 1))[inside].all()
+        assert (profile.a_min_in <= profile.a_max_in)[inside].all()
+        assert (profile.a_max_in <= profile.s_in * (1 + 1e-12))[inside].all()
+        assert (profile.s_in[~inside] == 0).all()
+        for name in COSINES:
+            cosine = getattr(profile, name)
+            assert (np.abs(cosine[~np.isnan(cosine)]) <= 1 + 1e-12).all()
+
+
+FAIR = np.full(3, 0.3), np.ones((3, 2))
+
+BAD = {
+    "one key": ((np.ones(1), np.ones((1, 2))), ("weights", "(1,)", "(…, n)", "n ≥ 2")),
+    "a number": ((np.float64(1), np.ones((1, 2))), ("weights", "()", "(…, n)")),
+    "more values than weights": ((FAIR[0], np.ones((4, 2))), ("values", "(4, 2)", "(…, 3, d)", "weights (3,)")),
+    "values without components": ((FAIR[0], np.ones(3)), ("values", "(3,)", "(…, 3, d)")),
+    "values of no component": ((FAIR[0], np.ones((3, 0))), ("values", "(3, 0)", "(…, 3, d)")),
+    "other heads": ((np.full((2, 3), 0.3), np.ones((5, 3, 2))), ("values", "(5, 3, 2)", "weights (2, 3)")),
+    "a negative weight": ((np.array([0.5, -0.1, 0.1]), FAIR[1]), ("weights", "(3,)", "not negative")),
+    "a weight that is no number": ((np.array([0.5, np.nan, 0.1]), FAIR[1]), ("weights", "(3,)", "no NaN")),
+    "an infinite weight": ((np.array([0.5, np.inf, 0.1]), FAIR[1]), ("weights", "(3,)", "sum")),
+    "a row of more than 1": ((np.full((2, 3), [[0.3], [0.334]]), FAIR[1]), ("weights", "(2, 3)", "sum")),
+    "a row of nothing": ((np.full((2, 3), [[0.3], [0.0]]), FAIR[1]), ("weights", "(2, 3)", "0")),
+    "whole weights": ((np.array([1, 0, 0]), FAIR[1]), ("weights", "floating-point", "int64")),
+    "whole values": ((FAIR[0], np.ones((3, 2), int)), ("values", "floating-point", "int64")),
+    "whole tensors": ((torch.full((3,), 0.3), torch.ones(3, 2, dtype=torch.int64)), ("values", "int64")),
+    "complex values": ((FAIR[0], np.ones((3, 2), complex)), ("values", "floating-point", "complex128")),
+    "an infinite value": ((FAIR[0], np.array([[np.inf], [1], [1]])), ("values", "(3, 1)", "finite")),
+    "a value that is no number": ((FAIR[0], np.array([[np.nan], [1], [1]])), ("values", "(3, 1)", "finite")),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_named(name: str) -> None:
+    """By argument, with what was found and what is wanted, and by both functions alike."""
+    arguments, parts = BAD[name]
+    said = []
+    for function in (selection_profile, selection_counts):
+        with pytest.raises(ValueError, match=parts[0]) as caught:
+            function(*arguments)
+        said.append(str(caught.value))
+    assert said[0] == said[1]
+    assert said[0].startswith(parts[0])
+    for part in parts:
+        assert part in said[0], f"{part} is not in: {said[0]}"
+
+
+@pytest.mark.parametrize("kappas", [(0,), (0.5, -1), (np.nan,), (np.inf,)])
+def test_bad_kappas_are_named(kappas: tuple[float, ...]) -> None:
+    with pytest.raises(ValueError, match="kappas must be"):
+        selection_profile(*FAIR, kappas=kappas)
+
+
+@pytest.mark.parametrize("setting", [{"scale": "log"}, {"scale": None}, {"device": "tpu"}])
+def test_unknown_settings_are_named(setting: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match=f"{next(iter(setting))} must be"):
+        selection_profile(*FAIR, **setting)
+
+
+def test_no_kappa_is_no_upper_bound() -> None:
+    profile = selection_profile(*random_head(9, 2, seed=0), kappas=())
+    assert profile.precision_upper.shape == profile.recall_upper.shape == (0, 8)
+    assert (profile.rho_out[1:] >= 0).all()
+
+
+def test_learned_sinks_leave_rows_below_one() -> None:
+    weights, values = random_head(30, 4, seed=6)
+    for part in (0.25, 1e-30, 1e-100):  # the last: squares of y beyond float32
+        lesser = weights.astype(float) * part
+        profile = selection_profile(lesser, values)
+        np.testing.assert_allclose(profile.weight_sum, part, rtol=1e-6)
+        assert departures(profile, oracle.profile(lesser, values)) == {}
+
+
+def test_rows_of_half_precision_may_exceed_one_a_little() -> None:
+    weights = np.full(3, 0.3336)
+    np.testing.assert_allclose(selection_profile(weights, FAIR[1]).weight_sum, 1.0008)
+
+
+def test_inputs_are_left_as_they_are() -> None:
+    weights, values = grouped(random_head, 2, 2, 30, 4)
+    before = weights.copy(), values.copy()
+    for array in (weights, values):
+        array.flags.writeable = False
+    profile = selection_profile(weights, values)
+    assert_identical(profile, selection_profile(np.asfortranarray(weights), np.asfortranarray(values)))
+    np.testing.assert_array_equal(weights, before[0])
+    np.testing.assert_array_equal(values, before[1])

@@ -32,6 +32,7 @@ class Synthetic:
     sequences: int = 3
     first_keys: Sequence[int] = ()
     """First position each layer sees; all 0 if empty."""
+    kappas: Sequence[float] = (0.5,)
     tokens: Sequence[str] = field(default_factory=lambda: WORDS)
     provenance: dict[str, Any] = field(default_factory=lambda: {"seed": 0, "versions": {"torch": "2.13.0"}})
     seed: int = 0
@@ -69,6 +70,9 @@ def tables(study: Synthetic) -> dict[str, pa.Table]:
         "selection_counts": _selection(study, rng),
         "attention_by_position": _attention(study, rng),
         "value_norm_by_position": _norms(study, rng),
+        "upper_bounds": _upper_bounds(study),
+        "attention_rows": _attention_rows(study),
+        "value_scales": _value_scales(study),
     }
 
 
@@ -131,6 +135,8 @@ def _selection(study: Synthetic, rng: np.random.Generator) -> pa.Table:
     k_in = np.where(n == 1, 1, np.rint(recall * n)).astype(np.int32)
     hidden = (_first_keys(study) > 0)[layer]
     radius = rng.uniform(0.1, 1, shape).astype(np.float32)
+    in_j = n - ~hidden  # where the query sees the sink, it is selected first
+    no_j = np.where(in_j > 0, 1, np.nan)
     return _table(
         study,
         keep=n < n_keys,
@@ -149,6 +155,62 @@ def _selection(study: Synthetic, rng: np.random.Generator) -> pa.Table:
         norm_s_without_last=radius,
         cos_sink=np.where(hidden, np.nan, 0.1),
         cos_last=np.full(shape, 0.3),
+        a_0=np.where(hidden, np.nan, radius),
+        s_in=no_j * radius * (1 + (in_j - 1) / 2),
+        a_min_in=no_j * radius * np.where(in_j > 1, 0.5, 1),
+        a_max_in=no_j * radius,
+        a_max_out=radius,
+        rho_out=no_j * 0.4,
+    )
+
+
+def _upper_bounds(study: Synthetic) -> pa.Table:
+    """Some probabilities between 0 and 1/2; no bounds where nothing but the sink is selected."""
+    shape = (len(study.kappas), study.sequences, study.layers, study.heads, max(study.context - 1, 1))
+    kappa, sequence, layer, head, n = np.indices(shape, dtype=np.int32)
+    n += 1
+    probability = np.random.default_rng([study.seed, 1]).uniform(0, 0.5, shape)
+    probability[(n == 1) & (_first_keys(study) == 0)[layer]] = np.nan
+    return _table(
+        study,
+        keep=n < (study.context - _first_keys(study))[layer],
+        sequence=sequence,
+        query=np.full(shape, study.query),
+        layer=layer,
+        head=head,
+        n=n,
+        kappa=np.array(study.kappas)[kappa],
+        scale=np.full(shape, "unit"),
+        precision_upper=(1 - probability / (n + 1)).astype(np.float32),
+        recall_upper=(1 - probability).astype(np.float32),
+    )
+
+
+def _attention_rows(study: Synthetic) -> pa.Table:
+    shape = (study.sequences, study.layers, study.heads)
+    sequence, layer, head = np.indices(shape)
+    return _table(
+        study,
+        sequence=sequence,
+        query=np.full(shape, study.query),
+        layer=layer,
+        head=head,
+        n_keys=(study.context - _first_keys(study))[layer],
+        sink_attended=(_first_keys(study) == 0)[layer],
+        weight_sum=np.ones(shape, np.float32),
+    )
+
+
+def _value_scales(study: Synthetic) -> pa.Table:
+    shape = (study.sequences, study.layers, study.kv_heads)
+    sequence, layer, kv_head = np.indices(shape)
+    return _table(
+        study,
+        sequence=sequence,
+        query=np.full(shape, study.query),
+        layer=layer,
+        kv_head=kv_head,
+        value_scale=np.ones(shape, np.float32),
     )
 
 

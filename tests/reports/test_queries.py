@@ -45,6 +45,16 @@ def test_queries_see_one_study_only(small: duckdb.DuckDBPyConnection, name: str)
         assert ask(both, name, **parameters_of(name)).rows() == ask(small, name, **parameters_of(name)).rows()
 
 
+@pytest.mark.parametrize(
+    "study", [SMALL, *DEGENERATE.values(), Synthetic("kappas", kappas=(0.1, 2))], ids=lambda study: study.study
+)
+def test_made_up_studies_are_possible_but_for_their_radii(study: Synthetic) -> None:
+    with warehouse(study) as connection:
+        for name in set(sql.names("checks")) - {"radii_in_order"}:
+            check = sql.statement("checks", name).text
+            assert connection.execute(check, {"study": study.study}).fetchall() == [], name
+
+
 def test_a_parameter_that_is_missing_or_too_many_is_refused(small: duckdb.DuckDBPyConnection) -> None:
     with pytest.raises(duckdb.InvalidInputException):
         ask(small, "study_overview")

@@ -12,30 +12,16 @@ import pyarrow as pa
 import pytest
 
 import sql
-from storage import rows
 from storage.errors import UserError
 from storage.query import query
 from storage.warehouse import connect, database, land, published
-from tests.storage.studies import metrics_store, tensor_store
+from tests.storage import studies
 
 
 @pytest.fixture
 def tables(tmp_path: Path) -> dict[str, list[pa.RecordBatch]]:
-    tensors = tensor_store(tmp_path / "tensors.zarr")
-    metrics = metrics_store(tmp_path / "metrics.zarr", tensors)
-    tokens = np.asarray(tensors.array("tokens")[:])
-    mean = np.asarray(metrics.array("value_norm")[:]).astype(np.float64).mean(0)
-    return {
-        "studies": list(rows.study_rows(tensors)),
-        "heads": list(rows.head_rows(tensors.sizes)),
-        "tokens": list(rows.token_rows(tokens, [f"t{i}" for i in np.unique(tokens)])),
-        "selection_counts": list(rows.selection_rows(metrics, query=11)),
-        "value_norm_by_position": list(
-            rows.position_rows(
-                mean, mean * 0, sequences=3, head="kv_head", quantity="norm", first=np.zeros(2, int), constant={}
-            )
-        ),
-    }
+    tensors = studies.tensor_store(tmp_path / "tensors.zarr")
+    return studies.tables(tensors, studies.metrics_store(tmp_path / "metrics.zarr", tensors))
 
 
 def contents(folder: Path) -> list[tuple[object, ...]]:
@@ -170,7 +156,9 @@ def test_one_writer_whose_lock_dies_with_it(
 def test_readers_keep_what_they_opened(tmp_path: Path, tables: dict[str, list[pa.RecordBatch]]) -> None:
     land(tmp_path, "small", tables)
     with connect(tmp_path) as reader:
-        land(tmp_path, "small", tables | {"selection_counts": tables["selection_counts"][:1]})
+        measured = ("selection_counts", "attention_rows", "value_scales", "upper_bounds")
+        fewer = {name: [batch for batch in tables[name] if batch["sequence"][0].as_py() == 0] for name in measured}
+        assert land(tmp_path, "small", tables | fewer).published
         land(tmp_path, "second", tables)
         assert reader.execute("SELECT count(DISTINCT sequence), count(DISTINCT study) FROM selection").fetchall() == [
             (3, 1)
@@ -250,6 +238,58 @@ def test_a_pivot_is_reading(tmp_path: Path, tables: dict[str, list[pa.RecordBatc
             connection, "PIVOT (SELECT layer, n, recall FROM selection) ON layer USING avg(recall) GROUP BY n"
         )
     assert pivoted.read_all().num_rows == 11
+
+
+NEW = ("upper_bounds", "attention_rows", "value_scales")
+"""Tables that version 0.1.0 did not have."""
+
+
+def make_older(path: Path) -> None:
+    """Take out of a study's file what version 0.1.0 did not land."""
+    with duckdb.connect(path) as connection:
+        connection.execute("DROP VIEW selection")
+        for table in NEW:
+            connection.execute(f"DROP TABLE {table}")
+        for column in ("a_0", "s_in", "a_min_in", "a_max_in", "a_max_out", "rho_out"):
+            connection.execute(f"ALTER TABLE selection_counts DROP COLUMN {column}")
+
+
+@pytest.mark.parametrize("others", [["newer"], []], ids=["beside a newer one", "alone"])
+def test_a_study_of_an_earlier_version_is_read_as_far_as_it_goes(
+    tmp_path: Path, tables: dict[str, list[pa.RecordBatch]], others: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    for study in ("older", *others):
+        land(tmp_path, study, tables)
+    make_older(database(tmp_path, "older"))
+    for _ in range(2):
+        with connect(tmp_path) as connection:
+            found = connection.execute(
+                "SELECT study, count(*), count(recall), count(a_max_out) FROM selection GROUP BY ALL ORDER BY ALL"
+            ).fetchall()
+            for table in NEW:
+                assert connection.execute(f"SELECT DISTINCT study FROM {table}").fetchall() == [(s,) for s in others]
+            columns = connection.execute(
+                "SELECT column_name, data_type, comment FROM duckdb_columns() "
+                "WHERE table_name = 'selection_counts' AND database_name = 'memory' ORDER BY column_index"
+            ).fetchall()
+        assert found == [*((study, 228, 228, 228) for study in others), ("older", 228, 228, 0)]
+        assert columns[-1][:2] == ("rho_out", "FLOAT")
+        assert all(comment for _, _, comment in columns)
+    (warning,) = caplog.messages  # once in a process
+    assert warning.startswith(f"{tmp_path}/older.duckdb was landed by an earlier version and lacks attention_rows, ")
+    assert "selection_counts.a_0, " in warning
+    assert warning.endswith("; rebuild it: attention-geometry run older")
+
+
+def test_landing_again_mends_a_study_of_an_earlier_version(
+    tmp_path: Path, tables: dict[str, list[pa.RecordBatch]], caplog: pytest.LogCaptureFixture
+) -> None:
+    land(tmp_path, "older", tables)
+    before = contents(tmp_path)
+    make_older(database(tmp_path, "older"))
+    land(tmp_path, "older", tables)
+    assert contents(tmp_path) == before
+    assert caplog.messages == []
 
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:

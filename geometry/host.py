@@ -1,0 +1,321 @@
+"""The profile of one head on the CPU: order of the keys, tiles of matrix products, kernels over them.
+
+Holds what turns the weights and value states of a head into the arrays of ``SelectionProfile`` with NumPy and the
+compiled kernels. What does not belong here: checks of the input (``geometry.profile``), and other devices
+(``geometry.cuda``).
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from geometry import bounds, kernels
+from geometry.accelerate import compiled, compiled_sums
+from geometry.kernels import F32, F64, Factors, Floats, inner
+
+Arrays = Mapping[str, NDArray[Any]]
+"""The arrays of a profile by their names."""
+
+RADII = ("r_min", "r_max")
+INGREDIENTS = ("s_in", "a_min_in", "a_max_in", "a_max_out")
+DIRECTIONS = ("norm_s", "norm_s_without_sink", "norm_s_without_last", "cos_sink", "cos_last")
+LENGTHS = (*RADII, *DIRECTIONS[:3], "a_0", *INGREDIENTS, "value_scale")
+"""What has the unit of the value states."""
+
+TILE_BYTES = 2**20
+"""Size of one tile of inner products: small enough to stay in a core's cache while it is read."""
+
+TILE_ROWS = 32
+"""A tile has at least so many rows, or a matrix product spends its time packing."""
+
+LARGEST_EXPONENT = 20
+"""Value states whose largest component is beyond 2^±20 are scaled by a power of two, so that no float32 overflows."""
+
+LIFT = 80
+"""Energies are multiplied by 2^LIFT over the squared scale of the values: the smallest float32 weights stay normal."""
+
+TRIFLE = 2.0**-95
+"""Part of the error bound of lifted energies that covers underflow of factors and products."""
+
+
+@dataclass(frozen=True)
+class Head:
+    """One head, keys in order of falling weight."""
+
+    order: NDArray[np.intp]
+    """Position of each key, (n,)."""
+    alpha: F64
+    """Weights, (n,)."""
+    states: Floats
+    """Value states times 2^−exponent, (n, d)."""
+    states32: F32
+    """The same in float32."""
+    norm: F64
+    """‖v‖, (n,), times 2^−exponent."""
+    exponent: int
+    sink: int
+    """Rank of the sink; n if there is none."""
+    last: int
+    """Rank of the last token."""
+    factors: Factors
+    less: F32
+    """2α ⟨y_0, v⟩, lifted, (n,)."""
+    lift: int
+    """Lifted energies are energies times 2^lift."""
+
+
+def arrange(weights: Floats, values: Floats, *, sink: bool) -> Head:
+    """Sort the keys of a head, weights (n,) and values (n, d), and work out the factors of its energies."""
+    order = np.argsort(-weights, kind="stable")
+    rank = np.empty_like(order)
+    rank[order] = np.arange(order.size)
+    states, exponent, size = _scaled(values[order])
+    alpha = weights[order].astype(np.float64)
+    place = int(rank[0]) if sink else order.size
+    norm, along = np.empty(order.size), np.zeros(order.size)
+    measure(states, place, norm, along)
+    if sink:
+        along *= 2 * alpha[place] * alpha
+    lift = LIFT - 2 * size
+    a, d = alpha * norm, states.shape[1]
+    trifle = np.where(a > 0, TRIFLE + np.ldexp(alpha * d, lift - 147), 0.0)
+    factors = np.ldexp([2 * alpha, a * a, kernels.error_slope(d) * a, kernels.ERROR_BEND * a * a], lift)
+    factors[3] += trifle
+    return Head(
+        order=order,
+        alpha=alpha,
+        states=states,
+        states32=states.astype(np.float32, copy=False),
+        norm=norm,
+        exponent=exponent,
+        sink=place,
+        last=int(rank[-1]),
+        factors=factors.astype(np.float32),
+        less=np.ldexp(along, lift).astype(np.float32),
+        lift=lift,
+    )
+
+
+def _scaled(states: Floats) -> tuple[Floats, int, int]:
+    """Value states that float32 can hold, the exponent taken out of them, and that of the largest component left."""
+    largest = max(float(states.max()), -float(states.min()))
+    size = int(np.frexp(largest)[1])
+    if abs(size) <= LARGEST_EXPONENT:
+        return np.ascontiguousarray(states), 0, size
+    return np.ldexp(states.astype(np.float64), -size), size, 0
+
+
+@compiled
+def measure(states: Floats, sink: int, norm: F64, along: F64) -> None:
+    """Norm of each value state, and its inner product with the sink's if there is one; outputs (n,)."""
+    for key in range(states.shape[0]):
+        norm[key] = np.sqrt(inner(states[key], states[key]))
+        if sink < states.shape[0]:
+            along[key] = inner(states[key], states[sink])
+
+
+@dataclass(frozen=True)
+class Tile:
+    """The rows N = first + 1, …, first + t of a head."""
+
+    first: int
+    s: F64
+    """s_N, (t, d)."""
+    rest: F64
+    """s_N without the sink's part, (t, d)."""
+    size: F64
+    """At least ‖rest‖, (t,)."""
+    products: F32
+    """⟨rest, v⟩, (t, n)."""
+
+    @property
+    def rows(self) -> slice:
+        """Where the rows stand among all N."""
+        return slice(self.first, self.first + len(self.s))
+
+
+def tiles(head: Head) -> Iterator[Tile]:
+    """The tiles of a head, one after the other in the same memory."""
+    n, d = head.states32.shape
+    rows = tile_rows(n)
+    s, rest, size, running = np.empty((rows, d)), np.empty((rows, d)), np.empty(rows), np.zeros((2, d))
+    rest32, products = np.empty((rows, d), np.float32), np.empty((rows, n), np.float32)
+    for first in range(0, n - 1, rows):
+        t = min(rows, n - 1 - first)
+        accumulate(first, head.alpha, head.states, head.sink, running, s[:t], rest[:t], rest32[:t], size[:t])
+        np.matmul(rest32[:t], head.states32.T, out=products[:t])
+        yield Tile(first, s[:t], rest[:t], size[:t], products[:t])
+
+
+def tile_rows(n: int) -> int:
+    """Rows of a tile of n keys, at most n − 1."""
+    return min(n - 1, max(TILE_ROWS, TILE_BYTES // (4 * n)))
+
+
+@compiled
+def accumulate(
+    first: int, alpha: F64, states: Floats, sink: int, running: F64, s: F64, rest: F64, rest32: F32, size: F64
+) -> None:
+    """s_N with and without the sink's part for the rows of a tile, (t, d) each, and the latter's norm, (t,).
+
+    running: both sums so far, (2, d).
+    """
+    for row in range(s.shape[0]):
+        weight = alpha[first + row]
+        others = 0.0 if first + row == sink else weight
+        for k in range(s.shape[1]):
+            state = np.float64(states[first + row, k])
+            running[0, k] += weight * state
+            running[1, k] += others * state
+            s[row, k] = running[0, k]
+            rest[row, k] = running[1, k]
+            rest32[row, k] = np.float32(running[1, k])
+        size[row] = np.sqrt(inner(running[1], running[1]))
+
+
+@compiled_sums
+def direct(
+    first: int,
+    s: F64,
+    rest: F64,
+    alpha: F64,
+    states: Floats,
+    norm: F64,
+    sink: int,
+    last: int,
+    norm_s: F64,
+    norm_s_without_sink: F64,
+    norm_s_without_last: F64,
+    cos_sink: F64,
+    cos_last: F64,
+) -> None:
+    """Norms of s_N and its cosines with the sink and the last token for the rows of a tile (§4.2).
+
+    sink, last: their ranks; outputs (t,), left as they are wherever a quantity does not exist.
+    """
+    for row in range(s.shape[0]):
+        length = np.sqrt(inner(s[row], s[row]))
+        norm_s[row] = length
+        norm_s_without_last[row] = kernels.distance(s[row], alpha, states, last) if last <= first + row else length
+        if length * norm[last] > 0.0:
+            cos_last[row] = inner(s[row], states[last]) / (length * norm[last])
+        if sink < alpha.size:
+            norm_s_without_sink[row] = np.sqrt(inner(rest[row], rest[row]))
+            if length * norm[sink] > 0.0:
+                cos_sink[row] = inner(s[row], states[sink]) / (length * norm[sink])
+
+
+def count(head: Head, tile: Tile, out: Arrays) -> None:
+    """K_in, K_out and the radii of a tile's rows, into the arrays ``out`` (n − 1,)."""
+    rows, sink = tile.rows, head.sink
+    size = tile.size.copy()
+    if sink < rows.stop:
+        size[max(0, sink - rows.start) :] += head.alpha[sink] * head.norm[sink]
+    kernels.count_tile(
+        tile.first,
+        tile.products,
+        head.less,
+        sink,
+        tile.s,
+        size.astype(np.float32),
+        head.alpha,
+        head.states,
+        head.factors,
+        *(out[name][rows] for name in ("k_in", "k_out", *RADII)),
+    )
+
+
+def counts_of_head(weights: Floats, values: Floats, out: Arrays) -> None:
+    """Fill the arrays of ``SelectionCounts``, (n − 1,) each; weights (n,), values (n, d)."""
+    head = arrange(weights, values, sink=False)
+    for tile in tiles(head):
+        count(head, tile, out)
+    _restore(out, RADII, head.exponent)
+
+
+def profile_of_head(
+    weights: Floats, values: Floats, out: Arrays, *, kappas: Sequence[float], scale: str, sink: bool
+) -> None:
+    """Fill the arrays of ``SelectionProfile`` for one head; weights (n,), values (n, d).
+
+    out: arrays (n − 1,), (κ, n − 1) or (), NaN wherever a quantity may not exist.
+    """
+    head = arrange(weights, values, sink=sink)
+    out["value_scale"][()] = np.median(np.delete(head.norm, head.sink) if sink else head.norm)
+    out["weight_sum"][()] = head.alpha.sum()
+    gather(head, out)
+    span(head, out["rho_out"])
+    unit = float(out["value_scale"]) if scale == "unit" else float(np.ldexp(1.0, -head.exponent))
+    curvature = curvatures(head, out, kappas, unit)
+    for tile in tiles(head):
+        count(head, tile, out)
+        towards(head, tile, out)
+        if len(kappas):
+            bound(head, tile, curvature, out)
+    _restore(out, LENGTHS, head.exponent)
+
+
+def towards(head: Head, tile: Tile, out: Arrays) -> None:
+    """Norms and directions of a tile's rows, into ``out``."""
+    results = (out[name][tile.rows] for name in DIRECTIONS)
+    direct(tile.first, tile.s, tile.rest, head.alpha, head.states, head.norm, head.sink, head.last, *results)
+
+
+def gather(head: Head, out: Arrays) -> None:
+    """The ingredients of the bounds that are sums and extremes of a = ‖y‖ (eq. 7), and a_0."""
+    a = head.alpha * head.norm
+    bounds.gather_ingredients(a, head.sink, *(out[name] for name in INGREDIENTS))
+    if head.sink < a.size:
+        out["a_0"][head.sink :] = a[head.sink]
+
+
+def curvatures(head: Head, out: Arrays, kappas: Sequence[float], unit: float) -> F64:
+    """√(2κd)/B, the c of eq. 10, for lifted energies, (κ, n − 1); NaN where there is no bound.
+
+    unit: what the values are divided by.
+    """
+    b = (out["a_max_in"] + out["a_max_out"] + out["s_in"]) * unit
+    b = np.where(b > 0, b, np.nan)
+    root = np.sqrt(2 * np.asarray(kappas, np.float64) * head.states32.shape[1])
+    curvature: F64 = np.ldexp(root[:, None] / b, -head.lift)
+    return curvature
+
+
+def bound(head: Head, tile: Tile, curvature: F64, out: Arrays) -> None:
+    """The upper bounds of a tile's rows into ``out``."""
+    bounds.upper_tile(
+        tile.first,
+        tile.products,
+        tile.rest,
+        tile.size.astype(np.float32),
+        head.alpha,
+        head.states,
+        head.factors,
+        curvature,
+        out["precision_upper"],
+        out["recall_upper"],
+    )
+
+
+def span(head: Head, rho_out: F64) -> None:
+    """ρ_out (eq. 7) for every N: running maxima over a triangle of cosines, tile by tile; output (n − 1,)."""
+    n = head.norm.size
+    rows = tile_rows(n)
+    inverse = np.divide(1.0, head.norm, out=np.zeros(n), where=head.norm > 0)
+    unit = (head.states32 * inverse[:, None]).astype(np.float32)
+    reached, room = np.zeros(n, np.float32), np.empty(rows * n, np.float32)
+    for first in range(0, n - 1, rows):
+        tile, later = slice(first, min(first + rows, n - 1)), unit[first + 1 :]
+        cosines = room[: len(unit[tile]) * len(later)].reshape(-1, len(later))
+        np.matmul(unit[tile], later.T, out=cosines)
+        bounds.cosine_tile(first, cosines, head.sink, reached, rho_out[tile])
+
+
+def _restore(out: Arrays, names: Iterable[str], exponent: int) -> None:
+    """Give lengths back the power of two that the value states were divided by."""
+    if exponent:
+        for name in names:
+            np.ldexp(out[name], exponent, out=out[name])

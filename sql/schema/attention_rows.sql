@@ -1,0 +1,13 @@
+-- grain:   one row per (study, sequence, query, layer, head)
+-- inputs:  metrics store
+-- meaning: what a head's row of attention weights is: how many keys, whether the sink is one, and what they sum to
+CREATE TABLE attention_rows (
+    study VARCHAR NOT NULL, -- name of the study
+    sequence INTEGER NOT NULL, -- sequence, from 0
+    query INTEGER NOT NULL, -- position of the query in its sequence
+    layer SMALLINT NOT NULL, -- layer, from 0
+    head SMALLINT NOT NULL, -- query head, from 0
+    n_keys INTEGER NOT NULL, -- keys the query may attend to
+    sink_attended BOOLEAN NOT NULL, -- whether position 0 is one of them; false if a window hides it
+    weight_sum FLOAT NOT NULL -- sum of the weights; below 1 where learned sinks take part
+)

@@ -1,0 +1,319 @@
+"""The ingredients of the bounds and the upper bounds against the definitions, and wrong definitions that must show."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from geometry import selection_profile
+from tests.geometry import oracle
+from tests.geometry.comparison import UPPER, departures, unexplained
+from tests.geometry.draws import HEADS, aligned_head, confined_head, random_head, repeated_head, small_heads
+
+KAPPAS = (0.05, 0.5, 5, 500)
+BOUNDS = (*("a_0", "s_in", "a_min_in", "a_max_in", "a_max_out", "rho_out"), *UPPER)
+LARGE = np.float32(50)
+"""Value states so long that ξ runs past ξ* where the scale is raw."""
+
+
+@pytest.mark.parametrize("kind", HEADS)
+@pytest.mark.parametrize(("n", "d"), [(2, 8), (3, 1), (17, 8), (64, 16)])
+@pytest.mark.parametrize("sink", [True, False])
+@pytest.mark.parametrize(("scale", "factor"), [("unit", 1), ("raw", 1), ("raw", LARGE)])
+def test_equal_the_definitions(kind: str, n: int, d: int, sink: bool, scale: str, factor: float) -> None:
+    """Where float32 can tell: differences of energies that it cannot are the only ones to depart."""
+    weights, values = HEADS[kind](n, d, n + d)
+    values, asked = values * factor, {"kappas": KAPPAS, "scale": scale, "sink": sink}
+    profile = selection_profile(weights, values, **asked)
+    found = departures(profile, oracle.profile(weights, values, **asked))
+    assert kind == "confined" or factor == LARGE or found == {}
+    assert unexplained(profile, found, weights, values, **asked) == {}
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_bounds_of_nearly_equal_keys_stay_in_range(seed: int) -> None:
+    """Equal weights and values that differ in their last digits: which pairs have ξ < 0 is decided in float64."""
+    weights, values = confined_head(96, 64, seed)
+    asked = {"kappas": KAPPAS, "scale": "raw"}
+    profile = selection_profile(weights, values * LARGE, **asked)
+    found = departures(profile, oracle.profile(weights, values * LARGE, **asked))
+    assert unexplained(profile, found, weights, values * LARGE, **asked) == {}
+    assert np.nanmin(profile.recall_upper) >= 0.5
+    assert np.nanmax(profile.recall_upper) <= 1
+
+
+class TestBranches:
+    """The comparison above would say little if p were always 1/2, or always on its way up."""
+
+    @staticmethod
+    def xi(head: tuple[np.ndarray, np.ndarray], size: int, kappa: float, scale: str) -> np.ndarray:
+        weights, values = (array.astype(float) for array in head)
+        of_pairs = oracle.pairs(weights, values, size, (kappa,), scale, sink=True)
+        return (of_pairs.g[of_pairs.outside] - of_pairs.g[of_pairs.inside][:, None]) * of_pairs.steepness[0]
+
+    @pytest.mark.parametrize(("factor", "scale", "kappa"), [(1, "unit", 5), (1, "unit", 500), (LARGE, "raw", 0.5)])
+    def test_many_keys_have_pairs_on_both_sides_of_the_maximum_and_none_below_0(
+        self, factor: float, scale: str, kappa: float
+    ) -> None:
+        weights, values = aligned_head(64, 16, 80)
+        both = 0
+        for size in range(2, 64):
+            xi = self.xi((weights, values * factor), size, kappa, scale)
+            below, above = xi < oracle.XI_STAR, xi > oracle.XI_STAR
+            both += ((xi >= 0).all(axis=1) & below.any(axis=1) & above.any(axis=1)).sum()
+        assert both > 100
+
+    def test_some_heads_have_negative_pairs_at_some_keys_and_not_at_others(self) -> None:
+        rows = [self.xi(random_head(64, 16, 80), size, 5, "unit") for size in range(2, 64)]
+        late = [(xi.min(axis=1) < 0).mean() for xi in rows]
+        assert sum(0 < share < 1 for share in late) > 20
+
+    def test_the_maximum_may_lie_beyond_the_nearest_and_short_of_the_farthest_key(self) -> None:
+        xi = self.xi(aligned_head(64, 16, 80), 20, 500, "unit")
+        best = oracle.p(xi).argmax(axis=1)
+        assert ((best != xi.argmin(axis=1)) & (best != xi.argmax(axis=1)) & (xi.min(axis=1) >= 0)).any()
+
+    def test_p_is_largest_at_its_maximum(self) -> None:
+        near = oracle.XI_STAR + np.array([-1e-3, 0, 1e-3])
+        assert oracle.p(near).argmax() == 1
+
+
+class TestTies:
+    """Pairs with g_j = g_i have ξ = 0 and p = 0, in exact arithmetic and in the product."""
+
+    @settings(max_examples=300, deadline=None)
+    @given(small_heads())
+    def test_halves_are_those_of_exact_arithmetic(self, head: tuple[np.ndarray, np.ndarray]) -> None:
+        """κ is so small that nothing but the pairs with ξ < 0 counts."""
+        weights, values = head
+        for sink in (True, False):
+            halves = oracle.exact_halves(weights, values, sink=sink)
+            profile = selection_profile(weights, values, kappas=(1e-24,), scale="raw", sink=sink)
+            size, there = np.arange(1, len(weights)), ~np.isnan(profile.recall_upper[0])
+            assert not (there & (halves < 0)).any()
+            assert (there | (halves < 0) | (profile.s_in + profile.a_max_out == 0)).all()
+            np.testing.assert_allclose(profile.recall_upper[0, there], (1 - halves / 2 / size)[there], atol=1e-9)
+            np.testing.assert_allclose(
+                profile.precision_upper[0, there], (1 - (halves > 0) / 2 / (size + 1))[there], atol=1e-9
+            )
+
+    @pytest.mark.parametrize("n", [2, 3, 9, 64, 131, 300])
+    @pytest.mark.parametrize("d", [1, 8, 33])
+    def test_equal_keys_never_outdo_each_other(self, n: int, d: int) -> None:
+        values = np.tile(np.random.default_rng(n).standard_normal(d).astype(np.float32), (n, 1))
+        for sink in (True, False):
+            profile = selection_profile(np.full(n, 1 / n, np.float32), values, kappas=KAPPAS, sink=sink)
+            np.testing.assert_array_equal(profile.recall_upper[:, sink:], 1)
+            np.testing.assert_array_equal(profile.precision_upper[:, sink:], 1)
+
+    @pytest.mark.parametrize("seed", range(6))
+    def test_repeated_tokens_at_any_place_are_equal(self, seed: int) -> None:
+        """Halves of float32 values with exact sums in no arithmetic but the rational one."""
+        weights, values = repeated_head(40, 5, seed, distinct=4)
+        halves = oracle.exact_halves(weights, values)
+        profile = selection_profile(weights, values, kappas=(1e-24,))
+        size = np.arange(2, 40)
+        np.testing.assert_allclose(profile.recall_upper[0, 1:], 1 - halves[1:] / 2 / size, atol=1e-9)
+
+
+class TestNothingToBound:
+    def test_only_the_sink_selected(self) -> None:
+        weights, values = random_head(12, 4, seed=0)
+        assert weights.argmax() == 0
+        profile = selection_profile(weights, values)
+        for name in ("a_min_in", "a_max_in", "rho_out", *UPPER):
+            assert np.isnan(getattr(profile, name)[..., 0]).all(), name
+            assert np.isfinite(getattr(profile, name)[..., 1:]).all(), name
+        assert profile.s_in[0] == 0
+        np.testing.assert_allclose(profile.a_max_out[0], (weights * np.linalg.norm(values, axis=1))[1:].max())
+
+    def test_the_sink_has_no_norm_before_it_is_selected(self) -> None:
+        weights, values = np.array([0.2, 0.5, 0.3]), np.ones((3, 1))
+        assert np.isnan(selection_profile(weights, values).a_0).tolist() == [True, True]
+        assert selection_profile(weights[[2, 1, 0]], values).a_0[1] == 0.3
+
+    @pytest.mark.parametrize("scale", ["unit", "raw"])
+    def test_values_that_are_all_zero(self, scale: str) -> None:
+        profile = selection_profile(np.full(5, 0.2), np.zeros((5, 3)), scale=scale, sink=False)
+        assert np.isnan(profile.recall_upper).all()
+        assert np.isnan(profile.precision_upper).all()
+        np.testing.assert_array_equal(profile.rho_out, 0)
+
+    def test_values_that_are_mostly_zero_have_no_unit(self) -> None:
+        weights, values = random_head(9, 4, seed=0)
+        values[2:8] = 0
+        profile = selection_profile(weights, values)
+        assert profile.value_scale == 0
+        assert np.isnan(profile.recall_upper).all()
+        assert np.isfinite(selection_profile(weights, values, scale="raw").recall_upper[0, 1:]).all()
+
+    def test_an_even_number_of_norms_has_the_mean_of_the_middle_ones_as_median(self) -> None:
+        values = np.array([[9.0], [1], [2], [5], [8]])
+        assert selection_profile(np.full(5, 0.2), values).value_scale == 3.5
+        assert selection_profile(np.full(5, 0.2), values, sink=False).value_scale == 5
+
+
+Oracle = Callable[..., Any]
+Mutant = tuple[str, Callable[[Oracle], Oracle], tuple[str, ...]]
+
+
+def without_own_term(right: Oracle) -> Oracle:
+    """M_j without the ℓ = j of a selected key."""
+
+    def wrong(y: np.ndarray, inside: list[int], *, sink: bool) -> tuple[np.ndarray, np.ndarray]:
+        g, error = right(y, inside, sink=sink)
+        own = np.isin(np.arange(len(y)), oracle.content(inside, sink=sink)) * (y * y).sum(axis=1)
+        return g + 2 * own, error
+
+    return wrong
+
+
+def unclipped(_right: Oracle) -> Oracle:
+    def wrong(values: np.ndarray, inside: list[int], outside: list[int], *, sink: bool) -> float:
+        pairs = [oracle.cosine(values[k], values[j]) for k in oracle.content(inside, sink=sink) for j in outside]
+        return np.nan_to_num(max(pairs)) if pairs else np.nan
+
+    return wrong
+
+
+def changed(name: str, change: Callable[[np.ndarray, list[int]], float]) -> Callable[[Oracle], Oracle]:
+    """One of the ingredients, from a = ‖y‖ and the keys left out."""
+
+    def mutate(right: Oracle) -> Oracle:
+        def wrong(y: np.ndarray, inside: list[int], outside: list[int], *, sink: bool) -> dict[str, float]:
+            found = right(y, inside, outside, sink=sink)
+            return found | {name: change(np.linalg.norm(y, axis=1), outside)}
+
+        return wrong
+
+    return mutate
+
+
+def keep_sink(right: Oracle) -> Oracle:
+    return lambda *arguments, sink: right(*arguments, sink=False)  # noqa: ARG005
+
+
+def forget_sink(right: Oracle) -> Oracle:
+    """The sink is no key left out either."""
+    return lambda values, inside, outside, *, sink: right(
+        values, inside, [j for j in outside if j != 0] or outside, sink=sink
+    )
+
+
+PRECISION, RECALL = UPPER
+MUTANTS: dict[str, Mutant] = {
+    "p stays at its maximum": ("p", lambda p: lambda xi: p(np.minimum(xi, oracle.XI_STAR)), UPPER),
+    "p is largest at the nearest key": (
+        "p",
+        lambda p: lambda xi: np.where(xi < 0, 0.5, p(xi) * np.exp(-9 * xi)),
+        UPPER,
+    ),
+    "p rises without the density": ("p", lambda _: lambda xi: np.where(xi < 0, 0.5, 0.4 * xi / (1 + xi * xi)), UPPER),
+    "p is symmetric": ("p", lambda p: lambda xi: p(np.abs(xi)), UPPER),
+    "p of a negative ξ is 0": ("p", lambda p: lambda xi: np.where(xi < 0, 0, p(xi)), UPPER),
+    "p of a negative ξ is 1": ("p", lambda p: lambda xi: np.where(xi < 0, 1, p(xi)), UPPER),
+    "ties have p = 1/2": ("p", lambda p: lambda xi: np.where(xi == 0, 0.5, p(xi)), UPPER),
+    "μ is reversed": ("potential", lambda g: lambda *a, sink: (-g(*a, sink=sink)[0], g(*a, sink=sink)[1]), UPPER),
+    "the sink stays in M": ("potential", keep_sink, UPPER),
+    "M leaves out the key's own part": ("potential", without_own_term, UPPER),
+    "ρ_out counts the selected sink": ("closest", keep_sink, ("rho_out",)),
+    "ρ_out skips the sink left out": ("closest", forget_sink, ("rho_out",)),
+    "ρ_out is not clipped": ("closest", unclipped, ("rho_out",)),
+    "C counts the sink": ("value_scale", keep_sink, ("value_scale", *UPPER)),
+    "C is a mean": (
+        "value_scale",
+        lambda _: lambda values, *, sink: np.linalg.norm(values[1 if sink else 0 :], axis=1).mean(),
+        ("value_scale", *UPPER),
+    ),
+    "S_in counts the sink": (
+        "ingredients",
+        changed("s_in", lambda a, out: a.sum() - a[out].sum()),
+        ("s_in", *UPPER),
+    ),
+    "S_in is a norm": (
+        "ingredients",
+        changed("s_in", lambda a, out: np.linalg.norm(np.delete(a, [0, *out]))),
+        ("s_in", *UPPER),
+    ),
+    "a_min counts the sink": (
+        "ingredients",
+        changed("a_min_in", lambda a, out: np.delete(a, out).min()),
+        ("a_min_in",),
+    ),
+    "a_max counts the sink": (
+        "ingredients",
+        changed("a_max_in", lambda a, out: np.delete(a, out).max()),
+        ("a_max_in", *UPPER),
+    ),
+    "a_max of those left out skips the sink": (
+        "ingredients",
+        changed("a_max_out", lambda a, out: a[[j for j in out if j != 0] or out].max()),
+        ("a_max_out", *UPPER),
+    ),
+    "a_0 before the sink is selected": ("ingredients", changed("a_0", lambda a, _out: a[0]), ("a_0",)),
+    "B without the largest left out": ("breadth", lambda _: lambda f: f["a_max_in"] + f["s_in"], UPPER),
+    "B without the largest selected": ("breadth", lambda _: lambda f: f["a_max_out"] + f["s_in"], UPPER),
+    "B without the sum": ("breadth", lambda _: lambda f: f["a_max_out"] + f["a_max_in"], UPPER),
+    "ξ without the 2": ("steepness", lambda right: lambda *a: right(*a) / np.sqrt(2), UPPER),
+    "ξ without d": ("steepness", lambda right: lambda kappa, _d, *a: right(kappa, 1, *a), UPPER),
+    "ξ with κ for √κ": ("steepness", lambda right: lambda kappa, *a: right(kappa, *a) * np.sqrt(kappa), UPPER),
+    "raw is unit": ("steepness", lambda right: lambda *a: right(*a[:4], "unit"), UPPER),
+    "unit is raw": ("steepness", lambda right: lambda *a: right(*a[:4], "raw"), UPPER),
+    "unit divides twice": (
+        "steepness",
+        lambda right: lambda k, d, b, c, scale: right(k, d, b, c * c, scale),
+        UPPER,
+    ),
+    "Precision over N": ("precision_bound", lambda _: lambda worst: 1 - worst.max() / len(worst), (PRECISION,)),
+    "Precision of the mean": (
+        "precision_bound",
+        lambda _: lambda worst: 1 - worst.mean() / (len(worst) + 1),
+        (PRECISION,),
+    ),
+    "Recall without the sink": (
+        "recall_bound",
+        lambda _: (
+            lambda worst, inside, *, sink: (
+                np.mean([1 - p for p, i in zip(worst, inside, strict=True) if i in oracle.content(inside, sink=sink)])
+                if oracle.content(inside, sink=sink)
+                else np.nan
+            )
+        ),
+        (RECALL,),
+    ),
+    "Recall of the worst": ("recall_bound", lambda _: lambda worst, *_, **__: 1 - worst.max(), (RECALL,)),
+    "κ in another order": ("steepness", lambda right: lambda kappa, *a: right(25 / kappa, *a), UPPER),
+}
+"""Wrong readings: the function of the oracle, what is put in its place, and what must differ."""
+
+SMALL = {
+    "random": random_head(24, 8, 0),
+    "aligned": aligned_head(24, 8, 1),
+    "repeated": repeated_head(24, 8, 2),
+    "opposed": (np.array([0.1, 0.6, 0.3]), np.array([[-1.0, 0.0], [2.0, 0.0], [-1.0, 0.1]])),
+    "sink left out": (np.array([0.2, 0.5, 0.3]), np.array([[3.0, 0.0], [1.0, 0.1], [-1.0, 0.0]])),
+}
+
+
+def all_departures() -> set[str]:
+    """What differs from the oracle in any of a few heads."""
+    found: set[str] = set()
+    for weights, values in SMALL.values():
+        for scale, factor in (("unit", 1), ("raw", 7)):
+            asked = {"kappas": (0.5, 50), "scale": scale}
+            profile = selection_profile(weights, values * factor, **asked)
+            found |= set(departures(profile, oracle.profile(weights, values * factor, **asked)))
+    return found
+
+
+def test_the_right_reading_is_not_noticed() -> None:
+    assert all_departures() == set()
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_wrong_reading_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    target, mutate, differing = MUTANTS[name]
+    monkeypatch.setattr(oracle, target, mutate(getattr(oracle, target)))
+    assert all_departures() == set(differing)
