@@ -15,10 +15,15 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import extraction, landing, selection
+from benchmarks import extraction, gpu, landing, selection
 from benchmarks.measure import Benchmark, Result, machine
 
-BENCHMARKS: tuple[Benchmark, ...] = (*selection.BENCHMARKS, *extraction.BENCHMARKS, landing.BENCHMARK)
+BENCHMARKS: tuple[Benchmark, ...] = (
+    *selection.BENCHMARKS,
+    gpu.BENCHMARK,
+    *extraction.BENCHMARKS,
+    landing.BENCHMARK,
+)
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -35,7 +40,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"there is no benchmark '{options.only}'; there are: {', '.join(b.name for b in BENCHMARKS)}")
     described, started = machine(), datetime.now(UTC)  # before the load is our own
     results: list[Result] = []
+    skipped: dict[str, str] = {}
     for benchmark in chosen:
+        if missing := benchmark.missing():
+            skipped[benchmark.name] = missing
+            print(f"{benchmark.name} skipped: {missing}", file=sys.stderr, flush=True)
+            continue
         print(f"{benchmark.name} ...", file=sys.stderr, flush=True)
         results += [replace(r, target=None) for r in benchmark.small()] if options.small else benchmark.full()
     Console(width=None if sys.stdout.isatty() else WIDTH).print(_table(results))
@@ -45,6 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "started": started.isoformat(timespec="seconds"),
         "small": options.small,
         "machine": described,
+        "skipped": skipped,
         "results": [asdict(result) | {"met": result.met} for result in results],
     }
     out.write_text(json.dumps(saved, indent=2, allow_nan=False) + "\n", encoding="utf-8")

@@ -22,23 +22,28 @@ from storage.sequences import SequenceStore
 
 Tables = Mapping[str, list[pa.RecordBatch]]
 
+BY_N = ("selection_counts", "upper_bounds")
+"""The tables that grow with the context, which are all but a trifle of a landing."""
+
 PROVENANCE = {
     "study": "landing",
     "settings": {"model": {"id": "none"}, "corpus": {"id": "none"}, "dtype": "float32"},
     "inputs": {"model": {}},
     "versions": {"device": "cpu"},
+    "analysis": {"kappas": [0.5], "scale": "unit"},
 }
 
 
 def landing(*, layers: int, heads: int, context: int, repeats: int) -> list[Result]:
     """One sequence of a model of ``layers`` x ``heads`` heads lands: with its checks, and without."""
     sizes = {
-        "sequence": 1, "layer": layers, "head": heads, "kv_head": heads, "key": context, "n": context - 1, "head_dim": 1
+        "sequence": 1, "layer": layers, "head": heads, "kv_head": heads, "key": context, "n": context - 1, "kappa": 1,
+        "head_dim": 1,
     }  # fmt: skip
     with TemporaryDirectory() as name:
         folder = Path(name)
         tables = _tables(folder, sizes)
-        landed = [_with_study(batch) for batch in tables["selection_counts"]]
+        landed = {name: [_with_study(batch) for batch in tables[name]] for name in BY_N}
         names = (str(number) for number in count())  # every landing and every insert makes a file of its own
         seconds = alternate(
             lambda: _land(folder, f"checked{next(names)}", tables),
@@ -46,7 +51,8 @@ def landing(*, layers: int, heads: int, context: int, repeats: int) -> list[Resu
             lambda: _insert(folder / f"bare{next(names)}.duckdb", landed),
             repeats=repeats,
         )
-    measured = {"layers": layers, "heads": heads, "context": context, "rows": layers * heads * (context - 1)}
+    rows_by_n = sum(len(batch) for batches in landed.values() for batch in batches)
+    measured = {"layers": layers, "heads": heads, "context": context, "rows": rows_by_n}
     checked = ("landing a study, its checks included", seconds[:, 0])
     unchecked = ("landing a study without its checks", seconds[:, 1])
     bare = ("bare DuckDB insert of the same record batches, with CHECKPOINT", seconds[:, 2])
@@ -79,13 +85,14 @@ def _with_study(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.add_column(0, "study", study)
 
 
-def _insert(path: Path, batches: list[pa.RecordBatch]) -> None:
-    """What DuckDB alone needs: a fresh file, one table without constraints, one statement, a checkpoint."""
+def _insert(path: Path, tables: Tables) -> None:
+    """What DuckDB alone needs: a fresh file, tables without constraints, one statement each, a checkpoint."""
     with duckdb.connect(path) as connection:
-        connection.register("empty", pa.Table.from_batches([], batches[0].schema))
-        connection.execute("CREATE TABLE selection_counts AS FROM empty")
-        connection.register("incoming", pa.RecordBatchReader.from_batches(batches[0].schema, batches))
-        connection.execute("INSERT INTO selection_counts FROM incoming")
+        for name, batches in tables.items():
+            connection.register("empty", pa.Table.from_batches([], batches[0].schema))
+            connection.execute(f"CREATE TABLE {name} AS FROM empty")
+            connection.register("incoming", pa.RecordBatchReader.from_batches(batches[0].schema, batches))
+            connection.execute(f"INSERT INTO {name} FROM incoming")
         connection.execute("CHECKPOINT")
 
 
@@ -97,18 +104,30 @@ def _tables(folder: Path, sizes: Mapping[str, int]) -> Tables:
         "studies": list(rows.study_rows(metrics)),
         "heads": list(rows.head_rows(sizes)),
         "selection_counts": list(rows.selection_rows(metrics, sizes["key"] - 1)),
+        "upper_bounds": list(rows.upper_bound_rows(metrics, sizes["key"] - 1)),
+        "attention_rows": list(rows.attention_rows(metrics, sizes["key"] - 1)),
+        "value_scales": list(rows.value_scale_rows(metrics, sizes["key"] - 1)),
     }
 
 
 def _metrics(sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
-    """Random metrics of one sequence that break no check: 1 <= k_in <= N, 1 <= k_out <= keys - N, r_min <= r_max."""
+    """Random metrics of one sequence that break no check: 1 <= k_in <= N, 1 <= k_out <= keys - N, r_min <= r_max.
+
+    The sink is never selected; no sum is longer than s_in, which lies between N a_min_in and N a_max_in.
+    """
     rng = np.random.default_rng(0)
     arrays = {
         spec.name: rng.random(spec.shape(sizes)[1:], dtype=np.float32) for spec in SELECTION if spec.dtype == "float32"
     }
     shape, n = arrays["r_min"].shape, np.arange(1, sizes["key"])
     n_keys = np.full(sizes["layer"], sizes["key"], np.int32)
+    largest, smallest = 1 + arrays["a_max_in"], arrays["a_min_in"]
     return arrays | {
+        "a_0": np.full_like(largest, np.nan),
+        "a_max_in": largest,
+        "s_in": largest + (n - 1) * smallest,
+        "precision_upper": 1 - arrays["precision_upper"] / (2 * n + 2),
+        "recall_upper": 1 - arrays["recall_upper"] / 2,
         "k_in": rng.integers(1, n + 1, shape, dtype=np.int32),
         "k_out": rng.integers(1, sizes["key"] - n + 1, shape, dtype=np.int32),
         "r_max": arrays["r_min"] + arrays["r_max"],

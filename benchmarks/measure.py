@@ -67,6 +67,8 @@ class Benchmark:
     full: Callable[[], list[Result]]
     small: Callable[[], list[Result]]
     """The same within seconds: shows that it works, its figures mean little."""
+    missing: Callable[[], str | None] = lambda: None
+    """What this machine lacks for it, if anything."""
 
 
 def alternate(

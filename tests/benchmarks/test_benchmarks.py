@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from benchmarks import __main__ as command
-from benchmarks import extraction, landing, measure, pytorch, selection
+from benchmarks import extraction, gpu, landing, measure, pytorch, selection
 from benchmarks.measure import Benchmark, Result
 from geometry import selection_profile
 
@@ -81,9 +81,9 @@ def one_benchmark(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_command_prints_a_table_and_saves_it(only: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "made" / "figures.json"
     assert command.main(["--only", only, "--out", str(out)]) == 0
-    assert "selection.product" in capsys.readouterr().out
+    assert "selection.counts" in capsys.readouterr().out
     saved = json.loads(out.read_text())
-    assert [result["name"] for result in saved["results"]] == ["selection.product"]
+    assert [result["name"] for result in saved["results"]] == ["selection.counts", "selection.profile"]
     assert saved["results"][0]["target"] == 1.6
     assert saved["machine"]["cores"] >= 1
     assert set(saved["machine"]["versions"]) == {"python", *measure.LIBRARIES}
@@ -101,6 +101,26 @@ def test_results_go_to_their_folder_and_small_ones_have_no_target(
     saved = json.loads(out.read_text())
     assert saved["small"] is True
     assert saved["results"][0]["target"] is None
+
+
+def test_a_benchmark_that_the_machine_cannot_run_is_skipped_with_its_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lacking = Benchmark("selection.gpu", full=TINY["product"], small=TINY["product"], missing=lambda: "no CUDA device")
+    monkeypatch.setattr(command, "BENCHMARKS", (lacking,))
+    out = tmp_path / "results.json"
+    assert command.main(["--out", str(out)]) == 0
+    assert "selection.gpu skipped: no CUDA device" in capsys.readouterr().err
+    saved = json.loads(out.read_text())
+    assert saved["skipped"] == {"selection.gpu": "no CUDA device"}
+    assert saved["results"] == []
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(gpu.missing() is not None, reason=gpu.missing() or "")
+def test_the_gpu_benchmark_runs() -> None:
+    (result,) = gpu.BENCHMARK.small()
+    assert 0 < result.lowest <= result.ratio <= result.highest
 
 
 def test_an_unknown_name_is_an_error_that_lists_the_names(capsys: pytest.CaptureFixture[str]) -> None:
