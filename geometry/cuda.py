@@ -68,7 +68,7 @@ def profile_of_heads(
     lead = torch.broadcast_shapes(weights.shape[:-1], values.shape[:-2])
     heads = weights.expand(*lead, n).reshape(-1, n), values.expand(*lead, n, d).reshape(-1, n, d)
     found = _profile(*heads, kappas=kappas, scale=scale, sink=sink).on_host().named()
-    return {name: array.reshape(*lead, *array.shape[1:]).numpy() for name, array in found.items()}
+    return {name: array.reshape((*lead, *array.shape[1:])).numpy() for name, array in found.items()}
 
 
 def profile_heads(
@@ -312,7 +312,7 @@ def _steepness(keys: Keys, value_scale: Tensor, kappas: Sequence[float], scale: 
         factor = value_scale.reciprocal().masked_fill(value_scale == 0, math.nan)
     steepness = factor.new_empty((len(factor), len(kappas)))
     for index, kappa in enumerate(kappas):
-        torch.mul(factor, math.sqrt(2 * kappa * keys.y.shape[-1]), out=steepness[:, index])
+        torch.mul(factor, math.sqrt(kappa) * math.sqrt(2 * keys.y.shape[-1]), out=steepness[:, index])
     return steepness.clamp_(max=torch.finfo(torch.float64).max)
 
 

@@ -279,9 +279,10 @@ def curvatures(head: Head, out: Arrays, kappas: Sequence[float], unit: float) ->
     """
     b = (out["a_max_in"] + out["a_max_out"] + out["s_in"]) * unit
     b = np.where(b > 0, b, np.nan)
-    root = np.sqrt(2 * np.asarray(kappas, np.float64) * head.states32.shape[1])
-    curvature: F64 = np.ldexp(root[:, None] / b, -head.lift)
-    return curvature
+    root = np.sqrt(np.asarray(kappas, np.float64)) * np.sqrt(2 * head.states32.shape[1])
+    with np.errstate(over="ignore"):
+        curvature: F64 = np.ldexp(root[:, None] / b, -head.lift)
+    return np.minimum(curvature, np.finfo(np.float64).max)  # 0 times infinity is no number
 
 
 def bound(head: Head, tile: Tile, curvature: F64, out: Arrays) -> None:

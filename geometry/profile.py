@@ -153,12 +153,14 @@ def selection_profile(
         msg = f"scale must be one of {', '.join(SCALES)}, got '{scale}'"
         raise ValueError(msg)
     place = _place(weights, values, device)
-    alpha, states = (_array(given, place) for given in (weights, values))
-    _check(alpha, states)
     if place != "cpu":
         from geometry.cuda import profile_of_heads
 
-        return SelectionProfile(**profile_of_heads(alpha, states, kappas=kappas, scale=scale, sink=sink))
+        on_device = _tensor(weights, place), _tensor(values, place)
+        _check(*on_device)
+        return SelectionProfile(**profile_of_heads(*on_device, kappas=kappas, scale=scale, sink=sink))
+    alpha, states = _array(weights), _array(values)
+    _check(alpha, states)
     return _each_head(SelectionProfile, alpha, states, kappas=kappas, scale=scale, sink=sink)
 
 
@@ -173,7 +175,7 @@ def selection_counts(weights: ArrayLike, values: ArrayLike) -> SelectionCounts:
     SelectionCounts
         NumPy arrays of shape (…, n − 1), the same as those of ``selection_profile``.
     """
-    alpha, states = (_array(given, "cpu") for given in (weights, values))
+    alpha, states = _array(weights), _array(values)
     _check(alpha, states)
     return _each_head(SelectionCounts, alpha, states)
 
@@ -198,22 +200,29 @@ def _place(weights: Any, values: Any, device: str | None) -> str:
     return place
 
 
-def _array(given: Any, place: str) -> Any:
-    """What was given as a tensor on a GPU, or as a NumPy array of a type that the kernels know."""
-    if place != "cpu":
-        import torch
+def _tensor(given: Any, place: str) -> Any:
+    """What was given as a tensor on a GPU, in single precision at least: sums in half precision are rounded."""
+    import torch
 
-        if not torch.cuda.is_available():
-            msg = f"there is no CUDA device that PyTorch can use for device='{place}'; leave it out to use the CPU"
-            raise RuntimeError(msg)
-        return torch.as_tensor(given, device=place)
+    if not torch.cuda.is_available():
+        msg = f"there is no CUDA device that PyTorch can use for device='{place}'; leave it out to use the CPU"
+        raise RuntimeError(msg)
+    return _widened(torch.as_tensor(given, device=place).detach())
+
+
+def _array(given: Any) -> NDArray[Any]:
+    """What was given as a NumPy array, if of floating-point numbers in a type that the kernels know."""
     if hasattr(given, "detach"):  # a PyTorch tensor; NumPy has no bfloat16
-        given = given.detach().cpu()
-        given = given.float() if given.is_floating_point() and given.itemsize < 4 else given
+        given = _widened(given.detach().cpu())
     array = np.asarray(given)
     if np.issubdtype(array.dtype, np.floating) and array.dtype not in (np.float32, np.float64):
         array = array.astype(np.float32 if array.itemsize < 4 else np.float64)
     return array
+
+
+def _widened(tensor: Any) -> Any:
+    """A tensor of half precision in single precision; any other as it is."""
+    return tensor.float() if tensor.is_floating_point() and tensor.itemsize < 4 else tensor
 
 
 def _check(weights: Any, values: Any) -> None:
@@ -234,16 +243,18 @@ def _check(weights: Any, values: Any) -> None:
     except ValueError:
         msg = f"values must have leading axes that broadcast against those of weights {shape}, got {states}"
         raise ValueError(msg) from None
-    if not bool((abs(values) < np.inf).all()):
+    finite, sums = (abs(values) < np.inf).all(), weights.sum(-1)
+    rows = (weights >= 0).all() & (sums <= 1 + ROW_SUM_SLACK).all() & (sums > 0).all()
+    if bool(finite & rows):  # asked once, because a GPU has to be waited for
+        return
+    if not bool(finite):
         msg = f"values of shape {states} must be finite; the forward pass overflowed, use bfloat16 or float32"
         raise ValueError(msg)
-    sums = weights.sum(-1)
-    if not bool((weights >= 0).all()) or not bool((sums <= 1 + ROW_SUM_SLACK).all()) or not bool((sums > 0).all()):
-        msg = (
-            f"weights of shape {shape} must be rows of a softmax: not negative, no NaN, each sum about 1, "
-            "or less with a learned sink, but not 0"
-        )
-        raise ValueError(msg)
+    msg = (
+        f"weights of shape {shape} must be rows of a softmax: not negative, no NaN, each sum about 1, "
+        "or less with a learned sink, but not 0"
+    )
+    raise ValueError(msg)
 
 
 def _each_head(result: type[Result], weights: NDArray[Any], values: NDArray[Any], **settings: Any) -> Result:

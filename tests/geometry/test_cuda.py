@@ -156,6 +156,21 @@ def test_leading_axes_broadcast() -> None:
         assert departures(given, expected) == {}
 
 
+def test_the_public_function_goes_where_the_device_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same arrays from both paths, in NumPy; bad input is refused before any kernel runs."""
+    if DEVICE == "cpu":
+        monkeypatch.setattr("geometry.profile._tensor", lambda given, _place: torch.as_tensor(given))
+    weights, values = random_head(9, 4, 3)
+    found, expected = (selection_profile(weights, values, device=device) for device in ("cuda", "cpu"))
+    for name, array in vars(expected).items():
+        assert isinstance(getattr(found, name), np.ndarray)
+        np.testing.assert_allclose(getattr(found, name), array, rtol=1e-6, atol=1e-6, err_msg=name)
+    with pytest.raises(ValueError, match=r"values of shape .* must be finite"):
+        selection_profile(weights, values * np.inf, device="cuda")
+    with pytest.raises(ValueError, match=r"weights of shape .* must be rows of a softmax"):
+        selection_profile(-weights, values, device="cuda")
+
+
 @pytest.mark.parametrize(("tile", "extent"), [(8 * 7 * 4, (1, 4)), (8 * 7 * 7 * 2, (2, 6)), (1, (1, 1))])
 def test_tiles_of_some_rows_of_some_heads(tile: int, extent: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     heads = [HEADS[kind](7, 4, 3) for kind in ("random", "aligned", "repeated")]

@@ -187,6 +187,14 @@ def test_the_stated_memory_is_enough_for_one_head_and_for_many(n: int, d: int) -
     within_stated_memory(*grouped(random_head, 3, 2, n, d), (0.5, 5))
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64])
+def test_the_stated_memory_does_not_grow_with_the_heads(dtype: type) -> None:
+    """Nor do the checks of the input or another type take a copy of all of it: value states of twice the bound."""
+    weights, values = random_head(256, 64, 0)
+    values = np.tile(values.astype(dtype), (64, 1, 1))
+    within_stated_memory(weights, values, (0.5,))
+
+
 def within_stated_memory(weights: np.ndarray, values: np.ndarray, kappas: tuple[float, ...]) -> SelectionProfile:
     """The profile, computed under watch."""
     selection_profile(weights[..., :9], values[..., :9, :], kappas=kappas)  # compiled before memory is watched

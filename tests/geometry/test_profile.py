@@ -356,6 +356,21 @@ def test_unknown_settings_are_named(setting: dict[str, str]) -> None:
         selection_profile(*FAIR, **setting)
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_a_gpu_that_is_not_there_is_named() -> None:
+    with pytest.raises(RuntimeError, match="no CUDA device that PyTorch can use for device='cuda'"):
+        selection_profile(*FAIR, device="cuda")
+
+
+@pytest.mark.parametrize("kappa", [1e-300, 1e308])
+def test_the_smallest_and_the_largest_kappa(kappa: float) -> None:
+    """p is 0 wherever it is not 1/2."""
+    weights, values = random_head(40, 8, seed=3)
+    halves, size = oracle.exact_halves(weights, values)[1:], np.arange(2, 40)
+    found = selection_profile(weights, values, kappas=(kappa,)).recall_upper[0, 1:]
+    np.testing.assert_allclose(found, 1 - halves / 2 / size, atol=1e-9)
+
+
 def test_no_kappa_is_no_upper_bound() -> None:
     profile = selection_profile(*random_head(9, 2, seed=0), kappas=())
     assert profile.precision_upper.shape == profile.recall_upper.shape == (0, 8)
