@@ -6,8 +6,8 @@ ingredients for any κ (in SQL).
 Upper bounds. With s'_N, the sum without the sink, and g_l = a_l² − 2⟨s'_N, y_l⟩, eq. 9-11 are p(ξ_ij) with
 ξ_ij = c (g_j − g_i), c = √(2κd)/B. A selected key i with g_i > min g_j is *late* and has max_j p = 1/2; the others are
 *early*. p rises up to ξ* and falls from there, so for them it is largest at one of the two g_j that bracket g_i + ξ*/c.
-As long as all g_j lie below that, as they do wherever B is large against the spread of g, that is max g_j; otherwise
-the g_j are sorted once.
+For most keys that is max g_j, because all g_j lie below, or min g_j, because all lie above; for the others the g_j in
+question are sorted once.
 """
 
 import math
@@ -97,22 +97,42 @@ def bound_probability(xi: float) -> float:
 
 
 @compiled_sums
-def early_sum(g: F32, low: float, top: float, c: float) -> tuple[float, float, int]:
-    """Over the selected keys with g_i ≤ low: (Σ_i p_i, max_i p_i, their number), p_i = p(c (top − g_i)); g: (keys,)."""
-    total, best, early = 0.0, 0.0, np.int64(0)
+def outer_sum(g: F32, low: float, top: float, reach: float, c: float) -> tuple[float, float, int, int]:
+    """Over the early keys for which p is largest at the ends: (Σ_i p_i, max_i p_i, all early keys, those between).
+
+    Early keys are the selected ones with g_i ≤ low; g: (keys,). low and top are the ends of the g_j left out. For keys
+    with g_i + reach strictly between them some g_j in between may do better: they are counted, and left out of the sum.
+    """
+    total, best, early, between = 0.0, 0.0, np.int64(0), np.int64(0)
     for k in range(g.size):
-        p = bound_probability((top - np.float64(g[k])) * c)
-        p = p if g[k] <= low else 0.0  # after the fact: a branch around p would keep it from being vectorised
+        value = np.float64(g[k])
+        target = value + reach
+        p = bound_probability(((top if target >= top else low) - value) * c)
+        # after the fact: a branch around p would keep it from being vectorised
+        p = p if value <= low else 0.0
+        p = 0.0 if (target > low) & (target < top) else p
         total += p
         best = larger(best, p)
-        early += np.int64(g[k] <= low)
-    return total, best, int(early)
+        early += np.int64(value <= low)
+        between += np.int64((value <= low) & (target > low) & (target < top))
+    return total, best, int(early), int(between)
+
+
+@compiled
+def keys_between(g: F32, low: float, top: float, reach: float) -> F32:
+    """The g of the early keys that ``outer_sum`` leaves."""
+    found, place = np.empty(g.size, np.float32), 0
+    for k in range(g.size):
+        if g[k] <= low < g[k] + reach < top:
+            found[place] = g[k]
+            place += 1
+    return found[:place]
 
 
 @compiled
 def bracketing(g: F32, floor: float, ceiling: float) -> F32:
     """The g within [floor, ceiling], the largest below and the smallest above, in order."""
-    found = np.empty(g.size + 2, np.float32)
+    found = np.empty(g.size, np.float32)
     below, above, count = -np.inf, np.inf, 0
     for k in range(g.size):
         if g[k] < floor:
@@ -130,9 +150,9 @@ def bracketing(g: F32, floor: float, ceiling: float) -> F32:
 
 
 @compiled
-def largest_probability(g: float, ordered: F32, c: float) -> float:
-    """max_j p(c (g_j − g)) over keys left out, the g_j, none below g, being ``ordered``."""
-    above = int(np.searchsorted(ordered, g + XI_STAR / c))
+def largest_probability(g: float, ordered: F32, reach: float, c: float) -> float:
+    """max_j p(c (g_j − g)) over keys left out, the g_j around g + reach being ``ordered``."""
+    above = int(np.searchsorted(ordered, g + reach))
     best = 0.0
     for j in range(max(above - 1, 0), min(above + 1, ordered.size)):
         best = max(best, bound_probability((ordered[j] - g) * c))
@@ -140,33 +160,31 @@ def largest_probability(g: float, ordered: F32, c: float) -> float:
 
 
 @compiled
-def searched_sum(g: F32, low: float, ordered: F32, c: float) -> tuple[float, float, int]:
-    """As ``early_sum``, with p_i the largest over the keys left out, which ``ordered`` brackets."""
-    total, best, early = 0.0, 0.0, 0
+def inner_sum(g: F32, left_out: F32, reach: float, c: float) -> tuple[float, float]:
+    """Over early keys, whichever g_j left out is best for each: (Σ_i p_i, max_i p_i)."""
+    ordered = bracketing(left_out, np.float64(g.min()) + reach, np.float64(g.max()) + reach)
+    total, best = 0.0, 0.0
     for k in range(g.size):
-        if g[k] <= low:
-            p = largest_probability(g[k], ordered, c)
-            total, best, early = total + p, max(best, p), early + 1
-    return total, best, early
+        p = largest_probability(np.float64(g[k]), ordered, reach, c)
+        total, best = total + p, max(best, p)
+    return total, best
 
 
 @compiled
 def upper_row(g: F32, split: int, late: int, c: float) -> tuple[float, float]:
     """The upper bounds of Precision and Recall (eq. 13, 15) of one row, N = split; g: (n,), ``late`` is exact."""
-    selected, left_out = g[:split], g[split:]
+    selected, left_out, reach = g[:split], g[split:], XI_STAR / c
     low, top = np.float64(left_out.min()), np.float64(left_out.max())
-    bottom, reach = np.float64(selected.min()), XI_STAR / c
-    if top - bottom <= reach:
-        total, best, early = early_sum(selected, low, top, c)
-        edge = bound_probability((top - low) * c)
-    else:
-        ordered = bracketing(left_out, bottom + reach, low + reach)
-        total, best, early = searched_sum(selected, low, ordered, c)
-        edge = largest_probability(low, ordered, c)
-    # keys that float32 has on the wrong side of ``low`` lie there, to rounding
-    total = max(total + (split - late - early) * edge, 0.0) if late < split else 0.0
-    best = 0.5 if late > 0 else max(best, edge if early < split else 0.0)
-    return 1.0 - best / (split + 1), 1.0 - (0.5 * late + total) / split
+    total, best, early, between = outer_sum(selected, low, top, reach, c)
+    if between > 0:
+        inner, largest = inner_sum(keys_between(selected, low, top, reach), left_out, reach, c)
+        total, best = total + inner, max(best, largest)
+    if split - late != early:  # float32 has keys on the wrong side of low; they lie there, to rounding
+        edge, _ = inner_sum(left_out[left_out == left_out.min()][:1], left_out, reach, c)
+        total, best = max(total + (split - late - early) * edge, 0.0), max(best, edge)
+    if late > 0:
+        best = 0.5
+    return 1.0 - best / (split + 1), 1.0 - (0.5 * late + (total if late < split else 0.0)) / split
 
 
 @compiled

@@ -110,6 +110,16 @@ def aligned_head(n: int, d: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return softmax(0.1 * rng.permutation(n)), (values / np.sqrt(d)).astype(np.float32)
 
 
+def twin_head(n: int, d: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """As an aligned head, but every other key has the weight of the key before it and its value state but for a trace of one
+    component: for odd N a selected key and one left out can hardly be told apart in float32.
+    """
+    weights, values = (array.repeat(2, axis=0)[:n] for array in aligned_head((n + 1) // 2, d, seed))
+    changed = np.arange(1, n, 2), np.random.default_rng(seed).integers(d, size=n // 2)
+    values[changed] *= np.float32(1 + 2.0**-18)
+    return (weights / weights.sum(dtype=np.float64)).astype(np.float32), values
+
+
 def grouped(kind: Head, kv_heads: int, group: int, n: int, d: int) -> tuple[np.ndarray, np.ndarray]:
     """Heads that share value states: weights (kv_heads, group, n) and values (kv_heads, 1, n, d)."""
     drawn = [[kind(n, d, 97 * kv_head + head) for head in range(group)] for kv_head in range(kv_heads)]
@@ -142,5 +152,6 @@ HEADS: dict[str, Head] = {
     "sunk": sunk_head,
     "balanced": balanced_head,
     "aligned": aligned_head,
+    "twins": twin_head,
 }
 """Every kind of head, by name."""
