@@ -32,13 +32,13 @@ def gather_ingredients(a: F64, sink: int, s_in: F64, a_min_in: F64, a_max_in: F6
     """S_in, a_min^in, a_max^in and a_max^out (eq. 7) for N = 1, …, n − 1.
 
     a: (n,) in order of falling weight; sink: rank of the sink, n or more if there is none; outputs (n − 1,). Where
-    nothing but the sink is selected, the two extremes within are NaN.
+    nothing but the sink is selected, all but a_max^out are NaN.
     """
     total, least, most = 0.0, np.inf, -np.inf
     for row in range(a.size - 1):
         if row != sink:
             total, least, most = total + a[row], min(least, a[row]), max(most, a[row])
-        s_in[row] = total
+        s_in[row] = total if most >= 0.0 else np.nan
         a_min_in[row] = least if most >= 0.0 else np.nan
         a_max_in[row] = most if most >= 0.0 else np.nan
     most = -np.inf

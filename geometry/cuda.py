@@ -145,7 +145,7 @@ def device_bytes(heads: int, n: int, head_dim: int, kappas: int = 1) -> int:
 
 def _extent(heads: int, n: int, head_dim: int) -> tuple[int, int]:
     """How many heads are worked on together, and how many rows of each."""
-    group = min(heads, MOST_HEADS, max(1, TILE_BYTES // (8 * n * max(n, head_dim))))
+    group = max(1, min(heads, MOST_HEADS, TILE_BYTES // (8 * n * max(n, head_dim))))
     return group, min(n - 1, max(1, TILE_BYTES // (8 * n * group)))
 
 

@@ -519,7 +519,7 @@ def profile_rows(
     content = (split > 1) | (place > 0)
     a_0 = tl.load(norms + place, mask=place < split, other=0.0)
     tl.store(field + A_0 * stride, tl.where(place < split, a_0, float("nan")))
-    tl.store(field + S_IN * stride, s_in)
+    tl.store(field + S_IN * stride, tl.where(content, s_in, float("nan")))
     tl.store(field + A_MIN_IN * stride, tl.where(content, a_min_in, float("nan")))
     tl.store(field + A_MAX_IN * stride, tl.where(content, a_max_in, float("nan")))
     tl.store(field + A_MAX_OUT * stride, a_max_out)

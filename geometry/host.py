@@ -21,8 +21,8 @@ Arrays = Mapping[str, NDArray[Any]]
 
 RADII = ("r_min", "r_max")
 INGREDIENTS = ("s_in", "a_min_in", "a_max_in", "a_max_out")
-DIRECTIONS = ("norm_s", "norm_s_without_sink", "norm_s_without_last", "cos_sink", "cos_last")
-LENGTHS = (*RADII, *DIRECTIONS[:3], "a_0", *INGREDIENTS, "value_scale")
+NORMS = ("norm_s", "norm_s_without_sink", "norm_s_without_last")
+LENGTHS = (*RADII, *NORMS, "a_0", *INGREDIENTS, "value_scale")
 """What has the unit of the value states."""
 
 TILE_BYTES = 2**20
@@ -36,9 +36,6 @@ LARGEST_EXPONENT = 20
 
 LIFT = 80
 """Energies are multiplied by 2^LIFT over the squared scale of the values: the smallest float32 weights stay normal."""
-
-TRIFLE = 2.0**-95
-"""Part of the error bound of lifted energies that covers underflow of factors and products."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +78,7 @@ def arrange(weights: Floats, values: Floats, *, sink: bool) -> Head:
         along *= 2 * alpha[place] * alpha
     lift = LIFT - 2 * size
     a, d = alpha * norm, states.shape[1]
-    trifle = np.where(a > 0, TRIFLE + np.ldexp(alpha * d, lift - 147), 0.0)
+    trifle = underflow(alpha, d, size, lift) * (a > 0)
     factors = np.ldexp([2 * alpha, a * a, kernels.error_slope(d) * a, kernels.ERROR_BEND * a * a], lift)
     factors[3] += trifle
     return Head(
@@ -99,20 +96,48 @@ def arrange(weights: Floats, values: Floats, *, sink: bool) -> Head:
     )
 
 
+def underflow(alpha: F64, head_dim: int, size: int, lift: int) -> F64:
+    """What underflow in float32 can cost in one lifted energy, (n,).
+
+    Centres and value states have components below 2^size. Subnormal numbers are off by 2⁻¹⁵⁰ at most: components of a
+    centre or of a value state, and products of both, which reach the energy times 2α · 2^lift; and the factors of
+    ``Factors``, which reach it times an inner product or as they are.
+    """
+    excess = max(size, 0)
+    trifle: F64 = np.ldexp(alpha * head_dim, lift + excess - 146) + np.ldexp(float(head_dim), 2 * excess - 145)
+    return trifle
+
+
 def _scaled(states: Floats) -> tuple[Floats, int, int]:
     """Value states that float32 can hold, the exponent taken out of them, and that of the largest component left."""
     largest = max(float(states.max()), -float(states.min()))
     size = int(np.frexp(largest)[1])
-    if abs(size) <= LARGEST_EXPONENT:
+    if states.dtype == np.float32 and abs(size) <= LARGEST_EXPONENT:  # float32 holds them as they are
         return np.ascontiguousarray(states), 0, size
     return np.ldexp(states.astype(np.float64), -size), size, 0
+
+
+@compiled
+def length(vector: Floats) -> float:
+    """‖vector‖, (d,), also where the squares of its components vanish; none of them overflows."""
+    square = inner(vector, vector)
+    if square > 1e-200:
+        return float(np.sqrt(square))
+    largest = 0.0
+    for k in range(vector.size):
+        largest = max(largest, np.abs(np.float64(vector[k])))
+    square = 0.0
+    if largest > 0.0:
+        for k in range(vector.size):
+            square += (np.float64(vector[k]) / largest) ** 2
+    return float(largest * np.sqrt(square))
 
 
 @compiled
 def measure(states: Floats, sink: int, norm: F64, along: F64) -> None:
     """Norm of each value state, and its inner product with the sink's if there is one; outputs (n,)."""
     for key in range(states.shape[0]):
-        norm[key] = np.sqrt(inner(states[key], states[key]))
+        norm[key] = length(states[key])
         if sink < states.shape[0]:
             along[key] = inner(states[key], states[sink])
 
@@ -127,7 +152,9 @@ class Tile:
     rest: F64
     """s_N without the sink's part, (t, d)."""
     size: F64
-    """At least ‖rest‖, (t,)."""
+    """‖rest‖, (t,)."""
+    without_last: F64
+    """‖s_N − y_L·[L∈I_N]‖, (t,)."""
     products: F32
     """⟨rest, v⟩, (t, n)."""
 
@@ -141,13 +168,13 @@ def tiles(head: Head) -> Iterator[Tile]:
     """The tiles of a head, one after the other in the same memory."""
     n, d = head.states32.shape
     rows = tile_rows(n)
-    s, rest, size, running = np.empty((rows, d)), np.empty((rows, d)), np.empty(rows), np.zeros((2, d))
+    s, rest, sizes, running = np.empty((rows, d)), np.empty((rows, d)), np.empty((2, rows)), np.zeros((3, d))
     rest32, products = np.empty((rows, d), np.float32), np.empty((rows, n), np.float32)
     for first in range(0, n - 1, rows):
         t = min(rows, n - 1 - first)
-        accumulate(first, head.alpha, head.states, head.sink, running, s[:t], rest[:t], rest32[:t], size[:t])
+        accumulate(first, head.alpha, head.states, head.sink, head.last, running, s[:t], rest[:t], rest32[:t], sizes)
         np.matmul(rest32[:t], head.states32.T, out=products[:t])
-        yield Tile(first, s[:t], rest[:t], size[:t], products[:t])
+        yield Tile(first, s[:t], rest[:t], sizes[0, :t], sizes[1, :t], products[:t])
 
 
 def tile_rows(n: int) -> int:
@@ -157,74 +184,74 @@ def tile_rows(n: int) -> int:
 
 @compiled
 def accumulate(
-    first: int, alpha: F64, states: Floats, sink: int, running: F64, s: F64, rest: F64, rest32: F32, size: F64
+    first: int,
+    alpha: F64,
+    states: Floats,
+    sink: int,
+    last: int,
+    running: F64,
+    s: F64,
+    rest: F64,
+    rest32: F32,
+    sizes: F64,
 ) -> None:
-    """s_N with and without the sink's part for the rows of a tile, (t, d) each, and the latter's norm, (t,).
+    """s_N with and without the sink's part for the rows of a tile, (t, d) each, and norms of s_N, (2, t).
 
-    running: both sums so far, (2, d).
+    running: the sums so far, of all keys, without the sink, and without the last token, (3, d); sizes: the norms of the
+    second and of the third.
     """
     for row in range(s.shape[0]):
-        weight = alpha[first + row]
-        others = 0.0 if first + row == sink else weight
+        key = first + row
+        but_sink = 0.0 if key == sink else alpha[key]
+        but_last = 0.0 if key == last else alpha[key]
         for k in range(s.shape[1]):
-            state = np.float64(states[first + row, k])
-            running[0, k] += weight * state
-            running[1, k] += others * state
+            state = np.float64(states[key, k])
+            running[0, k] += alpha[key] * state
+            running[1, k] += but_sink * state
+            running[2, k] += but_last * state
             s[row, k] = running[0, k]
             rest[row, k] = running[1, k]
             rest32[row, k] = np.float32(running[1, k])
-        size[row] = np.sqrt(inner(running[1], running[1]))
+        sizes[0, row] = np.sqrt(inner(running[1], running[1]))
+        sizes[1, row] = np.sqrt(inner(running[2], running[2]))
 
 
 @compiled_sums
-def direct(
-    first: int,
-    s: F64,
-    rest: F64,
-    alpha: F64,
-    states: Floats,
-    norm: F64,
-    sink: int,
-    last: int,
-    norm_s: F64,
-    norm_s_without_sink: F64,
-    norm_s_without_last: F64,
-    cos_sink: F64,
-    cos_last: F64,
-) -> None:
-    """Norms of s_N and its cosines with the sink and the last token for the rows of a tile (§4.2).
+def direct(s: F64, states: Floats, norm: F64, sink: int, last: int, norm_s: F64, cos_sink: F64, cos_last: F64) -> None:
+    """‖s_N‖ and cosines of s_N with the sink and the last token for the rows of a tile (§4.2).
 
     sink, last: their ranks; outputs (t,), left as they are wherever a quantity does not exist.
     """
     for row in range(s.shape[0]):
-        length = np.sqrt(inner(s[row], s[row]))
-        norm_s[row] = length
-        norm_s_without_last[row] = kernels.distance(s[row], alpha, states, last) if last <= first + row else length
-        if length * norm[last] > 0.0:
-            cos_last[row] = inner(s[row], states[last]) / (length * norm[last])
-        if sink < alpha.size:
-            norm_s_without_sink[row] = np.sqrt(inner(rest[row], rest[row]))
-            if length * norm[sink] > 0.0:
-                cos_sink[row] = inner(s[row], states[sink]) / (length * norm[sink])
+        size = np.sqrt(inner(s[row], s[row]))
+        norm_s[row] = size
+        if size * norm[last] > 0.0:
+            cos_last[row] = inner(s[row], states[last]) / (size * norm[last])
+        if sink < norm.size and size * norm[sink] > 0.0:
+            cos_sink[row] = inner(s[row], states[sink]) / (size * norm[sink])
+
+
+def centre_sizes(head: Head, tile: Tile) -> F32:
+    """At least ‖s_N‖ for a tile's rows, (t,): ‖s_N‖ without the sink and the sink's, which both enter the energies."""
+    size = tile.size.copy()
+    if head.sink < tile.rows.stop:
+        size[max(0, head.sink - tile.first) :] += head.alpha[head.sink] * head.norm[head.sink]
+    return size.astype(np.float32)
 
 
 def count(head: Head, tile: Tile, out: Arrays) -> None:
     """K_in, K_out and the radii of a tile's rows, into the arrays ``out`` (n − 1,)."""
-    rows, sink = tile.rows, head.sink
-    size = tile.size.copy()
-    if sink < rows.stop:
-        size[max(0, sink - rows.start) :] += head.alpha[sink] * head.norm[sink]
     kernels.count_tile(
         tile.first,
         tile.products,
         head.less,
-        sink,
+        head.sink,
         tile.s,
-        size.astype(np.float32),
+        centre_sizes(head, tile),
         head.alpha,
         head.states,
         head.factors,
-        *(out[name][rows] for name in ("k_in", "k_out", *RADII)),
+        *(out[name][tile.rows] for name in ("k_in", "k_out", *RADII)),
     )
 
 
@@ -248,7 +275,7 @@ def profile_of_head(
     out["weight_sum"][()] = head.alpha.sum()
     gather(head, out)
     span(head, out["rho_out"])
-    unit = float(out["value_scale"]) if scale == "unit" else float(np.ldexp(1.0, -head.exponent))
+    unit = float(out["value_scale"]) if scale == "unit" else 2.0 ** min(-head.exponent, 1000)
     curvature = curvatures(head, out, kappas, unit)
     for tile in tiles(head):
         count(head, tile, out)
@@ -260,8 +287,12 @@ def profile_of_head(
 
 def towards(head: Head, tile: Tile, out: Arrays) -> None:
     """Norms and directions of a tile's rows, into ``out``."""
-    results = (out[name][tile.rows] for name in DIRECTIONS)
-    direct(tile.first, tile.s, tile.rest, head.alpha, head.states, head.norm, head.sink, head.last, *results)
+    rows = tile.rows
+    results = (out[name][rows] for name in ("norm_s", "cos_sink", "cos_last"))
+    direct(tile.s, head.states, head.norm, head.sink, head.last, *results)
+    out["norm_s_without_last"][rows] = tile.without_last
+    if head.sink < head.norm.size:
+        out["norm_s_without_sink"][rows] = tile.size
 
 
 def gather(head: Head, out: Arrays) -> None:
@@ -278,11 +309,12 @@ def curvatures(head: Head, out: Arrays, kappas: Sequence[float], unit: float) ->
     unit: what the values are divided by.
     """
     b = (out["a_max_in"] + out["a_max_out"] + out["s_in"]) * unit
-    b = np.where(b > 0, b, np.nan)
     root = np.sqrt(np.asarray(kappas, np.float64)) * np.sqrt(2 * head.states32.shape[1])
-    with np.errstate(over="ignore"):
-        curvature: F64 = np.ldexp(root[:, None] / b, -head.lift)
-    return np.minimum(curvature, np.finfo(np.float64).max)  # 0 times infinity is no number
+    with np.errstate(over="ignore", under="ignore"):
+        curvature = np.ldexp(root[:, None] / np.where(b > 0, b, np.nan), -head.lift)
+    limits = np.finfo(np.float64)
+    held: F64 = curvature.clip(limits.smallest_normal, limits.max)  # p of 0 and of infinity are 0
+    return held
 
 
 def bound(head: Head, tile: Tile, curvature: F64, out: Arrays) -> None:
@@ -306,7 +338,7 @@ def span(head: Head, rho_out: F64) -> None:
     n = head.norm.size
     rows = tile_rows(n)
     inverse = np.divide(1.0, head.norm, out=np.zeros(n), where=head.norm > 0)
-    unit = (head.states32 * inverse[:, None]).astype(np.float32)
+    unit = (head.states * inverse[:, None]).astype(np.float32)
     reached, room = np.zeros(n, np.float32), np.empty(rows * n, np.float32)
     for first in range(0, n - 1, rows):
         tile, later = slice(first, min(first + rows, n - 1)), unit[first + 1 :]

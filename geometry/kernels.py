@@ -148,10 +148,13 @@ def extremal_key(
     stop: int,
 ) -> int:
     """The first key whose exact ``sign`` · D is the maximum, among the candidates of ``survey`` from ``best`` on."""
+    empty = factors[3, best] == 0.0  # y = 0; there may be thousands of them, all equal
     for k in range(best + 1, stop):
         error = factors[2, k] * size + factors[3, k]
-        if sign * energy[k] + error >= reach and sign * farther_by(s, alpha, states, k, best) > 0.0:
-            best = k
+        if sign * energy[k] + error >= reach and not (empty and factors[3, k] == 0.0):
+            empty = empty or factors[3, k] == 0.0
+            if sign * farther_by(s, alpha, states, k, best) > 0.0:
+                best = k
     return best
 
 
@@ -170,11 +173,16 @@ def doubtful_within(
 ) -> int:
     """How many keys that ``survey`` leaves in doubt are exactly no farther from s than the key ``threshold``."""
     lower, upper = interval
-    count = 0
+    count, empty = 0, -1  # whether y = 0 is within, once that is known
     for k in range(start, stop):
         error = factors[2, k] * size + factors[3, k]
         if energy[k] - error <= upper and not energy[k] + error <= lower:
-            count += farther_by(s, alpha, states, k, threshold) <= 0.0
+            if factors[3, k] > 0.0:
+                count += farther_by(s, alpha, states, k, threshold) <= 0.0
+            else:
+                if empty < 0:
+                    empty = int(farther_by(s, alpha, states, k, threshold) <= 0.0)
+                count += empty
     return count
 
 

@@ -86,18 +86,18 @@ def selection_arrays(
             for index, name in enumerate(PER_KAPPA)
         },
         "weight_sum": attention.sum(axis=-1, dtype=np.float64).astype(np.float32),
-        "value_scale": _value_scales(values, first_key),
+        "value_scale": _value_scales(value_norms(values), first_key),
         "n_keys": (keys - first_key).astype(np.int32),
     }
 
 
-def _value_scales(values: da.Array, first_key: da.Array) -> da.Array:
-    """C of every sequence, layer and KV head: float32 (sequence, layer, kv_head); ``values`` one layer to a block."""
+def _value_scales(norms: da.Array, first_key: da.Array) -> da.Array:
+    """C of every sequence, layer and KV head: float32 (sequence, layer, kv_head); ``norms`` one layer to a block."""
     scales: da.Array = da.blockwise(
         _scale_block,
         "slh",
-        values,
-        "slhkd",
+        norms,
+        "slhk",
         first_key.rechunk((1, 1)),
         "sl",
         concatenate=True,
@@ -179,12 +179,12 @@ def _profile_block(
     return stacked.reshape(-1, 1, 1, heads, keys - 1)
 
 
-def _scale_block(values: NDArray[np.float32], first_key: NDArray[np.integer]) -> NDArray[np.float32]:
-    """C of one layer: (1, 1, kv_head, key, head_dim), (1, 1) → (1, 1, kv_head); NaN where the sink is the only key."""
-    attended = values[:, :, :, max(int(first_key[0, 0]), 1) :]
-    if attended.shape[3] == 0:
-        return np.full(values.shape[:3], np.nan, np.float32)
-    scales: NDArray[np.float32] = np.median(_norm_block(attended), axis=-1)
+def _scale_block(norms: NDArray[np.float32], first_key: NDArray[np.integer]) -> NDArray[np.float32]:
+    """C of one layer: (1, 1, kv_head, key), (1, 1) → (1, 1, kv_head); NaN where the sink is the only key."""
+    attended = norms[..., max(int(first_key[0, 0]), 1) :]
+    if attended.shape[-1] == 0:
+        return np.full(norms.shape[:3], np.nan, np.float32)
+    scales: NDArray[np.float32] = np.median(attended, axis=-1)
     return scales
 
 

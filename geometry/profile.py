@@ -4,8 +4,10 @@ Holds ``selection_profile``, ``selection_counts`` and what they return. What doe
 computed (``geometry.host`` on the CPU, ``geometry.cuda`` on a GPU), Dask (``geometry.lazy``) and files.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from numbers import Real
 from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
@@ -13,8 +15,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from geometry.host import counts_of_head, profile_of_head, tile_rows
 
-ROW_SUM_SLACK = 1e-3
+ROW_SUM_SLACK = 2.0**-7
 """Rows may exceed 1 by this much: weights of half precision are accepted."""
+
+LEAST_ROW_SUM = 1e-120
+"""A row that sums to less is as good as 0: float64 could not hold the squares."""
 
 Scale = Literal["unit", "raw"]
 """What value states are divided by in the bounds: C of the head, or nothing, as the paper prints them."""
@@ -42,8 +47,9 @@ class SelectionProfile(SelectionCounts):
     """What the selection of the N largest weights looks like for every N; element i of the last axis is N = i + 1.
 
     Arrays have the shape (…, n − 1) unless said otherwise: leading axes as given, n the number of keys. NaN where a
-    quantity does not exist: sink quantities without a sink, cosines with a vector of norm 0, extremes over J where it
-    is empty. J is the selection without the sink, a_l is ‖α_l v_l‖. Distances and norms have the unit of the values.
+    quantity does not exist: sink quantities without a sink, cosines with a vector of norm 0, what is taken over J
+    where it is empty. J is the selection without the sink, a_l is ‖α_l v_l‖. Distances and norms have the unit of the
+    values.
     """
 
     norm_s: F64
@@ -59,7 +65,7 @@ class SelectionProfile(SelectionCounts):
     a_0: F64
     """a_0 of eq. 8; NaN as long as the sink is not selected, for then its term is absent."""
     s_in: F64
-    """S_in, the sum of a over J (eq. 7); 0 if J is empty."""
+    """S_in, the sum of a over J (eq. 7)."""
     a_min_in: F64
     """a_min^in, the least a in J (eq. 7)."""
     a_max_in: F64
@@ -69,9 +75,9 @@ class SelectionProfile(SelectionCounts):
     rho_out: F64
     """ρ_out, the largest cosine between a value state in J and one left out, clipped to [0, 1] (eq. 7)."""
     precision_upper: F64
-    """Upper bound of Precision P(r_max, N) (eq. 13) for every κ, (…, κ, n − 1); NaN where J is empty or B = 0."""
+    """Upper bound of Precision P(r_max, N) (eq. 13) for every κ, (…, κ, n − 1)."""
     recall_upper: F64
-    """Upper bound of Recall R(r_min, N) (eq. 15) for every κ, (…, κ, n − 1); NaN where J is empty or B = 0."""
+    """Upper bound of Recall R(r_min, N) (eq. 15) for every κ, (…, κ, n − 1)."""
     value_scale: F64
     """C, the median norm of the value states but the sink's (Assumption 1), (…)."""
     weight_sum: F64
@@ -125,7 +131,8 @@ def selection_profile(
     Returns
     -------
     SelectionProfile
-        NumPy arrays of shape (…, n − 1), on every device. Counts are exact: they equal a float64 evaluation of the
+        NumPy arrays of shape (…, n − 1), on every device. Upper bounds are NaN where J is empty, where B = 0, and in
+        unit scale where C = 0. Counts are exact: they equal a float64 evaluation of the
         definitions, up to differences that float64 itself cannot tell. Ties between weights go to the lower position.
 
     Raises
@@ -146,8 +153,8 @@ def selection_profile(
     ----------
     *Geometric Analysis of Token Selection in Multi-Head Attention*, arXiv 2602.01893, eq. 1-20.
     """
-    if not all(np.isfinite(kappa) and kappa > 0 for kappa in kappas):
-        msg = f"kappas must be positive numbers, got {tuple(kappas)}"
+    if not _all_positive(kappas):
+        msg = f"kappas must be a sequence of positive numbers, got {kappas!r}"
         raise ValueError(msg)
     if scale not in SCALES:
         msg = f"scale must be one of {', '.join(SCALES)}, got '{scale}'"
@@ -190,14 +197,21 @@ def scratch_bytes(n: int, head_dim: int) -> int:
     return 32 * n * head_dim + rows * (4 * n + 20 * head_dim) + 512 * n + 2**16
 
 
+def _all_positive(given: Any) -> bool:
+    """Whether it is a sequence of finite numbers above 0."""
+    return isinstance(given, Sequence | np.ndarray) and all(
+        isinstance(x, Real) and 0 < float(x) < np.inf for x in given
+    )
+
+
 def _place(weights: Any, values: Any, device: str | None) -> str:
     """Where to compute: ``cpu``, or the name of a CUDA device."""
     given = [str(array.device) for array in (values, weights) if getattr(array, "is_cuda", False)]
     place = str(device) if device is not None else given[0] if given else "cpu"
-    if place != "cpu" and place.partition(":")[0] != "cuda":
+    if not re.fullmatch(r"cpu(:0)?|cuda(:\d+)?", place):
         msg = f"device must be 'cpu', 'cuda' or 'cuda:' and a number, got '{place}'"
         raise ValueError(msg)
-    return place
+    return place.removesuffix(":0") if place.startswith("cpu") else place
 
 
 def _tensor(given: Any, place: str) -> Any:
@@ -207,17 +221,21 @@ def _tensor(given: Any, place: str) -> Any:
     if not torch.cuda.is_available():
         msg = f"there is no CUDA device that PyTorch can use for device='{place}'; leave it out to use the CPU"
         raise RuntimeError(msg)
+    if not _is_tensor(given):
+        given = np.ascontiguousarray(_known(np.asarray(given)))
     return _widened(torch.as_tensor(given, device=place).detach())
 
 
 def _array(given: Any) -> NDArray[Any]:
-    """What was given as a NumPy array, if of floating-point numbers in a type that the kernels know."""
-    if hasattr(given, "detach"):  # a PyTorch tensor; NumPy has no bfloat16
+    """What was given as a NumPy array."""
+    if _is_tensor(given):  # NumPy has no bfloat16
         given = _widened(given.detach().cpu())
-    array = np.asarray(given)
-    if np.issubdtype(array.dtype, np.floating) and array.dtype not in (np.float32, np.float64):
-        array = array.astype(np.float32 if array.itemsize < 4 else np.float64)
-    return array
+    return np.asarray(given)
+
+
+def _is_tensor(array: Any) -> bool:
+    """Whether it is a PyTorch tensor."""
+    return hasattr(array, "detach")
 
 
 def _widened(tensor: Any) -> Any:
@@ -228,8 +246,9 @@ def _widened(tensor: Any) -> Any:
 def _check(weights: Any, values: Any) -> None:
     """A ValueError that names what is wrong with which of the two arrays, or tensors."""
     for name, array in (("weights", weights), ("values", values)):
-        if "float" not in str(array.dtype):
-            msg = f"{name} must be floating-point numbers, got {array.dtype}"
+        if not (array.is_floating_point() if _is_tensor(array) else np.issubdtype(array.dtype, np.floating)):
+            wanted = "(…, n)" if name == "weights" else "(…, n, d)"
+            msg = f"{name} must be floating-point numbers {wanted}, got {array.dtype} {tuple(array.shape)}"
             raise ValueError(msg)
     shape, states = tuple(weights.shape), tuple(values.shape)
     if len(shape) < 1 or shape[-1] < 2:
@@ -243,16 +262,24 @@ def _check(weights: Any, values: Any) -> None:
     except ValueError:
         msg = f"values must have leading axes that broadcast against those of weights {shape}, got {states}"
         raise ValueError(msg) from None
-    finite, sums = (abs(values) < np.inf).all(), weights.sum(-1)
-    rows = (weights >= 0).all() & (sums <= 1 + ROW_SUM_SLACK).all() & (sums > 0).all()
+    if 0 not in shape + states:
+        _check_numbers(weights, values)
+
+
+def _check_numbers(weights: Any, values: Any) -> None:
+    """A ValueError if weights are no rows of a softmax or values are not finite; neither is empty."""
+    sums = weights.sum(-1) if _is_tensor(weights) else weights.sum(-1, dtype=np.float64)
+    finite = (values.min() > -np.inf) & (values.max() < np.inf)  # false for NaN
+    rows = (weights.min() >= 0) & (sums.min() > LEAST_ROW_SUM) & (sums.max() <= 1 + ROW_SUM_SLACK)
     if bool(finite & rows):  # asked once, because a GPU has to be waited for
         return
     if not bool(finite):
-        msg = f"values of shape {states} must be finite; the forward pass overflowed, use bfloat16 or float32"
+        shape = tuple(values.shape)
+        msg = f"values of shape {shape} must be finite; the forward pass overflowed, use bfloat16 or float32"
         raise ValueError(msg)
     msg = (
-        f"weights of shape {shape} must be rows of a softmax: not negative, no NaN, each sum about 1, "
-        "or less with a learned sink, but not 0"
+        f"weights of shape {tuple(weights.shape)} must be rows (…, n) of a softmax: not negative, no NaN, "
+        "each sum about 1, or less with a learned sink, but not 0"
     )
     raise ValueError(msg)
 
@@ -267,8 +294,21 @@ def _each_head(result: type[Result], weights: NDArray[Any], values: NDArray[Any]
     arrays = {name: _unknown(name, lead, n, len(settings.get("kappas", ()))) for name in names}
     fill = profile_of_head if result is SelectionProfile else counts_of_head
     for head in np.ndindex(lead):
-        fill(weights[head], values[head], {name: arrays[name][(*head, ...)] for name in names}, **settings)
+        fill(
+            _known(weights[head]),
+            _known(values[head]),
+            {name: arrays[name][(*head, ...)] for name in names},
+            **settings,
+        )
     return result(**arrays)
+
+
+def _known(array: NDArray[Any]) -> NDArray[Any]:
+    """An array in a type that the kernels know: float32 or float64, whichever holds its numbers; others stay."""
+    if not np.issubdtype(array.dtype, np.floating):
+        return array
+    single = array.dtype.itemsize < np.dtype(np.float64).itemsize
+    return array.astype(np.float32 if single else np.float64, copy=False)
 
 
 def _unknown(name: str, lead: tuple[int, ...], n: int, kappas: int) -> NDArray[Any]:

@@ -111,8 +111,8 @@ def aligned_head(n: int, d: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def twin_head(n: int, d: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """As an aligned head, but every other key has the weight of the key before it and its value state but for a trace of one
-    component: for odd N a selected key and one left out can hardly be told apart in float32.
+    """As an aligned head, but every other key has the weight of the key before it, and its value state but for a trace
+    of one component: for odd N a selected key and one left out can hardly be told apart in float32.
     """
     weights, values = (array.repeat(2, axis=0)[:n] for array in aligned_head((n + 1) // 2, d, seed))
     changed = np.arange(1, n, 2), np.random.default_rng(seed).integers(d, size=n // 2)

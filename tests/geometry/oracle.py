@@ -111,7 +111,7 @@ def ingredients(y: np.ndarray, inside: list[int], outside: list[int], *, sink: b
     chosen = a[content(inside, sink=sink)]
     return {
         "a_0": a[0] if sink and 0 in inside else np.nan,
-        "s_in": chosen.sum(),
+        "s_in": chosen.sum() if len(chosen) else np.nan,
         "a_min_in": chosen.min() if len(chosen) else np.nan,
         "a_max_in": chosen.max() if len(chosen) else np.nan,
         "a_max_out": a[outside].max(),

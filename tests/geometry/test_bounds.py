@@ -93,7 +93,7 @@ class TestTies:
             profile = selection_profile(weights, values, kappas=(1e-24,), scale="raw", sink=sink)
             size, there = np.arange(1, len(weights)), ~np.isnan(profile.recall_upper[0])
             assert not (there & (halves < 0)).any()
-            assert (there | (halves < 0) | (profile.s_in + profile.a_max_out == 0)).all()
+            assert (there | (halves < 0) | (np.nan_to_num(profile.s_in) + profile.a_max_out == 0)).all()
             np.testing.assert_allclose(profile.recall_upper[0, there], (1 - halves / 2 / size)[there], atol=1e-9)
             np.testing.assert_allclose(
                 profile.precision_upper[0, there], (1 - (halves > 0) / 2 / (size + 1))[there], atol=1e-9
@@ -123,10 +123,9 @@ class TestNothingToBound:
         weights, values = random_head(12, 4, seed=0)
         assert weights.argmax() == 0
         profile = selection_profile(weights, values)
-        for name in ("a_min_in", "a_max_in", "rho_out", *UPPER):
+        for name in ("s_in", "a_min_in", "a_max_in", "rho_out", *UPPER):
             assert np.isnan(getattr(profile, name)[..., 0]).all(), name
             assert np.isfinite(getattr(profile, name)[..., 1:]).all(), name
-        assert profile.s_in[0] == 0
         np.testing.assert_allclose(profile.a_max_out[0], (weights * np.linalg.norm(values, axis=1))[1:].max())
 
     def test_the_sink_has_no_norm_before_it_is_selected(self) -> None:

@@ -125,7 +125,7 @@ def test_no_kappa() -> None:
 )
 def test_every_float_type_is_taken_at_its_own_value(weights: torch.dtype, values: torch.dtype) -> None:
     drawn = random_head(6, 4, 6)
-    head = [torch.from_numpy(array * 0.99).to(dtype) for array, dtype in zip(drawn, (weights, values), strict=True)]
+    head = [torch.from_numpy(array).to(dtype) for array, dtype in zip(drawn, (weights, values), strict=True)]
     exact = tuple(array.double().numpy() for array in head)
     (found,) = profile([exact], dtypes=(weights, values))
     assert departures(found, oracle.profile(*exact)) == {}
@@ -167,7 +167,7 @@ def test_the_public_function_goes_where_the_device_says(monkeypatch: pytest.Monk
         np.testing.assert_allclose(getattr(found, name), array, rtol=1e-6, atol=1e-6, err_msg=name)
     with pytest.raises(ValueError, match=r"values of shape .* must be finite"):
         selection_profile(weights, values * np.inf, device="cuda")
-    with pytest.raises(ValueError, match=r"weights of shape .* must be rows of a softmax"):
+    with pytest.raises(ValueError, match=r"weights of shape .* must be rows"):
         selection_profile(-weights, values, device="cuda")
 
 

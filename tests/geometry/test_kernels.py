@@ -1,7 +1,11 @@
 """The kernels decide every comparison once: what one leaves in doubt the other takes up, bit for bit."""
 
-import numpy as np
+from fractions import Fraction
 
+import numpy as np
+import pytest
+
+from geometry import host
 from geometry.bounds import XI_STAR, bound_probability
 from geometry.kernels import doubtful_within, enclose, extremal_key, farther_by, survey
 from tests.geometry import oracle
@@ -69,6 +73,64 @@ def test_differences_keep_the_last_digits_of_neighbours() -> None:
     assert farther_by(states[0], np.ones(2), states, 1, 0) == apart**2
     assert farther_by(states[0], np.ones(2), states, 0, 1) == -(apart**2)
     assert farther_by(states[0], np.ones(2), states, 1, 1) == 0
+
+
+def extreme_head(rng: np.random.Generator, kind: type) -> tuple[np.ndarray, np.ndarray]:
+    """Weights down to 2⁻¹⁴⁰ and value states whose norms lie up to 2¹⁷⁰ apart, or neither."""
+    n, d = int(rng.integers(3, 8)), int(rng.choice([1, 2, 5, 16]))
+    least = -150 if rng.random() < 0.5 else -20
+    values = rng.standard_normal((n, d)) * np.exp2(rng.uniform(least, 19, (n, 1)))
+    weights = np.exp2(rng.uniform(-140 if rng.random() < 0.5 else -5, 0, n))
+    return (weights / weights.sum()).astype(kind), values.clip(-(2.0**19), 2.0**19).astype(kind)
+
+
+def error_shares(head: host.Head) -> list[float]:
+    """|E in float32 − E in rational arithmetic| over its error bound δ, for every key of every row; y = 0 excepted."""
+    y = [[Fraction(float(a)) * Fraction(float(x)) for x in v] for a, v in zip(head.alpha, head.states, strict=True)]
+    shares, energy = [], np.empty(len(y), np.float32)
+    for tile in host.tiles(head):
+        for row, size in enumerate(host.centre_sizes(head, tile)):
+            split = tile.first + row + 1
+            less = head.less if head.sink < split else np.zeros_like(head.less)
+            enclose(tile.products[row], less, head.factors, size, MOST, energy, 0, len(y))
+            bound = head.factors[2] * size + head.factors[3]
+            exact = oracle.energies([sum(column) for column in zip(*y[:split], strict=True)], y)
+            errors = (abs(Fraction(float(e)) - x * 2**head.lift) for e, x in zip(energy, exact, strict=True))
+            shares += [
+                float(error / Fraction(float(b))) if b > 0 else float(error > 0) * 9
+                for error, b in zip(errors, bound, strict=True)
+            ]
+    return shares
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_the_error_bound_holds_and_is_no_mere_guess(kind: type) -> None:
+    """Against rational arithmetic, over the range of float32 and far beyond; it is not a hundred times too wide."""
+    rng, shares = np.random.default_rng(5), []
+    for _ in range(150):
+        shares += error_shares(host.arrange(*extreme_head(rng, kind), sink=bool(rng.integers(2))))
+    assert max(shares) <= 1
+    assert max(shares) > 0.01
+
+
+def test_an_error_bound_without_underflow_would_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "underflow", lambda alpha, *_: 0 * alpha)
+    rng = np.random.default_rng(5)
+    heads = (host.arrange(*extreme_head(rng, np.float64), sink=True) for _ in range(150))
+    assert max(max(error_shares(head)) for head in heads) > 1
+
+
+def test_the_size_of_a_centre_counts_the_sink() -> None:
+    """All weight on a sink of long values: without its norm the bound would not hold."""
+    rng = np.random.default_rng(6)
+    values = rng.standard_normal((6, 8)).astype(np.float32)
+    values[0] *= 1000
+    head = host.arrange(np.array([0.999, *[0.0002] * 5], np.float32), values, sink=True)
+    (tile,) = host.tiles(head)
+    np.testing.assert_allclose(host.centre_sizes(head, tile), tile.size + np.linalg.norm(0.999 * values[0]), rtol=1e-6)
+    without = host.arrange(np.array([0.999, *[0.0002] * 5], np.float32), values, sink=False)
+    (tile,) = host.tiles(without)
+    np.testing.assert_allclose(host.centre_sizes(without, tile), tile.size, rtol=1e-6)
 
 
 def test_p_is_that_of_the_definition() -> None:

@@ -10,8 +10,10 @@ import pytest
 
 from geometry import PROFILE, selection_profile
 from geometry.lazy import COUNTS, block_bytes, over_sequences, selection_arrays, value_norms
+from geometry.profile import PER_KAPPA
 
 SEQUENCES, LAYERS, HEADS, KV_HEADS, KEYS, HEAD_DIM = 3, 2, 8, 4, 40, 6
+KAPPAS = (0.5, 50)
 
 
 def study(keys: int = KEYS, head_dim: int = HEAD_DIM) -> tuple[np.ndarray, np.ndarray]:
@@ -28,6 +30,8 @@ def lazily(
         da.from_array(attention, chunks=(1, 1, -1, -1)),
         da.from_array(values, chunks=(1, 1, kv_chunk, -1, -1)),
         da.from_array(first_key, chunks=(1, -1)),
+        kappas=KAPPAS,
+        scale="raw",
     )
 
 
@@ -60,12 +64,18 @@ def test_blocks_equal_the_whole(kv_chunk: int) -> None:
     arrays = lazily(attention, values, np.zeros((SEQUENCES, LAYERS), np.int32), kv_chunk)
     assert arrays["k_in"].npartitions == SEQUENCES * LAYERS * (KV_HEADS // kv_chunk)
     grouped = attention.reshape(SEQUENCES, LAYERS, KV_HEADS, HEADS // KV_HEADS, KEYS)
-    whole = selection_profile(grouped, values[:, :, :, None])
+    whole = selection_profile(grouped, values[:, :, :, None], kappas=KAPPAS, scale="raw")
     computed = dask.compute(arrays)[0]
     for name in PROFILE:
         expected = getattr(whole, name).reshape(SEQUENCES, LAYERS, HEADS, KEYS - 1)
         assert computed[name].dtype == (np.int32 if name in COUNTS else np.float32)
         np.testing.assert_array_equal(computed[name], expected.astype(computed[name].dtype))
+    for name in PER_KAPPA:
+        expected = getattr(whole, name).reshape(SEQUENCES, LAYERS, HEADS, len(KAPPAS), KEYS - 1)
+        np.testing.assert_array_equal(computed[name], expected.astype(np.float32))
+    assert computed["value_scale"].dtype == computed["weight_sum"].dtype == np.float32
+    np.testing.assert_allclose(computed["value_scale"], whole.value_scale[..., 0], rtol=1e-6)
+    np.testing.assert_allclose(computed["weight_sum"].reshape(grouped.shape[:-1]), whole.weight_sum, rtol=1e-6)
     assert (computed["n_keys"] == KEYS).all()
 
 
@@ -90,6 +100,7 @@ def test_hidden_keys_are_no_tokens() -> None:
             alone = selection_profile(
                 attention[sequence, layer, 0, first:], values[sequence, layer, 0, first:], sink=first == 0
             )
+            np.testing.assert_allclose(computed["value_scale"][sequence, layer, 0], alone.value_scale, rtol=1e-6)
             np.testing.assert_array_equal(computed["k_out"][sequence, layer, 0, : n - 1], alone.k_out)
             assert np.isnan(computed["cos_sink"][sequence, layer, 0]).all() == (first > 0)
 
