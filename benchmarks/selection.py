@@ -28,10 +28,13 @@ COUNTS = "selection_counts of one head (counts and radii), one thread"
 PROFILE = "selection_profile of one head (everything, one κ), one thread"
 
 
-def draw(*shape: int, head_dim: int) -> tuple[F32, F32]:
-    """Weights of ``shape`` (..., n), softmax of normal logits, and value states (..., n, head_dim)."""
+def draw(*shape: int, head_dim: int, spread: float = 2) -> tuple[F32, F32]:
+    """Weights of ``shape`` (..., n), softmax of normal logits, and value states (..., n, head_dim).
+
+    spread: standard deviation of the logits.
+    """
     rng = np.random.default_rng(0)
-    weights = np.exp(2 * rng.standard_normal(shape, dtype=np.float32))
+    weights = np.exp(spread * rng.standard_normal(shape, dtype=np.float32))
     return weights / weights.sum(-1, keepdims=True), rng.standard_normal((*shape, head_dim), dtype=np.float32)
 
 
@@ -56,19 +59,23 @@ def product(values: F32) -> Contender:
 def against_product(*, n: int, head_dim: int, repeats: int) -> list[Result]:
     """One head against one float32 matrix product n x d x n."""
     weights, values = draw(n, head_dim=head_dim)
+    saturated, _ = draw(n, head_dim=head_dim, spread=20)
     with one_thread():
         seconds = alternate(
             lambda: selection_counts(weights, values),
             lambda: selection_profile(weights, values),
+            lambda: selection_profile(saturated, values),
             product(values),
             repeats=repeats,
             clock=process_time,
         )
-    product_of = ("one float32 matrix product n x d x n, one thread", seconds[:, 2])
+    product_of = ("one float32 matrix product n x d x n, one thread", seconds[:, 3])
+    of_saturated = (f"the same of a saturated head, weights down to {saturated.min():.0e}", seconds[:, 2])
     sizes = {"n": n, "head_dim": head_dim}
     return [
         compare("selection.counts", "cost", (COUNTS, seconds[:, 0]), product_of, sizes=sizes, target=1.6),
         compare("selection.profile", "cost", (PROFILE, seconds[:, 1]), product_of, sizes=sizes, target=4.0),
+        compare("selection.saturated", "cost", of_saturated, product_of, sizes=sizes, target=4.0),
     ]
 
 

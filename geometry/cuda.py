@@ -28,6 +28,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from geometry import kernels
+from geometry.bounds import DENSITY_0, XI_STAR
+
 TILE_BYTES = 2**28
 """Size of one tile of inner products, and of what flagged rows take at a time."""
 
@@ -48,11 +51,6 @@ SUM_ROWS, SUM_COMPONENTS = 64, 16
 
 COSINE_SIDE, COSINE_CHUNK = 64, 32
 """Keys on each side of a tile of cosines, and the components multiplied together."""
-
-
-def error_slope(head_dim: int) -> float:
-    """Factor of a_l · size in the error bound, for value states of ``head_dim`` components."""
-    return 2.02 * (head_dim + 8) * UNIT_ROUNDOFF
 
 
 def error_bend(head_dim: int) -> float:
@@ -378,7 +376,7 @@ def _read(keys: Keys, first: int, products: Tensor, steepness: Tensor, out: Resu
         n,
         d,
         steepness.shape[-1],
-        slope=error_slope(d),
+        slope=kernels.error_slope(d, UNIT_ROUNDOFF),
         bend=error_bend(d),
         block=ROW_BLOCK,
         components=_power_of_two(d),
@@ -428,14 +426,14 @@ class Rows:
 def _settle(keys: Keys, first: int, products: Tensor, flags: Tensor, steepness: Tensor, out: Results) -> None:
     """Work out again what the flagged rows of a tile (head, row, n) leave open."""
     _, n, d = keys.y.shape
-    kernels = _kernels()
-    late_in_doubt, needs_search = kernels.LATE_IN_DOUBT.value, kernels.NEEDS_SEARCH.value
+    flag = _kernels()
+    late_in_doubt, needs_search = flag.LATE_IN_DOUBT.value, flag.NEEDS_SEARCH.value
 
     def rows(flagged: Tensor, components: int) -> Iterator[Rows]:
         for head, row in (part.unbind(-1) for part in flagged.nonzero().split(_rows_at_once(n, components))):
             yield Rows(keys, head, row + first + 1, products[head, row])
 
-    for part in rows(flags & kernels.COUNTS_IN_DOUBT.value > 0, d):
+    for part in rows(flags & flag.COUNTS_IN_DOUBT.value > 0, d):
         _recount(part, out)
     for part in rows(flags & late_in_doubt > 0, d):
         _search(part, _late(part), steepness, out)
@@ -496,7 +494,7 @@ def _search(rows: Rows, late: Tensor, steepness: Tensor, out: Results) -> None:
     breadth = sum(out.field(name)[rows.place] for name in ("a_max_in", "a_max_out", "s_in"))
     for index, factor in enumerate(steepness[rows.head].unbind(-1)):
         c = (factor / breadth).clamp(max=_kernels().STEEPEST.value)[:, None]
-        above = torch.searchsorted(ordered, g + _kernels().XI_STAR.value / c)
+        above = torch.searchsorted(ordered, g + XI_STAR / c)
         ends = (ordered.gather(-1, end.clamp(min=0).minimum(most)) for end in (above - 1, above))
         low, high = (_bound_probability((end - g) * c) for end in ends)
         p = low.maximum(high).masked_fill(late, 0.5).masked_fill(~selected, 0)
@@ -507,5 +505,5 @@ def _search(rows: Rows, late: Tensor, steepness: Tensor, out: Results) -> None:
 def _bound_probability(xi: Tensor) -> Tensor:
     """p(ξ) = φ(ξ) ξ/(1 + ξ²) for ξ ≥ 0; ξ < 0 counts as 0."""
     xi = xi.clamp(0, _kernels().XI_END.value)
-    density: Tensor = torch.exp(xi.square() / -2) * _kernels().DENSITY_0.value
+    density: Tensor = torch.exp(xi.square() / -2) * DENSITY_0
     return density * xi / (xi.square() + 1)

@@ -12,12 +12,13 @@ Triton takes a constant that multiplies a float64 operand as float64, but one th
 of a function, as float32 wherever that has the range.
 """
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 import triton
 import triton.language as tl
+
+from geometry import bounds
 
 SMALLEST_NORM = tl.constexpr(2.0**-465)
 """Smaller norms count as this in error bounds: their squares underflow."""
@@ -25,13 +26,13 @@ SMALLEST_NORM = tl.constexpr(2.0**-465)
 SMALLEST_COMPONENT = tl.constexpr(2.0**-1000)
 """Value states whose largest component is not above this are not normalised: the reciprocal might overflow."""
 
-XI_STAR = tl.constexpr(math.sqrt(math.sqrt(2.0) - 1.0))
+XI_STAR = tl.constexpr(bounds.XI_STAR)
 """Where p(ξ) is largest for ξ ≥ 0."""
 
 XI_END = tl.constexpr(40.0)
 """From here on p(ξ) is 0 in float64."""
 
-DENSITY_0 = tl.constexpr(1.0 / math.sqrt(2.0 * math.pi))
+DENSITY_0 = tl.constexpr(bounds.DENSITY_0)
 """The standard normal density at 0."""
 
 STEEPEST = tl.constexpr(2.0**1000)
@@ -57,16 +58,18 @@ FIELDS = (
 LENGTHS = FIELDS.index("cos_sink")
 """How many of them, the first ones, have the unit of the value states."""
 
-R_MIN, R_MAX = tl.constexpr(0), tl.constexpr(1)
-NORM_S, NORM_S_WITHOUT_SINK, NORM_S_WITHOUT_LAST = tl.constexpr(2), tl.constexpr(3), tl.constexpr(4)
-A_0, S_IN, A_MIN_IN, A_MAX_IN, A_MAX_OUT = (
-    tl.constexpr(5),
-    tl.constexpr(6),
-    tl.constexpr(7),
-    tl.constexpr(8),
-    tl.constexpr(9),
-)
-COS_SINK, COS_LAST = tl.constexpr(10), tl.constexpr(11)
+R_MIN = tl.constexpr(FIELDS.index("r_min"))
+R_MAX = tl.constexpr(FIELDS.index("r_max"))
+NORM_S = tl.constexpr(FIELDS.index("norm_s"))
+NORM_S_WITHOUT_SINK = tl.constexpr(FIELDS.index("norm_s_without_sink"))
+NORM_S_WITHOUT_LAST = tl.constexpr(FIELDS.index("norm_s_without_last"))
+A_0 = tl.constexpr(FIELDS.index("a_0"))
+S_IN = tl.constexpr(FIELDS.index("s_in"))
+A_MIN_IN = tl.constexpr(FIELDS.index("a_min_in"))
+A_MAX_IN = tl.constexpr(FIELDS.index("a_max_in"))
+A_MAX_OUT = tl.constexpr(FIELDS.index("a_max_out"))
+COS_SINK = tl.constexpr(FIELDS.index("cos_sink"))
+COS_LAST = tl.constexpr(FIELDS.index("cos_last"))
 
 COUNTS_IN_DOUBT, LATE_IN_DOUBT, NEEDS_SEARCH = tl.constexpr(1), tl.constexpr(2), tl.constexpr(4)
 """What a row may be flagged with, added up: see ``profile_rows``."""

@@ -7,7 +7,7 @@ How a count is made exact. Distances from a centre s are ordered by E_l = ‖y_l
 common term ‖s‖²). The inner products of all N with all keys are one float32 matrix product; a rigorous bound δ_l of the
 error of each E_l comes with it:
 
-    δ_l = a_l (slope · size + bend · a_l) + a trifle for underflow,    a_l = ‖y_l‖,
+    δ_l = a_l (slope · size + bend · a_l) + what underflow can cost,    a_l = ‖y_l‖,
 
 where size is at least ‖s‖, ``slope`` is 2 (d + 8) u for any order of summation (Higham, *Accuracy and Stability of
 Numerical Algorithms*, §3.1) with u = 2⁻²⁴, and ``bend`` covers the rounding of ‖y_l‖² and of E_l itself. Where y_l = 0,
@@ -35,7 +35,7 @@ F64 = NDArray[np.float64]
 I32 = NDArray[np.int32]
 Floats = NDArray[np.floating[Any]]
 Factors = F32
-"""What turns inner products into energies and their error bounds, (4, n): 2α, a², slope · a and bend · a² + trifle.
+"""What turns inner products into energies and their error bounds, (4, n): 2α, a², slope · a and bend · a² + underflow.
 
 All times one power of two, the lift.
 """
@@ -44,9 +44,9 @@ All times one power of two, the lift.
 # the work on them.
 
 
-def error_slope(head_dim: int) -> float:
+def error_slope(head_dim: int, unit_roundoff: float = UNIT_ROUNDOFF) -> float:
     """Factor of a_l · size in the error bound of E_l, for value states of ``head_dim`` components."""
-    return 2.02 * (head_dim + 8) * UNIT_ROUNDOFF
+    return 2.02 * (head_dim + 8) * unit_roundoff
 
 
 @compiled_sums
@@ -117,8 +117,8 @@ def survey(
 ) -> tuple[int, int, int, int]:
     """Count what the error bound can tell: (candidates, the first of them, surely within, perhaps within).
 
-    Candidates may attain the maximum of ``sign`` · E, known to be at least ``reach``. The others are about E being at
-    most a threshold that lies in ``interval``.
+    Candidates may attain the maximum of ``sign`` · E, known to be at least ``reach``. The last two count the keys whose
+    E is surely, and perhaps, at most a threshold that lies in ``interval``.
     """
     value, slope, bend = energy[start:stop], factors[2, start:stop], factors[3, start:stop]
     lower, upper = interval
@@ -198,7 +198,10 @@ def count_row(
     factors: Factors,
     energy: F32,
 ) -> tuple[int, int, int, int]:
-    """One row, N = split: (K_in, K_out, the nearest key left out, the farthest selected key); see ``count_tile``."""
+    """One row, N = split: (K_in, K_out, the nearest key left out, the farthest selected key).
+
+    products, less: (n,); s: (d,); the others as for ``count_tile``; energy receives E, (n,).
+    """
     most, least, n = np.float32(1.0), np.float32(-1.0), alpha.size
     low, high = enclose(products, less, factors, size, most, energy, 0, split)
     reach, other = enclose(products, less, factors, size, least, energy, split, n)

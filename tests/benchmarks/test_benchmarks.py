@@ -83,7 +83,8 @@ def test_the_command_prints_a_table_and_saves_it(only: str, tmp_path: Path, caps
     assert command.main(["--only", only, "--out", str(out)]) == 0
     assert "selection.counts" in capsys.readouterr().out
     saved = json.loads(out.read_text())
-    assert [result["name"] for result in saved["results"]] == ["selection.counts", "selection.profile"]
+    figures = ["selection.counts", "selection.profile", "selection.saturated"]
+    assert [result["name"] for result in saved["results"]] == figures
     assert saved["results"][0]["target"] == 1.6
     assert saved["machine"]["cores"] >= 1
     assert set(saved["machine"]["versions"]) == {"python", *measure.LIBRARIES}
