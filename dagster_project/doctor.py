@@ -74,7 +74,7 @@ def _stores(home: Home) -> Table:
     table = Table("store", "study", "state", title="Stores", title_justify="left")
     for folder in ("tensors", "metrics"):
         for path in sorted((home.root / folder).glob("*.zarr")):
-            table.add_row(folder, path.stem, _state(path, folder))
+            table.add_row(folder, path.stem, _state(home, path.stem, folder))
     for study, path in published(home.warehouse).items():
         table.add_row("warehouse", study, f"published, {path.stat().st_size / 1e6:.1f} MB")
     for path in sorted((home.root / "reports").glob("*.html")):
@@ -82,12 +82,13 @@ def _stores(home: Home) -> Table:
     return table
 
 
-def _state(path: Path, folder: str) -> str:
-    from storage.arrays import SELECTION, TENSORS
+def _state(home: Home, name: str, folder: str) -> str:
+    from dagster_project.pipeline import open_metrics
+    from storage.arrays import TENSORS
     from storage.sequences import SequenceStore
 
     try:
-        store = SequenceStore.open(path, TENSORS if folder == "tensors" else SELECTION)
+        store = SequenceStore.open(home.tensors(name), TENSORS) if folder == "tensors" else open_metrics(home, name)
     except UserError as error:
         return str(error)
     missing, total = store.missing(), store.sizes["sequence"]

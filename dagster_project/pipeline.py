@@ -8,10 +8,11 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -121,7 +122,8 @@ def measure(home: Home, name: str, study: Study) -> Measured:
             dask.config.set(scheduler="threads", num_workers=min(cores, CUDA_WORKERS) if device else cores),
         ):
             for sequence in tqdm(missing, desc="metrics", unit="sequence", disable=None):
-                results = compute({key: array[sequence] for key, array in arrays.items()})[0]
+                with _device_errors(name, device):
+                    results = compute({key: array[sequence] for key, array in arrays.items()})[0]
                 metrics.write(sequence, results)
             violations = _identity_violations(metrics)
     selections = selection_row_count(metrics)
@@ -131,14 +133,68 @@ def measure(home: Home, name: str, study: Study) -> Measured:
 
 
 def _cuda_device(provenance: Mapping[str, Any]) -> str | None:
-    """The CUDA device on which these tensors were computed, if there is one now; which one, if the study says so."""
+    """The CUDA device on which these tensors were computed, if there is one now; which one, if the study says so.
+
+    None, with a warning, if Triton is missing, in which the kernels for it are written.
+    """
     if not provenance["versions"]["device"].startswith("cuda"):
         return None
     import torch
 
     present = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
+    if present and find_spec("triton") is None:
+        logger.warning("Triton is not installed, so the CPU computes the metrics; install triton to use the GPU")
+        return None
     asked = str(provenance["settings"]["device"])
     return asked if asked in present else "cuda" if present else None
+
+
+@contextmanager
+def _device_errors(name: str, device: str | None) -> Iterator[None]:
+    """Tell the user what to do where a CUDA device has too little memory, is gone or cannot be used."""
+    try:
+        yield
+    except RuntimeError as error:  # torch.cuda.OutOfMemoryError is one
+        if device is None:
+            raise
+        why = " ".join(str(error).partition(". ")[0].split())
+        msg = (
+            f"The metrics of study '{name}' could not be computed on the device '{device}' ({why}); "
+            f"CUDA_VISIBLE_DEVICES= attention-geometry run {name} computes them on the CPU"
+        )
+        raise UserError(msg) from error
+
+
+def open_metrics(home: Home, name: str) -> "SequenceStore":
+    """The metrics store of a study.
+
+    Raises
+    ------
+    UserError
+        If there is none, or it is not one of this version; metrics are derived, so running the study mends it.
+    """
+    from storage.arrays import SELECTION
+    from storage.sequences import SequenceStore
+
+    path = home.metrics(name)
+    msg = f"The metrics {path} are damaged or of an earlier version; run: attention-geometry run {name}"
+    try:
+        store = SequenceStore.open(path, SELECTION)
+    except UserError as error:
+        raise UserError(msg if path.exists() else str(error)) from error
+    if store.provenance.get("metrics_version") != METRICS_VERSION:
+        raise UserError(msg)
+    return store
+
+
+def _metrics_provenance(name: str, tensors: "SequenceStore", analysis: AnalysisSettings) -> dict[str, Any]:
+    """What makes the metrics of these tensors and settings, but the versions of libraries and the device."""
+    return {
+        "study": name,
+        "metrics_version": METRICS_VERSION,
+        "analysis": analysis.measured(),
+        "tensors": tensors.provenance,
+    }
 
 
 def _metrics_store(
@@ -151,13 +207,7 @@ def _metrics_store(
     sizes = {key: size for key, size in tensors.sizes.items() if key != "head_dim"}
     sizes |= {"kappa": len(analysis.kappas), "n": sizes["key"] - 1}
     versions = {library: version(library) for library in ("dask", "numba", "numpy", "torch")}
-    provenance = {
-        "study": name,
-        "metrics_version": METRICS_VERSION,
-        "analysis": analysis.measured(),
-        "tensors": tensors.provenance,
-        "versions": versions | {"device": device or "cpu"},
-    }
+    provenance = _metrics_provenance(name, tensors, analysis) | {"versions": versions | {"device": device or "cpu"}}
     try:
         return SequenceStore.resume(path, SELECTION, sizes, provenance)
     except UserError:
@@ -178,15 +228,19 @@ def _identity_violations(metrics: "SequenceStore") -> int:
 
 def land_study(home: Home, name: str, study: Study) -> "Landing":
     """Land a study's rows in the warehouse; they are published if no check finds a violation."""
-    from storage.arrays import SELECTION, TENSORS
+    from storage.arrays import TENSORS
     from storage.sequences import SequenceStore
     from storage.warehouse import land
 
     with exclusive(home.lock(name), f"study '{name}'", wait=0):
         tensors = SequenceStore.open(home.tensors(name), TENSORS).whole()
-        metrics = SequenceStore.open(home.metrics(name), SELECTION).whole()
-        if metrics.provenance["analysis"] != study.analysis.measured():
-            msg = f"The metrics of study '{name}' are those of other settings; run: attention-geometry run {name}"
+        metrics = open_metrics(home, name).whole()
+        wanted = _metrics_provenance(name, tensors, study.analysis)
+        if any(metrics.provenance.get(part) != wanted[part] for part in wanted):
+            msg = (
+                f"The metrics of study '{name}' are those of other settings or tensors; "
+                f"run: attention-geometry run {name}"
+            )
             raise UserError(msg)
         expected = _expected_rows(tensors, kappas=len(study.analysis.kappas))
         landing = land(home.warehouse, name, _tables(tensors, metrics, study), expected)
@@ -203,7 +257,7 @@ def _tables(tensors: "SequenceStore", metrics: "SequenceStore", study: Study) ->
     query = tensors.sizes["key"] - 1
     tokens = np.asarray(tensors.array("tokens")[:])
     return {
-        "studies": rows.study_rows(tensors),
+        "studies": rows.study_rows(tensors, metrics),
         "heads": rows.head_rows(tensors.sizes),
         "tokens": rows.token_rows(tokens, token_texts(study.model, np.unique(tokens).tolist())),
         "selection_counts": rows.selection_rows(metrics, query),

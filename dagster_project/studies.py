@@ -6,14 +6,14 @@ ones. What does not belong here: running a study (``dagster_project.pipeline``).
 
 import difflib
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from math import inf
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from dagster_project.home import Home
@@ -31,12 +31,19 @@ HEADING = "studies:"
 """The first line of a studies file that this program makes."""
 
 
-def _kappas(given: tuple[float, ...]) -> tuple[float, ...]:
+def _kappas(given: object) -> tuple[float, ...]:
     """The numbers in ascending order, if the upper bounds can be computed for them."""
-    if not 1 <= len(given) <= KAPPAS or len(set(given)) < len(given) or not all(0 < kappa < inf for kappa in given):
-        kind, message = "kappas", f"input should be 1 to {KAPPAS} distinct positive finite numbers"
+    numbers = given if isinstance(given, list | tuple) else ()
+    found = sorted({float(number) for number in numbers if _positive(number)})
+    if not 1 <= len(numbers) <= KAPPAS or len(found) < len(numbers):
+        kind, message = "kappas", f"input should be a list of 1 to {KAPPAS} distinct positive finite numbers"
         raise PydanticCustomError(kind, message)
-    return tuple(sorted(given))
+    return tuple(found)
+
+
+def _positive(given: object) -> bool:
+    """Whether it is a number above 0 that a float can hold; true and false are none."""
+    return isinstance(given, int | float) and not isinstance(given, bool) and 0 < given <= sys.float_info.max
 
 
 class AnalysisSettings(BaseModel):
@@ -44,7 +51,7 @@ class AnalysisSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    kappas: Annotated[tuple[float, ...], AfterValidator(_kappas)] = Field(
+    kappas: Annotated[tuple[float, ...], BeforeValidator(_kappas)] = Field(
         default=(0.5,),
         description="list of the κ to compute upper bounds for; the paper leaves κ open, and a variance proxy c B²/d "
         "means κ = 1/(2c)",

@@ -3,7 +3,8 @@
 Holds the reading of these files. What does not belong here: running them (``storage.warehouse``) and charts
 (``reports``).
 
-Every file opens with a header of three comment lines, ``grain``, ``inputs`` and ``meaning``. In ``schema`` and
+Every file opens with a header of three comments, ``grain``, ``inputs`` and ``meaning``, indented lines of which go on
+with the one before. In ``schema`` and
 ``views`` a comment at the end of a column's line is that column's COMMENT in the database. ``queries`` take named
 parameters (``$study``); ``checks`` return no row when all is well.
 """
@@ -17,6 +18,8 @@ from typing import Literal
 Kind = Literal["schema", "views", "queries", "checks"]
 
 _HEADER = re.compile(r"^-- (?P<key>grain|inputs|meaning):\s*(?P<text>.*)$")
+_UNFINISHED = re.compile(r"\n-- {6,}")
+"""Where a line of a header goes on in the next."""
 _COLUMN = re.compile(r"^    (?:.*\bAS )?(?P<name>[a-z_0-9]+)\b[^-]*-- (?P<comment>.+)$")
 
 
@@ -54,7 +57,7 @@ def statement(kind: Kind, name: str) -> Statement:
         msg = f"there is no sql/{kind}/{name}.sql"
         raise KeyError(msg)
     text = (files(__package__) / kind / f"{name}.sql").read_text(encoding="utf-8")
-    matches = [_HEADER.match(line) for line in text.splitlines()]
+    matches = [_HEADER.match(line) for line in _UNFINISHED.sub(" ", text).splitlines()]
     header = {match["key"]: match["text"] for match in matches if match}
     return Statement(name, text, header["grain"], header["inputs"], header["meaning"], _columns(kind, text))
 

@@ -114,7 +114,7 @@ SELECTION: tuple[ArraySpec, ...] = (
     _by_n("cos_sink", "float32", "cosine", "cosine between s_N and the sink's value state; NaN without a sink"),
     _by_n("cos_last", "float32", "cosine", "cosine between s_N and the last token's value state"),
     _by_n("a_0", "float32", "model units", "weighted norm of the sink's value state; NaN while it is not selected"),
-    _by_n("s_in", "float32", "model units", "S_in, sum of a over J, selected keys but the sink (eq. 7); 0 if empty"),
+    _by_n("s_in", "float32", "model units", "S_in, sum of a over J, I_N without the sink (eq. 7); NaN if J is empty"),
     _by_n("a_min_in", "float32", "model units", "smallest a over J (eq. 7); NaN if J is empty"),
     _by_n("a_max_in", "float32", "model units", "largest a over J (eq. 8); NaN if J is empty"),
     _by_n("a_max_out", "float32", "model units", "largest a over the keys left out (eq. 7)"),

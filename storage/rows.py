@@ -22,10 +22,13 @@ BY_KAPPA = tuple(spec.name for spec in SELECTION if "kappa" in spec.dims)
 """The arrays of the metrics store that become columns of ``upper_bounds``."""
 
 
-def study_rows(tensors: SequenceStore) -> Iterator[pa.RecordBatch]:
-    """The row of ``studies``, from the provenance of the tensor store."""
+def study_rows(tensors: SequenceStore, metrics: SequenceStore | None = None) -> Iterator[pa.RecordBatch]:
+    """The row of ``studies``, from the provenance of the tensor store; that of the metrics is its part ``metrics``."""
     provenance, sizes = tensors.provenance, tensors.sizes
     settings, inputs = provenance["settings"], provenance["inputs"]
+    if metrics is not None:
+        own = {part: value for part, value in metrics.provenance.items() if part not in {"study", "tensors"}}
+        provenance |= {"metrics": own}
     row = {
         "model": settings["model"]["id"],
         "revision": inputs["model"].get("commit") or inputs["model"].get("sha256"),
@@ -79,7 +82,6 @@ def selection_rows(metrics: SequenceStore, query: int) -> Iterator[pa.RecordBatc
         n_keys = _n_keys(metrics, sequence)[layer]
         real = n < n_keys
         columns = {name: np.asarray(metrics.array(name)[sequence]).ravel() for name in BY_N}
-        columns["s_in"][np.isnan(columns["a_max_in"])] = np.nan  # J is empty: no sum, as no extreme
         where = {"layer": layer, "head": head, "n": n, "n_keys": n_keys}
         rows = {name: column[real] for name, column in (where | columns).items()}
         yield _batch(_constant(rows["n"].size, sequence=sequence, query=query) | rows)
@@ -119,7 +121,7 @@ def attention_rows(metrics: SequenceStore, query: int) -> Iterator[pa.RecordBatc
             "head": head,
             "weight_sum": np.asarray(metrics.array("weight_sum")[sequence]).ravel(),
             "n_keys": n_keys,
-            "sink_attended": n_keys == metrics.sizes["key"],
+            "sink_attended": n_keys == query + 1,
         }
         yield _batch(_constant(layer.size, sequence=sequence, query=query) | columns)
 

@@ -11,6 +11,7 @@ published file read-only to an empty in-memory database whose views unite them.
 
 import logging
 import os
+import shutil
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -107,7 +108,10 @@ def land(folder: Path, study: str, tables: Mapping[str, Batches], expected: Mapp
 def _sweep(folder: Path, study: str) -> None:
     """Remove what this or a killed landing of the study left half-built; call it under the study's lock."""
     for leftover in folder.glob(f"{study}.{'[0-9a-f]' * 32}.partial*"):
-        leftover.unlink()
+        if leftover.is_dir():  # what DuckDB wrote when memory ran short
+            shutil.rmtree(leftover)
+        else:
+            leftover.unlink()
 
 
 def _build(
@@ -184,7 +188,7 @@ def connect(folder: Path) -> duckdb.DuckDBPyConnection:
 
     The connection sees the studies as they are published now, each whole. It can write nothing and reach neither other
     files nor the network. It holds no lock that a landing would wait for. A study that an earlier version landed has
-    NULL in the columns and no rows in the tables that its file lacks, and a warning says so.
+    NULL in the columns and no rows in the tables that its file lacks; one warning names all such studies.
 
     Raises
     ------
@@ -220,12 +224,19 @@ def _unite(connection: duckdb.DuckDBPyConnection, studies: Mapping[str, Path]) -
         connection.execute(
             f"CREATE VIEW {table} AS " + " UNION ALL BY NAME ".join([f"(SELECT {nothing} LIMIT 0)", *parts])
         )
-    for study, path in studies.items():
-        if lacking := list(_lacking(stored[_alias(study)])):
-            _warn_once(
-                f"{path} was landed by an earlier version and lacks {', '.join(lacking)}; "
-                f"rebuild it: attention-geometry run {study}"
-            )
+    old = {study: lacking for study in studies if (lacking := list(_lacking(stored[_alias(study)])))}
+    for study, lacking in old.items():
+        logger.debug("%s lacks %s", studies[study], ", ".join(lacking))
+    if len(old) == 1:
+        (study,) = old
+        _warn_once(
+            f"{study} was landed by an earlier version and lacks the bounds; rebuild it: attention-geometry run {study}"
+        )
+    elif old:
+        _warn_once(
+            f"{', '.join(old)} were landed by an earlier version and lack the bounds; "
+            "rebuild them: attention-geometry run NAME"
+        )
 
 
 def _lacking(stored: Mapping[str, Mapping[str, str]]) -> Iterator[str]:

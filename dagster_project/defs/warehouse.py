@@ -32,7 +32,7 @@ _CHECKS = [
     kinds={"duckdb", "sql"},
     deps=[selection_metrics],
     pool="warehouse",
-    code_version="2",
+    code_version="3",
     check_specs=_CHECKS,
 )
 def warehouse(context: dg.AssetExecutionContext, data_root: DataRoot) -> dg.MaterializeResult:

@@ -1,11 +1,12 @@
 -- grain:   one row per (sequence, query, layer, head, kappa) whose upper bounds are not those of n = 1 to n_keys - 1
 -- inputs:  upper_bounds, attention_rows, selection_counts, heads, value_scales
--- meaning: every head has every n of every kappa once; its bounds are NULL only where nothing but the sink is selected,
---          all weighted norms are 0, or the scale they are divided by is 0
+-- meaning: every head with two keys has every n of every kappa once, and there is a kappa; no more bounds exist than
+--          selections of another key than the sink, and no fewer than those of them with weighted norms above 0,
+--          unless the scale they are divided by is 0; which of its bounds are NULL is not compared
 WITH wanted AS (
     SELECT sequence, query, layer, head, kappa, n_keys - 1 AS expected, value_scale
     FROM attention_rows
-    CROSS JOIN (SELECT DISTINCT kappa FROM upper_bounds WHERE study = $study)
+    LEFT JOIN (SELECT DISTINCT kappa FROM upper_bounds WHERE study = $study) ON true
     LEFT JOIN heads USING (study, layer, head)
     LEFT JOIN value_scales USING (study, sequence, query, layer, kv_head)
     WHERE study = $study AND n_keys > 1

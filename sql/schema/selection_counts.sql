@@ -1,6 +1,7 @@
 -- grain:   one row per (study, sequence, query, layer, head, n)
 -- inputs:  metrics store
--- meaning: counts, radii, geometry and ingredients of bounds for I_N, the n keys with the largest weights
+-- meaning: counts, radii, geometry and ingredients of bounds for I_N, the n keys with the largest weights;
+--          cast a_0 to rho_out to DOUBLE before computing bounds from them: products of FLOAT underflow
 CREATE TABLE selection_counts (
     study VARCHAR NOT NULL, -- name of the study
     sequence INTEGER NOT NULL, -- sequence, from 0

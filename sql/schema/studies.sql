@@ -1,5 +1,5 @@
 -- grain:   one row per study
--- inputs:  provenance of the tensor store
+-- inputs:  provenance of the tensor store and of the metrics store
 -- meaning: what was run: model, text, settings, hashes and library versions
 CREATE TABLE studies (
     study VARCHAR NOT NULL, -- name of the study
@@ -14,5 +14,5 @@ CREATE TABLE studies (
     head_dim INTEGER NOT NULL, -- length of one value state
     dtype VARCHAR NOT NULL, -- type of the model's weights in the forward pass
     device VARCHAR NOT NULL, -- device of the forward pass
-    provenance JSON NOT NULL -- everything known of the origin: settings, hashes, versions
+    provenance JSON NOT NULL -- everything known of the origin: settings, hashes, versions, and metrics, theirs
 )

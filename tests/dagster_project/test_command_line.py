@@ -1,9 +1,12 @@
 """The command line's own things: the data root, doctor, help, and what a folder's name may be."""
 
 import re
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import zarr
 
 from dagster_project.home import HOME_VARIABLE
 from storage.arrays import TENSORS
@@ -44,13 +47,36 @@ def test_doctor_tells_versions_devices_and_stores(mine: Path) -> None:
 def test_doctor_names_what_is_incomplete_broken_or_left_over(copied: Path) -> None:
     store = SequenceStore.open(copied / "tensors" / "mine.zarr", TENSORS)
     store.array("finished")[1:3] = 0
-    (copied / "metrics" / "mine.zarr" / "zarr.json").unlink()
+    (copied / "tensors" / "other.zarr").mkdir()
     (copied / "warehouse" / "mine.0123.partial").touch()
     found = attention_geometry("doctor", home=copied)
     assert found.code == 0
     assert "incomplete: 2 of 4 sequences are missing; run the study again" in found.text
     assert "is damaged" in found.text
     assert "mine.0123.partial" in found.text
+
+
+def breaks_an_array(metrics: Path) -> None:
+    shutil.rmtree(metrics / "a_0")
+
+
+def breaks_the_group(metrics: Path) -> None:
+    (metrics / "zarr.json").unlink()
+
+
+def is_older(metrics: Path) -> None:
+    group = zarr.open_group(metrics)
+    group.attrs["provenance"] = {**group.attrs["provenance"], "metrics_version": 1}
+
+
+@pytest.mark.parametrize("change", [breaks_an_array, breaks_the_group, is_older])
+def test_doctor_has_metrics_of_an_earlier_version_made_anew_without_extracting(
+    copied: Path, change: Callable[[Path], None]
+) -> None:
+    change(copied / "metrics" / "mine.zarr")
+    found = attention_geometry("doctor", home=copied).text
+    assert "mine.zarr are damaged or of an earlier version; run: attention-geometry run mine" in found
+    assert "--fresh" not in found
 
 
 def test_names_of_folders_are_text_and_no_markup(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from dagster_project import pipeline
 from dagster_project.home import Home
@@ -117,8 +118,49 @@ def test_metrics_are_computed_where_the_tensors_were(
     computed_on: str, asked: str, devices: int, expected: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torch.cuda.device_count", lambda: devices)
+    monkeypatch.setattr(pipeline, "find_spec", lambda _: True)
     made = {"versions": {"device": computed_on}, "settings": {"device": asked}}
     assert pipeline._cuda_device(made) == expected
+
+
+def test_without_triton_the_cpu_computes_and_one_line_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(pipeline, "find_spec", lambda _: None)
+    for devices, messages in ((0, 0), (1, 1)):
+        monkeypatch.setattr("torch.cuda.device_count", lambda devices=devices: devices)
+        made = {"versions": {"device": "cuda (NVIDIA H200)"}, "settings": {"device": "auto"}}
+        assert pipeline._cuda_device(made) is None
+        assert len(caplog.messages) == messages
+    assert caplog.messages[0].startswith("Triton is not installed, so the CPU computes the metrics; ")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB.\nMore."), "(CUDA out of memory)"),
+        (RuntimeError("no CUDA device"), "(no CUDA device)"),
+    ],
+)
+def test_a_device_that_fails_is_explained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: RuntimeError, said: str
+) -> None:
+    home = Home(tmp_path)
+    tensor_store(home.tensors("small"))
+
+    def failing(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("dask.base.compute", failing)
+    with pytest.raises(RuntimeError):  # on the CPU it is no matter of the device
+        pipeline.measure(home, "small", STUDY)
+    monkeypatch.setattr(pipeline, "_cuda_device", lambda _: "cuda:1")
+    with pytest.raises(UserError) as caught:
+        pipeline.measure(home, "small", STUDY)
+    assert str(caught.value) == (
+        f"The metrics of study 'small' could not be computed on the device 'cuda:1' {said}; "
+        "CUDA_VISIBLE_DEVICES= attention-geometry run small computes them on the CPU"
+    )
 
 
 def test_measuring_uses_the_settings_and_the_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,6 +175,7 @@ def test_measuring_uses_the_settings_and_the_device(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(lazy, "selection_arrays", on_the_cpu)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    monkeypatch.setattr(pipeline, "find_spec", lambda _: True)
     made = provenance(device="cuda")
     made["versions"] = {"device": "cuda (somewhere else)"}
     tensors = SequenceStore.resume(home.tensors("small"), TENSORS, SIZES, made)

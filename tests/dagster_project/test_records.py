@@ -1,5 +1,6 @@
 """What a run leaves behind: a study of the data root's own, Dagster's records, and nothing to do the second time."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -136,8 +137,42 @@ def test_metrics_of_other_settings_are_not_landed(copied: Path) -> None:
     """As when someone materialises the tables alone, in the web UI."""
     analysed(copied, kappas=[3])
     home = Home(copied)
-    with pytest.raises(UserError, match="are those of other settings; run: attention-geometry run mine"):
+    with pytest.raises(UserError, match="are those of other settings or tensors; run: attention-geometry run mine"):
         pipeline.land_study(home, "mine", find_study(home, "mine"))
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "said"),
+    [
+        ("metrics_version", 1, "damaged or of an earlier version; run: attention-geometry run mine"),
+        ("analysis", {"kappas": [3.0], "scale": "unit"}, "of other settings or tensors; run: attention-geometry run m"),
+        ("tensors", {"study": "mine"}, "of other settings or tensors; run: attention-geometry run mine"),
+    ],
+)
+def test_metrics_of_anything_else_are_not_landed(copied: Path, part: str, value: object, said: str) -> None:
+    metrics, home = zarr.open_group(copied / "metrics" / "mine.zarr"), Home(copied)
+    metrics.attrs["provenance"] = {**metrics.attrs["provenance"], part: value}
+    with pytest.raises(UserError, match=said):
+        pipeline.land_study(home, "mine", find_study(home, "mine"))
+
+
+def test_metrics_without_an_array_are_not_landed_and_need_no_extraction(copied: Path) -> None:
+    shutil.rmtree(copied / "metrics" / "mine.zarr" / "a_0")
+    home = Home(copied)
+    with pytest.raises(UserError, match="of an earlier version; run: attention-geometry run mine") as caught:
+        pipeline.land_study(home, "mine", find_study(home, "mine"))
+    assert "--fresh" not in str(caught.value)
+
+
+def test_the_landed_provenance_has_that_of_the_metrics(mine: Path) -> None:
+    asked = "SELECT provenance->>'$.metrics' AS found, provenance->>'$.versions.device' AS device FROM studies"
+    (row,) = json.loads(attention_geometry("sql", asked, "--format", "json", home=mine).text)
+    found = json.loads(row["found"])
+    assert found.keys() == {"metrics_version", "analysis", "versions"}
+    assert found["metrics_version"] == pipeline.METRICS_VERSION
+    assert found["analysis"] == {"kappas": [0.5], "scale": "unit"}
+    assert {"numpy", "torch", "device"} < found["versions"].keys()
+    assert row["device"]
 
 
 def test_a_study_of_an_earlier_version_is_measured_and_landed_again(copied: Path) -> None:
@@ -149,8 +184,9 @@ def test_a_study_of_an_earlier_version_is_measured_and_landed_again(copied: Path
     older = attention_geometry("sql", "SELECT count(recall) AS a, count(s_in) AS b FROM selection", home=copied)
     assert older.code == 0
     assert older.text.split()[-2:] == ["1504", "0"]
-    assert "mine.duckdb was landed by an earlier version and lacks attention_rows, " in older.errors
-    assert older.errors.endswith("; rebuild it: attention-geometry run mine\n")
+    assert older.errors == (
+        "mine was landed by an earlier version and lacks the bounds; rebuild it: attention-geometry run mine\n"
+    )
     again = attention_geometry("run", "mine", home=copied)
     assert again.code == 0, again.errors
     assert "nothing to extract" in again.errors

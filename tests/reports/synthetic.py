@@ -135,6 +135,7 @@ def _selection(study: Synthetic, rng: np.random.Generator) -> pa.Table:
     k_in = np.where(n == 1, 1, np.rint(recall * n)).astype(np.int32)
     hidden = (_first_keys(study) > 0)[layer]
     radius = rng.uniform(0.1, 1, shape).astype(np.float32)
+    norm = np.ones(shape, np.float32)
     in_j = n - ~hidden  # where the query sees the sink, it is selected first
     no_j = np.where(in_j > 0, 1, np.nan)
     return _table(
@@ -155,11 +156,11 @@ def _selection(study: Synthetic, rng: np.random.Generator) -> pa.Table:
         norm_s_without_last=radius,
         cos_sink=np.where(hidden, np.nan, 0.1),
         cos_last=np.full(shape, 0.3),
-        a_0=np.where(hidden, np.nan, radius),
-        s_in=no_j * radius * (1 + (in_j - 1) / 2),
-        a_min_in=no_j * radius * np.where(in_j > 1, 0.5, 1),
-        a_max_in=no_j * radius,
-        a_max_out=radius,
+        a_0=np.where(hidden, np.nan, norm),
+        s_in=no_j * norm * (1 + (in_j - 1) / 2),
+        a_min_in=no_j * norm * np.where(in_j > 1, 0.5, 1),
+        a_max_in=no_j * norm,
+        a_max_out=norm,
         rho_out=no_j * 0.4,
     )
 

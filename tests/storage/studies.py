@@ -73,7 +73,7 @@ def tables(tensors: SequenceStore, metrics: SequenceStore) -> dict[str, list[pa.
         norm.mean(0), norm.std(0), sequences=len(norm), head="kv_head", quantity="norm", first=first, constant={}
     )
     return {
-        "studies": list(rows.study_rows(tensors)),
+        "studies": list(rows.study_rows(tensors, metrics)),
         "heads": list(rows.head_rows(tensors.sizes)),
         "tokens": list(rows.token_rows(tokens, [f"t{i}" for i in np.unique(tokens)])),
         "selection_counts": list(rows.selection_rows(metrics, query)),

@@ -14,7 +14,11 @@ HIDDEN = "sequence = 1 AND layer = 1 AND head = 2 AND n = 5"
 """As ``ONE``, but a window hides the sink."""
 SINK = "sequence = 0 AND layer = 0 AND head = 3 AND n = 1"
 """Nothing but the sink is selected."""
+SEEN = "sequence = 0 AND layer = 0 AND head = 3 AND n = 5"
+"""The sink is selected, and others."""
 HEAD = "sequence = 1 AND layer = 0 AND head = 2"
+BEFORE = f"(SELECT s_in FROM selection_counts WHERE {HEAD} AND n = 4)"
+"""The sum of one key fewer than in ``ONE``."""
 NO_SCALE = "UPDATE value_scales SET value_scale = 0"
 NO_BOUNDS = "UPDATE upper_bounds SET precision_upper = NULL, recall_upper = NULL WHERE layer = 1"
 
@@ -23,6 +27,7 @@ BROKEN = {
         f"DELETE FROM upper_bounds WHERE {ONE} AND kappa = 2",
         f"DELETE FROM upper_bounds WHERE {HEAD} AND kappa = 2",
         f"DELETE FROM upper_bounds WHERE {HEAD} AND kappa = 2 AND n = 1",
+        "DELETE FROM upper_bounds",
         f"DELETE FROM attention_rows WHERE {HEAD}",
         f"INSERT INTO upper_bounds FROM upper_bounds WHERE {ONE} AND kappa = 2",
         f"UPDATE upper_bounds SET n = 4 WHERE {ONE} AND kappa = 2",
@@ -57,7 +62,23 @@ BROKEN = {
         f"UPDATE selection_counts SET rho_out = -0.001 WHERE {ONE}",
         f"UPDATE selection_counts SET rho_out = 1.001 WHERE {ONE}",
     ],
+    "ingredients_monotone": [
+        f"DELETE FROM selection_counts WHERE {ONE}",
+        f"INSERT INTO selection_counts FROM selection_counts WHERE {ONE}",
+        *(f"UPDATE selection_counts SET {name} = 7 WHERE {ONE}" for name in ("n", "head", "layer", "sequence")),
+        f"UPDATE selection_counts SET a_0 = a_0 * 1.001 WHERE {SEEN}",
+        f"UPDATE selection_counts SET a_0 = NULL WHERE {SEEN}",
+        f"UPDATE selection_counts SET s_in = {BEFORE} * (1 - 1e-5) WHERE {ONE}",
+        f"UPDATE selection_counts SET s_in = s_in * 2 WHERE {ONE}",
+        f"UPDATE selection_counts SET a_max_in = a_max_in * 0.001 WHERE {HIDDEN}",
+        f"UPDATE selection_counts SET a_min_in = a_min_in * 0.001 WHERE {HIDDEN}",
+        f"UPDATE selection_counts SET a_max_out = a_max_out * 0.001 WHERE {ONE}",
+        f"UPDATE selection_counts SET a_max_out = a_max_out * 1000 WHERE {ONE}",
+        f"UPDATE selection_counts SET s_in = 0 WHERE {ONE}",
+    ],
     "rows_of_attention": [
+        f"DELETE FROM attention_rows WHERE {HEAD}",
+        "DELETE FROM attention_rows",
         f"INSERT INTO attention_rows FROM attention_rows WHERE {HEAD}",
         f"UPDATE attention_rows SET n_keys = 13, sink_attended = false WHERE {HEAD}",
         f"UPDATE attention_rows SET n_keys = 0, sink_attended = false WHERE {HEAD}",
@@ -88,6 +109,10 @@ BROKEN = {
 """For each check, statements that break what it looks at."""
 
 HARMLESS = {
+    "ingredients_monotone": [
+        f"UPDATE selection_counts SET s_in = {BEFORE} * (1 - 5e-7) WHERE {ONE}",
+    ],
+    "rows_of_attention": ["DELETE FROM selection_counts"],
     "ingredients_consistent": [
         "UPDATE selection_counts SET s_in = 0, a_min_in = 0, a_max_in = 0, norm_s = 0 WHERE layer = 1",
     ],

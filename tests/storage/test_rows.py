@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from storage.rows import BY_N
+from storage.rows import BY_N, attention_rows
 from storage.sequences import SequenceStore
 from tests.storage import studies
 
@@ -48,7 +48,7 @@ def test_selections(metrics: SequenceStore, tables: Tables) -> None:
     assert [(row["sequence"], row["layer"], row["head"], row["n"]) for row in found] == SELECTIONS
     for row in found:
         where = (row["sequence"], row["layer"], row["head"], row["n"] - 1)
-        for name in set(BY_N) - {"s_in"}:
+        for name in BY_N:
             assert row[name] == stored(metrics, name, *where), name
         assert row["n_keys"] == (12, 9)[row["layer"]]
 
@@ -99,6 +99,13 @@ def test_rows_of_attention(metrics: SequenceStore, tables: Tables) -> None:
         where = (row["sequence"], row["layer"], row["head"])
         assert row["weight_sum"] == stored(metrics, "weight_sum", *where) == pytest.approx(1)
         assert (row["n_keys"], row["sink_attended"]) == ((12, True), (9, False))[row["layer"]]
+
+
+def test_the_sink_is_attended_to_if_all_keys_up_to_the_query_are(metrics: SequenceStore) -> None:
+    """A query may stand before the last position."""
+    for batch in attention_rows(metrics, 8):
+        for row in batch.to_pylist():
+            assert row["sink_attended"] == (row["n_keys"] == 9) == (row["layer"] == 1)
 
 
 def test_scales_of_values(metrics: SequenceStore, tables: Tables) -> None:

@@ -1,5 +1,6 @@
 """Landing: whole or not at all, once, beside readers; the read-only way in."""
 
+import logging
 import multiprocessing
 import os
 import signal
@@ -14,7 +15,7 @@ import pytest
 import sql
 from storage.errors import UserError
 from storage.query import query
-from storage.warehouse import connect, database, land, published
+from storage.warehouse import _warn_once, connect, database, land, published
 from tests.storage import studies
 
 
@@ -121,9 +122,12 @@ def test_another_number_of_rows_than_expected_is_not_published(
 def test_leftovers_of_a_killed_landing_are_removed(tmp_path: Path, tables: dict[str, list[pa.RecordBatch]]) -> None:
     own, foreign = (tmp_path / f"{study}.{'0a' * 16}.partial.wal" for study in ("small", "small.er"))
     own.write_bytes(b"half")
+    (folder := own.with_suffix(".tmp")).mkdir()
+    (folder / "duckdb_temp_storage-0.tmp").touch()
     foreign.write_bytes(b"another study's, whose lock is not held")
     land(tmp_path, "small", tables)
     assert not own.exists()
+    assert not folder.exists()
     assert foreign.exists()
 
 
@@ -254,6 +258,10 @@ def make_older(path: Path) -> None:
             connection.execute(f"ALTER TABLE selection_counts DROP COLUMN {column}")
 
 
+def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+
+
 @pytest.mark.parametrize("others", [["newer"], []], ids=["beside a newer one", "alone"])
 def test_a_study_of_an_earlier_version_is_read_as_far_as_it_goes(
     tmp_path: Path, tables: dict[str, list[pa.RecordBatch]], others: list[str], caplog: pytest.LogCaptureFixture
@@ -261,6 +269,8 @@ def test_a_study_of_an_earlier_version_is_read_as_far_as_it_goes(
     for study in ("older", *others):
         land(tmp_path, study, tables)
     make_older(database(tmp_path, "older"))
+    _warn_once.cache_clear()
+    caplog.set_level(logging.DEBUG, "storage")
     for _ in range(2):
         with connect(tmp_path) as connection:
             found = connection.execute(
@@ -275,10 +285,29 @@ def test_a_study_of_an_earlier_version_is_read_as_far_as_it_goes(
         assert found == [*((study, 228, 228, 228) for study in others), ("older", 228, 228, 0)]
         assert columns[-1][:2] == ("rho_out", "FLOAT")
         assert all(comment for _, _, comment in columns)
-    (warning,) = caplog.messages  # once in a process
-    assert warning.startswith(f"{tmp_path}/older.duckdb was landed by an earlier version and lacks attention_rows, ")
-    assert "selection_counts.a_0, " in warning
-    assert warning.endswith("; rebuild it: attention-geometry run older")
+    (warning,) = warned(caplog)  # once in a process
+    assert (
+        warning == "older was landed by an earlier version and lacks the bounds; "
+        "rebuild it: attention-geometry run older"
+    )
+    details = {record.getMessage() for record in caplog.records if record.levelno == logging.DEBUG}
+    (detail,) = details
+    assert detail.startswith(f"{tmp_path}/older.duckdb lacks attention_rows, ")
+    assert "selection_counts.a_0, " in detail
+
+
+def test_one_warning_names_all_studies_of_an_earlier_version(
+    tmp_path: Path, tables: dict[str, list[pa.RecordBatch]], caplog: pytest.LogCaptureFixture
+) -> None:
+    for study in ("o1", "o2", "newer"):
+        land(tmp_path, study, tables)
+    for study in ("o1", "o2"):
+        make_older(database(tmp_path, study))
+    for _ in range(2):
+        connect(tmp_path).close()
+    assert warned(caplog) == [
+        "o1, o2 were landed by an earlier version and lack the bounds; rebuild them: attention-geometry run NAME"
+    ]
 
 
 def test_landing_again_mends_a_study_of_an_earlier_version(
@@ -296,6 +325,19 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     database(tmp_path, "small").write_bytes(b"not a database" * 1000)
     with pytest.raises(UserError, match=r"small\.duckdb cannot be read .* run small --fresh"):
         connect(tmp_path)
+
+
+def test_the_whole_meaning_is_in_the_comment(tmp_path: Path, tables: dict[str, list[pa.RecordBatch]]) -> None:
+    """Headers go on over several lines."""
+    land(tmp_path, "small", tables)
+    with connect(tmp_path) as connection:
+        found = dict(connection.execute("SELECT view_name, comment FROM duckdb_views() WHERE NOT internal").fetchall())
+    assert found["selection_counts"].endswith(
+        "; cast a_0 to rho_out to DOUBLE before computing bounds from them: products of FLOAT underflow"
+    )
+    assert found["value_scales"].endswith("not one number for the whole study")
+    assert found["upper_bounds"].endswith("or (scale 'unit') value_scale is 0")
+    assert all("  " not in comment for comment in found.values())
 
 
 @pytest.mark.parametrize("kind", ["schema", "views", "queries", "checks"])
