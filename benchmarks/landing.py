@@ -101,7 +101,7 @@ def _tables(folder: Path, sizes: Mapping[str, int]) -> Tables:
     metrics = SequenceStore.resume(folder / "metrics.zarr", SELECTION, sizes, PROVENANCE)
     metrics.write(0, _metrics(sizes))
     return {
-        "studies": list(rows.study_rows(metrics)),
+        "studies": list(rows.study_rows(metrics, metrics)),
         "heads": list(rows.head_rows(sizes)),
         "selection_counts": list(rows.selection_rows(metrics, sizes["key"] - 1)),
         "upper_bounds": list(rows.upper_bound_rows(metrics, sizes["key"] - 1)),
@@ -121,11 +121,14 @@ def _metrics(sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
     }
     shape, n = arrays["r_min"].shape, np.arange(1, sizes["key"])
     n_keys = np.full(sizes["layer"], sizes["key"], np.int32)
-    largest, smallest = 1 + arrays["a_max_in"], arrays["a_min_in"]
+    largest = 1 + np.maximum.accumulate(arrays["a_max_in"], axis=-1)
+    smallest = np.minimum.accumulate(arrays["a_min_in"], axis=-1)
     return arrays | {
         "a_0": np.full_like(largest, np.nan),
         "a_max_in": largest,
-        "s_in": largest + (n - 1) * smallest,
+        "a_min_in": smallest,
+        "s_in": np.maximum.accumulate(largest + (n - 1) * smallest, axis=-1),
+        "a_max_out": np.minimum.accumulate(arrays["a_max_out"], axis=-1),
         "precision_upper": 1 - arrays["precision_upper"] / (2 * n + 2),
         "recall_upper": 1 - arrays["recall_upper"] / 2,
         "k_in": rng.integers(1, n + 1, shape, dtype=np.int32),

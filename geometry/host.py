@@ -202,16 +202,16 @@ def accumulate(
     """
     for row in range(s.shape[0]):
         key = first + row
-        but_sink = 0.0 if key == sink else alpha[key]
-        but_last = 0.0 if key == last else alpha[key]
+        weight = alpha[key]
+        but_sink = 0.0 if key == sink else weight
+        but_last = 0.0 if key == last else weight
         for k in range(s.shape[1]):
             state = np.float64(states[key, k])
-            running[0, k] += alpha[key] * state
-            running[1, k] += but_sink * state
+            every = running[0, k] + weight * state
+            others = running[1, k] + but_sink * state
+            running[0, k], s[row, k] = every, every
+            running[1, k], rest[row, k], rest32[row, k] = others, others, np.float32(others)
             running[2, k] += but_last * state
-            s[row, k] = running[0, k]
-            rest[row, k] = running[1, k]
-            rest32[row, k] = np.float32(running[1, k])
         sizes[0, row] = np.sqrt(inner(running[1], running[1]))
         sizes[1, row] = np.sqrt(inner(running[2], running[2]))
 

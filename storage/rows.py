@@ -22,13 +22,12 @@ BY_KAPPA = tuple(spec.name for spec in SELECTION if "kappa" in spec.dims)
 """The arrays of the metrics store that become columns of ``upper_bounds``."""
 
 
-def study_rows(tensors: SequenceStore, metrics: SequenceStore | None = None) -> Iterator[pa.RecordBatch]:
+def study_rows(tensors: SequenceStore, metrics: SequenceStore) -> Iterator[pa.RecordBatch]:
     """The row of ``studies``, from the provenance of the tensor store; that of the metrics is its part ``metrics``."""
     provenance, sizes = tensors.provenance, tensors.sizes
     settings, inputs = provenance["settings"], provenance["inputs"]
-    if metrics is not None:
-        own = {part: value for part, value in metrics.provenance.items() if part not in {"study", "tensors"}}
-        provenance |= {"metrics": own}
+    own = {part: value for part, value in metrics.provenance.items() if part not in {"study", "tensors"}}
+    provenance |= {"metrics": own}
     row = {
         "model": settings["model"]["id"],
         "revision": inputs["model"].get("commit") or inputs["model"].get("sha256"),
