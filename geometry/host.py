@@ -42,8 +42,6 @@ LIFT = 80
 class Head:
     """One head, keys in order of falling weight."""
 
-    order: NDArray[np.intp]
-    """Position of each key, (n,)."""
     alpha: F64
     """Weights, (n,)."""
     states: Floats
@@ -82,7 +80,6 @@ def arrange(weights: Floats, values: Floats, *, sink: bool) -> Head:
     factors = np.ldexp([2 * alpha, a * a, kernels.error_slope(d) * a, kernels.ERROR_BEND * a * a], lift)
     factors[3] += trifle
     return Head(
-        order=order,
         alpha=alpha,
         states=states,
         states32=states.astype(np.float32, copy=False),
