@@ -32,7 +32,8 @@ F64 = NDArray[np.float64]
 class SelectionCounts:
     """Counts and radii of the selection of the N largest weights; element i of the last axis is N = i + 1.
 
-    All arrays have the shape (…, n − 1), leading axes as given, n the number of keys; radii have the unit of the values.
+    All arrays have the shape (…, n − 1), leading axes as given, n the number of keys. Radii have the unit of
+    the values.
     """
 
     k_in: NDArray[np.int32]
