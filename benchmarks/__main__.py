@@ -15,7 +15,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import extraction, gpu, landing, selection
+from benchmarks import extraction, fits, gpu, landing, selection
 from benchmarks.measure import Benchmark, Result, machine
 
 BENCHMARKS: tuple[Benchmark, ...] = (
@@ -23,6 +23,7 @@ BENCHMARKS: tuple[Benchmark, ...] = (
     gpu.BENCHMARK,
     *extraction.BENCHMARKS,
     landing.BENCHMARK,
+    fits.BENCHMARK,
 )
 
 RESULTS = Path(__file__).parent / "results"

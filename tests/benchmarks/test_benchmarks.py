@@ -11,12 +11,13 @@ import pytest
 import torch
 
 from benchmarks import __main__ as command
-from benchmarks import extraction, gpu, landing, measure, pytorch, selection
+from benchmarks import extraction, fits, gpu, landing, measure, pytorch, selection
 from benchmarks.measure import Benchmark, Result
 from geometry import selection_profile
 
 TINY: dict[str, Callable[[], list[Result]]] = {
-    "landing": lambda: landing.landing(layers=2, heads=2, context=8, repeats=2),
+    "fits": lambda: fits.phases(heads=2, n=16, chunk=1, repeats=2, ways=("threads",)),
+    "landing": lambda: landing.landing(sequences=2, layers=2, heads=2, context=8, repeats=2),
     "product": lambda: selection.against_product(n=16, head_dim=4, repeats=2),
     "pytorch": lambda: selection.against_pytorch(n=16, head_dim=4, repeats=2),
     "growth": lambda: selection.growth(

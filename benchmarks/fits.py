@@ -1,0 +1,70 @@
+"""The four-phase fits of many heads through Dask against a plain loop on one thread.
+
+Holds the benchmark ``fits.phases``. What does not belong here: how good the fits are (``tests.geometry``).
+"""
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+from dask.base import compute
+from dask.delayed import delayed
+from numpy.typing import NDArray
+
+from benchmarks.measure import Benchmark, Contender, Result, alternate, compare
+from geometry.phases import PhaseFit, fit_phases, phase_curve
+
+F64 = NDArray[np.float64]
+
+WORKERS = 2
+
+WAYS = {
+    "threads": f"the same heads through Dask on {WORKERS} threads",
+    "processes": f"the same heads through Dask on {WORKERS} processes, their start included",
+}
+
+
+def draw(heads: int, n: int) -> F64:
+    """Mean weights by position (heads, n) of all four phases, with noise; three of four heads lack a phase or two."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for head in range(heads):
+        t_2 = n - 1 if head % 4 == 0 else int(rng.uniform(0.6, 0.9) * n)
+        curve = phase_curve(
+            np.arange(n),
+            p_sink=0.4,
+            p_base=1e-4,
+            eta=0.05 if head % 4 == 2 else rng.uniform(0.3, 0.9),
+            eta_growth=3 / max(n - 1 - t_2, 1),
+            omega=rng.uniform(0.1, 2),
+            t_1=t_2 if head % 4 < 2 else n // 5,
+            t_2=t_2,
+        )
+        rows.append(curve * np.exp(0.1 * rng.standard_normal(n)))
+    return np.array(rows)
+
+
+def fitted(weights: F64) -> list[PhaseFit]:
+    """The fits of some heads, (heads, n), one after the other."""
+    return [fit_phases(weight) for weight in weights]
+
+
+def phases(*, heads: int, n: int, chunk: int, repeats: int, ways: Sequence[str] = tuple(WAYS)) -> list[Result]:
+    """Every way of running the fits against the loop, by the clock on the wall."""
+    weights = draw(heads, n)
+    tasks = [delayed(fitted)(weights[start : start + chunk]) for start in range(0, heads, chunk)]
+    through: list[Contender] = [partial(compute, tasks, scheduler=way, num_workers=WORKERS) for way in ways]
+    seconds = alternate(lambda: fitted(weights), *through, repeats=repeats)
+    loop = ("fit_phases of every head in a loop", seconds[:, 0])
+    sizes = {"heads": heads, "n": n, "chunk": chunk}
+    return [
+        compare(f"fits.{way}", "speed", (WAYS[way], seconds[:, 1 + index]), loop, sizes=sizes)
+        for index, way in enumerate(ways)
+    ]
+
+
+BENCHMARK = Benchmark(
+    "fits.phases",
+    full=partial(phases, heads=128, n=1024, chunk=8, repeats=3),
+    small=partial(phases, heads=8, n=128, chunk=2, repeats=2),
+)

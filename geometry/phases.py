@@ -1,0 +1,650 @@
+"""Attention weight by position: the fit of the four phases of Assumption 3, in four variants.
+
+Holds the curve, its least-squares fits on the log scale, the choice between them and how a fit moves with its data.
+What does not belong here: means and standard errors over sequences.
+
+With T_1, T_2 and ω given, log weight is nearly linear in log p_base, in the amplitude of a cosine and in the rate of
+growth, so the sum of squares follows from sums over positions. Those of z cos(ωx) over blocks of positions give, for
+every frequency of a fine grid, the best pair of block edges; where the sum of squares dips over ω, a start lies. From
+each start on, two steps take turns until nothing moves: the best T_1 and T_2 of all pairs for the current η and ω, and
+the best η, ω, p_base and rate of growth for the current T_1 and T_2 (SciPy).
+
+Letters: z is log weight minus its mean, x a position, u = x − T_2 that of the growth; m counts positions from the first
+one that is fitted; an *edge* k stands for the T with k of the m positions up to it.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import least_squares
+
+from geometry.accelerate import compiled, compiled_sums
+from geometry.kernels import F64
+
+RESOLUTION = 2.0**-24
+"""Relative rounding of a float32 weight: residuals of log weight below it are as good as 0."""
+
+LEAST_POSITIONS = 8
+"""Positions with weight that a fit needs, more than any variant has parameters."""
+
+LEAST_OSCILLATION = 8
+"""Positions of an oscillation, at least; nor may it be shorter than one period."""
+
+LARGEST_ETA = 1.0 - 1e-6
+"""|η| of an oscillation; at 1 its valleys are 0."""
+
+FREQUENCIES = 4
+"""Grid points of ω per position: at the far end the phase of neighbours differs by π/4."""
+
+BLOCKS = 32
+"""Blocks of positions whose edges are tried as T_1 and T_2 at first."""
+
+STARTS = 6
+"""Dips of the first search that are followed."""
+
+MOST_ROUNDS = 20
+"""Turns of edges and parameters from one start, at most; most starts come to rest after three."""
+
+MOST_TRIES = 100
+"""Evaluations of the curve in one of those turns; a fit that has not converged by then is given up."""
+
+TILE = 256
+"""Frequencies that are summed together, so that their sums stay in the nearest cache."""
+
+PhaseStatus = Literal["ok", "too_short", "no_weight", "undefined"]
+"""What a fit is worth.
+
+ok: a variant was fitted. too_short: fewer than eight positions beside the sink. no_weight: positions enough, but fewer
+than eight have a weight above 0. undefined: a weight is NaN or infinite.
+"""
+PHASE_STATUSES: tuple[str, ...] = get_args(PhaseStatus)
+
+PhaseVariant = Literal["plateau", "growth", "tied", "untied"]
+"""plateau: p_base alone. growth: T_1 = T_2, no oscillation. tied: all phases, one η as printed. untied: all phases,
+one η for the oscillation and one for the growth.
+"""
+PHASE_VARIANTS: tuple[PhaseVariant, ...] = get_args(PhaseVariant)
+
+PENALTIES: dict[PhaseVariant, int] = {"plateau": 1, "growth": 4, "tied": 9, "untied": 10}
+"""p of the BIC: 1 for the level, each η and rate, 2 for T_1 and T_2, 3 for ω; p_sink is read off, not fitted.
+
+p ln m stands for the logarithm of the parameters' information, which is of the order m for the first, but m² for a
+change point and m³ for a frequency (P. M. Djurić, A model selection rule for sinusoids in white Gaussian noise, IEEE
+Transactions on Signal Processing 44, 1996). With 1 for each, white noise behind a planted growth passes for an
+oscillation in half of the heads, because there are so many T_1, T_2 and ω to choose from.
+"""
+
+Theta = tuple[float, float, float, float]
+"""log p_base less the mean of log weight, η, rate of growth, ω."""
+
+Edges = tuple[int, int]
+
+DESIGNS: dict[PhaseVariant, F64] = {
+    "plateau": np.eye(4)[:, :1],
+    "growth": np.eye(4)[:, [0, 2]],
+    "tied": np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]),
+    "untied": np.eye(4),
+}
+"""Which free parameters make up theta, (4, free)."""
+
+
+@dataclass(frozen=True)
+class PhaseFit:
+    """The variant of Assumption 3 with the smallest BIC, and how well all of them do.
+
+    Positions are absolute; weights are shares of 1. What the variant lacks is NaN: ``eta``, ``omega`` without an
+    oscillation, ``eta_growth`` without growth. Without any fit T_1 and T_2 are None
+    and all other parameters but ``p_sink`` NaN.
+    """
+
+    status: PhaseStatus
+    variant: PhaseVariant | None
+    positions: int
+    """How many positions were fitted."""
+    zero_positions: int
+    """How many beside the sink have weight 0 (underflow): no log, so they were left out."""
+    p_sink: float
+    """Weight of position 0; NaN if a window hides it."""
+    p_base: float
+    """Level of the plateau: a geometric mean, for the fit is to log weight."""
+    eta: float
+    """η of the oscillation, within (−1, 1)."""
+    eta_growth: float
+    """η of the growth, per position; equal to ``eta`` if tied."""
+    omega: float
+    """ω, radians per position, within (0, π] and at least one period in the oscillation."""
+    t_1: int | None
+    """Last position of the plateau; 0 if there is none."""
+    t_2: int | None
+    """Last position before the growth; the last of all if there is none."""
+    bic_plateau: float
+    bic_growth: float
+    bic_tied: float
+    """m ln(RSS/m) + p ln m over m positions; NaN where the variant has no minimum within its domain."""
+    bic_untied: float
+    r2_log: float
+    """Share of the variance of log weight that the fit explains; NaN where weights do not vary."""
+    mae_log: float
+    """Mean absolute residual of log weight (natural logarithm)."""
+    influence: F64
+    """Derivatives of log p_base, η, η of the growth and ω by every log weight, T_1 and T_2 held, (4, n).
+
+    0 for positions not fitted, NaN for parameters that are NaN. With the weights of S sequences and their mean w, the
+    standard error of a parameter is the standard deviation (divisor S − 1) of influence · (w_s − w)/w over s, divided
+    by √S.
+    """
+
+
+@dataclass(frozen=True)
+class _Search:
+    """What is fitted: z and whether a position has weight, (m,), and sums over positions."""
+
+    z: F64
+    """0 where there is no weight."""
+    mean: float
+    """Mean of log weight."""
+    known: F64
+    """1 or 0."""
+    position: F64
+    """x, (m,)."""
+    sums: F64
+    """``growth_sums``, (5, m + 1)."""
+    square: float
+    """Σ z²."""
+    least_edge: int
+    """The edge of the smallest T_1: 0 beside a sink, else 1."""
+
+    @property
+    def count(self) -> float:
+        """Positions with weight."""
+        return float(self.sums[0, 0])
+
+
+class _Fit(NamedTuple):
+    """One fitted variant: its edges, its sum of squares and its parameters, 0 where it has none."""
+
+    variant: PhaseVariant
+    edges: Edges
+    rss: float
+    theta: Theta
+
+    def bic(self, count: float) -> float:
+        """The sum of squares counts as no less than what weights resolve: an exact fit has a BIC as well."""
+        rss = max(self.rss, count * RESOLUTION**2)
+        return count * math.log(rss / count) + PENALTIES[self.variant] * math.log(count)
+
+
+def phase_curve(
+    positions: ArrayLike,
+    *,
+    p_sink: float,
+    p_base: float,
+    eta: float,
+    eta_growth: float,
+    omega: float,
+    t_1: int,
+    t_2: int,
+) -> F64:
+    """The weight of Assumption 3 at absolute positions, float64; parameters of absent phases may be NaN."""
+    x = np.asarray(positions, np.float64)
+    content = np.where(x <= t_1, 1.0, 1.0 + eta * np.cos(omega * x))
+    growth = np.exp(eta_growth * np.maximum(x - t_2, 0.0))
+    curve: F64 = np.where(x == 0, p_sink, p_base * np.where(x > t_2, growth, content))
+    return curve
+
+
+def fit_phases(weight: ArrayLike, *, first: int = 0) -> PhaseFit:
+    """Least squares of log weight for every variant, and the one with the smallest BIC.
+
+    Parameters
+    ----------
+    weight
+        Mean attention weight of the last query over sequences, by position, (n,): positions first to first + n − 1.
+    first
+        The first position that the query may attend to; above 0 a window hides the sink.
+
+    Returns
+    -------
+    PhaseFit
+        Every position with weight counts alike. An oscillation lasts at least one period and eight positions. The same
+        input gives the same fit.
+
+    Raises
+    ------
+    ValueError
+        If ``weight`` has not one axis, a weight is negative, or ``first`` is.
+
+    Notes
+    -----
+    Time O(n (first + n)). Influences are the exact derivatives of the minimum (implicit function theorem), with the
+    second derivatives of the curve: residuals of a curve that does not fit are not small.
+
+    References
+    ----------
+    *Geometric Analysis of Token Selection in Multi-Head Attention*, arXiv 2602.01893, Assumption 3, Figure 4.
+    """
+    given = np.asarray(weight, np.float64)
+    if given.ndim != 1 or (given < 0).any() or first < 0:
+        msg = f"weight must be weights (n,) from a position first ≥ 0 on, got the shape {given.shape}, first={first}"
+        raise ValueError(msg)
+    sinks = 1 if first == 0 else 0
+    content = given[sinks:]
+    known = content > 0
+    count = int(known.sum())
+    if count < LEAST_POSITIONS or not np.isfinite(given).all():
+        return _no_fit(given, content, sinks)
+    search = _prepared(content, known, first + sinks, least_edge=1 - sinks)
+    return _described(search, _fits(search), given, first)
+
+
+def _described(search: _Search, fits: dict[PhaseVariant, _Fit], given: F64, first: int) -> PhaseFit:
+    """The row of the fit with the smallest BIC."""
+    count = search.count
+    bics = {variant: fits[variant].bic(count) if variant in fits else math.nan for variant in PHASE_VARIANTS}
+    best = min(fits.values(), key=lambda fit: fit.bic(count))
+    residual = search.z - _log_curve(search, best.edges, best.theta)
+    sinks = given.size - search.z.size
+    influence = np.zeros((4, given.size))
+    influence[:, sinks:] = _influence(search, best, residual)
+    influence[np.isnan(influence).any(axis=1)] = np.nan
+    level, eta, rate, omega = np.where(DESIGNS[best.variant].any(axis=1), best.theta, np.nan)
+    before = first + sinks - 1
+    varies = search.square > count * RESOLUTION**2
+    return PhaseFit(
+        status="ok",
+        variant=best.variant,
+        positions=int(count),
+        zero_positions=search.z.size - int(count),
+        p_sink=float(given[0]) if sinks else math.nan,
+        p_base=math.exp(search.mean + level),
+        eta=float(eta),
+        eta_growth=float(rate),
+        omega=float(omega),
+        t_1=before + best.edges[0],
+        t_2=before + best.edges[1],
+        bic_plateau=bics["plateau"],
+        bic_growth=bics["growth"],
+        bic_tied=bics["tied"],
+        bic_untied=bics["untied"],
+        r2_log=1.0 - float(residual @ residual) / search.square if varies else math.nan,
+        mae_log=float(np.abs(residual).sum() / count),
+        influence=influence,
+    )
+
+
+def _no_fit(given: F64, content: F64, sinks: int) -> PhaseFit:
+    """The row of a head that cannot be fitted."""
+    finite = bool(np.isfinite(given).all())
+    status: PhaseStatus = "undefined"
+    if finite:
+        status = "too_short" if content.size < LEAST_POSITIONS else "no_weight"
+    return PhaseFit(
+        status=status,
+        variant=None,
+        positions=0,
+        zero_positions=int((content == 0).sum()),
+        p_sink=float(given[0]) if finite and sinks and given.size else math.nan,
+        p_base=math.nan,
+        eta=math.nan,
+        eta_growth=math.nan,
+        omega=math.nan,
+        t_1=None,
+        t_2=None,
+        bic_plateau=math.nan,
+        bic_growth=math.nan,
+        bic_tied=math.nan,
+        bic_untied=math.nan,
+        r2_log=math.nan,
+        mae_log=math.nan,
+        influence=np.full((4, given.size), np.nan),
+    )
+
+
+def _prepared(content: F64, known: NDArray[np.bool_], start: int, *, least_edge: int) -> _Search:
+    """What the search for the phases needs, from the weights of positions from ``start`` on."""
+    mask = known.astype(np.float64)
+    z = np.log(content, out=np.zeros_like(content), where=known)
+    mean = float(z.sum() / mask.sum())
+    z[known] -= mean
+    position = np.arange(start, start + z.size, dtype=np.float64)
+    return _Search(z, mean, mask, position, growth_sums(z, mask), float(z @ z), least_edge)
+
+
+def _fits(search: _Search) -> dict[PhaseVariant, _Fit]:
+    """The best curve of every variant that has one."""
+    size = search.z.size
+    growth = _growth(search)
+    plateau = _Fit("plateau", (size, size), search.square, (0.0, 0.0, 0.0, 0.0))
+    fits = [plateau, growth, _oscillating(search, "tied", growth), _oscillating(search, "untied", growth)]
+    return {fit.variant: fit for fit in fits if fit is not None}
+
+
+@dataclass(frozen=True)
+class _Reduced:
+    """The sum of squares as a function of what an oscillation adds, for every edge of T_2; each (m + 1,).
+
+    With h the oscillation on the log scale, the best level and, if free, the best rate of growth:
+    RSS = base − Σ (2 z − h) h − (slack − Σ h)² / count.
+    """
+
+    base: F64
+    """∞ where the rate is not determined."""
+    slack: F64
+    count: F64
+
+    def rss(self) -> F64:
+        """Without an oscillation."""
+        values: F64 = self.base - self.slack**2 / self.count
+        return values
+
+
+def _free_growth(search: _Search) -> _Reduced:
+    """The rate of growth as the data have it."""
+    total, u, u_squares, _, u_z = search.sums
+    grows = u_squares > 0
+    squares = np.where(grows, u_squares, 1.0)
+    count = total[0] - u**2 / squares
+    grows &= count > math.sqrt(np.finfo(np.float64).eps) * total[0]
+    return _Reduced(
+        np.where(grows, search.square - u_z**2 / squares, np.inf), -u * u_z / squares, np.where(grows, count, 1.0)
+    )
+
+
+def _given_growth(search: _Search, rate: float) -> _Reduced:
+    """A given rate of growth."""
+    total, u, u_squares, _, u_z = search.sums
+    return _Reduced(search.square - 2 * rate * u_z + rate**2 * u_squares, -rate * u, np.full_like(u, total[0]))
+
+
+def _growth(search: _Search) -> _Fit | None:
+    """The best of all T_1 = T_2."""
+    reduced = _free_growth(search)
+    rss = reduced.rss()
+    rss[: search.least_edge] = np.inf
+    edge = int(np.argmin(rss))
+    if np.isinf(rss[edge]):
+        return None
+    level = float(reduced.slack[edge] / reduced.count[edge])
+    rate = _rate(search, edge, level)
+    return _Fit("growth", (edge, edge), float(rss[edge]), (level, 0.0, rate, 0.0))
+
+
+def _rate(search: _Search, edge: int, level: float) -> float:
+    """The best rate of growth behind an edge for a given level."""
+    _, u, u_squares, _, u_z = search.sums[:, edge]
+    return float((u_z - level * u) / u_squares)
+
+
+def _oscillating(search: _Search, variant: PhaseVariant, growth: _Fit | None) -> _Fit | None:
+    """The best curve with an oscillation: the best end of all starts."""
+    ends = [_followed(search, variant, eta, omega) for eta, omega in _starts(search, variant, growth)]
+    return min((end for end in ends if end is not None), key=lambda end: end.rss, default=None)
+
+
+def _starts(search: _Search, variant: PhaseVariant, growth: _Fit | None) -> Iterator[tuple[float, float]]:
+    """η and ω where the sum of squares over ω dips deepest, with a plain cosine for the oscillation of log weight."""
+    size = search.z.size
+    if size < LEAST_OSCILLATION:
+        return
+    last = float(search.position[-1])
+    omegas = np.pi * np.arange(1, math.ceil(FREQUENCIES * last) + 1) / math.ceil(FREQUENCIES * last)
+    edges = np.unique(
+        np.append(np.linspace(search.least_edge, size, BLOCKS + 1).round(), growth.edges[1] if growth else size)
+    ).astype(np.int64)
+    prefix = cosine_sums(search.z, search.known, search.position[0], omegas, edges)
+    rss, amplitude = best_edges_by_frequency(
+        prefix, edges, omegas, _columns(search, variant)[:, edges], LEAST_OSCILLATION
+    )
+    padded = np.pad(rss, 1, constant_values=np.inf)
+    dips = np.flatnonzero((rss < np.inf) & (rss <= padded[:-2]) & (rss < padded[2:]))
+    for dip in dips[np.argsort(rss[dips], kind="stable")[:STARTS]]:
+        yield _eta(float(amplitude[dip])), float(omegas[dip])
+
+
+def _columns(search: _Search, variant: PhaseVariant) -> F64:
+    """What ``best_edges_by_frequency`` needs to know of the growth, for every edge, (6, m + 1)."""
+    none = np.zeros(search.z.size + 1)
+    if variant == "tied":
+        _, u, u_squares, _, u_z = search.sums
+        return np.stack([none + search.square, u_z, u, u_squares, none, none + search.count])
+    reduced = _free_growth(search)
+    return np.stack([reduced.rss(), none, none, none, reduced.slack / reduced.count, reduced.count])
+
+
+def _eta(amplitude: float) -> float:
+    """η of the oscillation whose logarithm has a fundamental of this amplitude.
+
+    With η = 2r/(1 + r²), log(1 + η cos θ) = 2r cos θ − r² cos 2θ + … − log(1 + r²).
+    """
+    r = min(max(amplitude / 2, -0.7), 0.7)
+    return 2 * r / (1 + r**2)
+
+
+def _followed(search: _Search, variant: PhaseVariant, eta: float, omega: float) -> _Fit | None:
+    """Edges and parameters in turns from a start on; None if that leads out of the domain."""
+    fit = None
+    for _ in range(MOST_ROUNDS):
+        edges, level = _best_edges(search, variant, eta, omega)
+        if edges is None or (fit is not None and edges == fit.edges):
+            break
+        rate = eta if variant == "tied" else _rate(search, edges[1], level)
+        fit = _polished(search, variant, edges, (level, eta, rate, omega))
+        if fit is None:
+            break
+        _, eta, _, omega = fit.theta
+    return fit
+
+
+def _best_edges(search: _Search, variant: PhaseVariant, eta: float, omega: float) -> tuple[Edges | None, float]:
+    """The best pair of edges for an oscillation, and the level that goes with it; none if it is too short."""
+    wave = np.log1p(eta * np.cos(omega * search.position)) * search.known
+    waves = np.append(0.0, np.cumsum(wave))
+    gains = np.append(0.0, np.cumsum((2 * search.z - wave) * wave))
+    reduced = _given_growth(search, eta) if variant == "tied" else _free_growth(search)
+    least = max(LEAST_OSCILLATION, math.ceil(2 * math.pi / omega))
+    low, high = best_edges(waves, gains, reduced.base, reduced.slack, reduced.count, search.least_edge, least)
+    if low < 0:
+        return None, 0.0
+    return (low, high), float((reduced.slack[high] - waves[high] + waves[low]) / reduced.count[high])
+
+
+def _log_curve(search: _Search, edges: Edges, theta: Theta) -> F64:
+    """Log weight less its mean as theta has it, (m,), 0 where there is no weight."""
+    level, eta, rate, omega = theta
+    low, high = edges
+    curve = np.full(search.z.size, level)
+    curve[low:high] += np.log1p(eta * np.cos(omega * search.position[low:high]))
+    curve[high:] += rate * np.arange(1, curve.size - high + 1)
+    return curve * search.known
+
+
+def _jacobian(search: _Search, edges: Edges, theta: Theta) -> F64:
+    """Derivatives of ``_log_curve`` by theta, (4, m); exactly 0 by ω at π, on both sides of which cosines are alike."""
+    _, eta, _, omega = theta
+    low, high = edges
+    x = search.position[low:high]
+    cosine = np.cos(omega * x)
+    rows = np.zeros((4, search.z.size))
+    rows[0] = 1.0
+    rows[1, low:high] = cosine / (1.0 + eta * cosine)
+    rows[2, high:] = np.arange(1, search.z.size - high + 1)
+    rows[3, low:high] = -eta * x * (np.sin(omega * x) if omega != math.pi else 0.0) / (1.0 + eta * cosine)
+    return rows * search.known
+
+
+def _polished(search: _Search, variant: PhaseVariant, edges: Edges, start: Theta) -> _Fit | None:
+    """Least squares over all but the edges, from a start on; None where it does not end within the domain.
+
+    Moves are counted from the start, the rate's and the frequency's in what they add up to over all positions, so that
+    moves of one size matter alike; η is held within the domain as a hyperbolic tangent.
+    """
+    design, last = DESIGNS[variant], search.position[-1]
+    unit = np.array([1.0, 1.0, 1.0 / last, 1.0 / last])[design.argmax(axis=0)]
+    origin = np.linalg.pinv(design) @ start
+    origin[1] = math.atanh(origin[1] / LARGEST_ETA)
+
+    def theta(move: F64) -> Theta:
+        free = origin + unit * move
+        free[1] = LARGEST_ETA * math.tanh(free[1])
+        level, eta, rate, omega = design @ free
+        return level, eta, rate, omega
+
+    def residual(move: F64) -> F64:
+        return _log_curve(search, edges, theta(move)) - search.z
+
+    def jacobian(move: F64) -> F64:
+        rows: F64 = design.T @ _jacobian(search, edges, theta(move)) * unit[:, None]
+        rows[1] *= LARGEST_ETA * (1.0 - math.tanh(origin[1] + move[1]) ** 2)
+        return rows.T
+
+    found = least_squares(residual, np.zeros(origin.size), jacobian, method="lm", max_nfev=MOST_TRIES)
+    level, eta, rate, omega = theta(found.x)
+    omega %= 2 * math.pi
+    omega = min(omega, 2 * math.pi - omega)  # the same cosine at every position
+    if found.status <= 0 or abs(eta) > LARGEST_ETA**2 or omega * (edges[1] - edges[0]) < 2 * math.pi:
+        return None
+    return _Fit(variant, edges, 2 * float(found.cost), (level, eta, rate, omega))
+
+
+def _influence(search: _Search, fit: _Fit, residual: F64) -> F64:
+    """Derivatives of theta by z, edges held, (4, m); NaN for parameters that the variant lacks and for ω at its end."""
+    design = DESIGNS[fit.variant]
+    if fit.theta[3] == math.pi:
+        design = design[:, :-1]
+    rows = design.T @ _jacobian(search, fit.edges, fit.theta)
+    hessian = rows @ rows.T - design.T @ _bend(search, fit, residual) @ design
+    if np.linalg.eigvalsh(hessian)[0] <= 0:
+        return np.full((4, search.z.size), np.nan)
+    influence: F64 = design @ np.linalg.solve(hessian, rows)
+    influence[~design.any(axis=1)] = np.nan
+    return influence
+
+
+def _bend(search: _Search, fit: _Fit, residual: F64) -> F64:
+    """Second derivatives of ``_log_curve`` by theta, summed with the residuals as weights, (4, 4)."""
+    _, eta, _, omega = fit.theta
+    low, high = fit.edges
+    x, r = search.position[low:high], residual[low:high]
+    cosine, sine = np.cos(omega * x), np.sin(omega * x)
+    r = r / (1.0 + eta * cosine) ** 2
+    bend = np.zeros((4, 4))
+    bend[1, 1] = -(r @ cosine**2)
+    bend[1, 3] = bend[3, 1] = -(r @ (x * sine))
+    bend[3, 3] = -eta * (r @ (x**2 * (cosine + eta)))
+    return bend
+
+
+@compiled
+def growth_sums(z: F64, known: F64) -> F64:
+    """Sums over the positions behind every edge k: of 1, u, u², z and u z, (5, m + 1), with u = 1 right behind it."""
+    m = z.size
+    sums = np.zeros((5, m + 1))
+    for k in range(m - 1, -1, -1):
+        count, u, u_squares, total, u_z = sums[:, k + 1]
+        sums[0, k] = count + known[k]
+        sums[1, k] = u + sums[0, k]
+        sums[2, k] = u_squares + 2 * u + sums[0, k]
+        sums[3, k] = total + z[k]
+        sums[4, k] = u_z + sums[3, k]
+    return sums
+
+
+@compiled_sums
+def cosine_sums(z: F64, known: F64, start: float, omegas: F64, edges: NDArray[np.int64]) -> F64:
+    """Σ z cos(ωx), Σ cos(ωx) and Σ cos²(ωx) over the positions before every edge: (3, edges, ω).
+
+    Positions are start, start + 1, …; a rotation takes the cosine from one to the next.
+    """
+    out = np.zeros((3, edges.size, omegas.size))
+    for tile in range(0, omegas.size, TILE):
+        omega = omegas[tile : tile + TILE]
+        cosine, sine = np.cos(omega * start), np.sin(omega * start)
+        turn_cosine, turn_sine = np.cos(omega), np.sin(omega)
+        weighted, plain, square = np.zeros(omega.size), np.zeros(omega.size), np.zeros(omega.size)
+        done = 0
+        for index in range(edges.size):
+            for j in range(done, edges[index]):
+                for w in range(omega.size):
+                    c, s = cosine[w], sine[w]
+                    weighted[w] += z[j] * c
+                    plain[w] += known[j] * c
+                    square[w] += known[j] * c * c
+                    cosine[w] = c * turn_cosine[w] - s * turn_sine[w]
+                    sine[w] = s * turn_cosine[w] + c * turn_sine[w]
+            done = edges[index]
+            out[0, index, tile : tile + TILE] = weighted
+            out[1, index, tile : tile + TILE] = plain
+            out[2, index, tile : tile + TILE] = square
+    return out
+
+
+@compiled_sums
+def best_edges_by_frequency(
+    prefix: F64, edges: NDArray[np.int64], omegas: F64, columns: F64, least: int
+) -> tuple[F64, F64]:
+    """For every ω the smallest sum of squares over pairs of edges and the amplitude of its cosine, each (ω,).
+
+    Parameters
+    ----------
+    prefix
+        ``cosine_sums``.
+    columns
+        For every edge of T_2, (6, edges): the sum of squares without oscillation; what the growth adds to the sums of
+        z times the cosine, of the cosine and of its square, where one amplitude serves both; level; count.
+    least
+        Least positions of an oscillation; pairs closer than a period are left out too.
+
+    The sum of squares is ∞ where there is no pair.
+    """
+    best, amplitude = np.full(omegas.size, np.inf), np.zeros(omegas.size)
+    for high in range(edges.size):
+        base, z_growth, growth, growth_square, level, count = columns[:, high]
+        if base == np.inf:
+            continue
+        for low in range(high):
+            length = edges[high] - edges[low]
+            if length < least:
+                continue
+            for w in range(np.searchsorted(omegas, 2 * math.pi / length), omegas.size):
+                cosine = prefix[1, high, w] - prefix[1, low, w] + growth
+                weighted = prefix[0, high, w] - prefix[0, low, w] + z_growth - cosine * level
+                square = prefix[2, high, w] - prefix[2, low, w] + growth_square - cosine * cosine / count
+                slope = weighted / max(square, 1e-9)
+                rss = base - weighted * slope
+                better = rss < best[w]
+                best[w] = rss if better else best[w]
+                amplitude[w] = slope if better else amplitude[w]
+    return best, amplitude
+
+
+@compiled_sums
+def best_edges(
+    waves: F64, gains: F64, base: F64, slack: F64, count: F64, least_edge: int, least: int
+) -> tuple[int, int]:
+    """The pair of edges, at least ``least`` apart, with the smallest sum of squares; −1 if there is none.
+
+    Parameters
+    ----------
+    waves, gains
+        Σ h and Σ (2z − h) h over the positions before every edge, (m + 1,).
+    base, slack, count
+        As in ``_Reduced``.
+    """
+    best, best_low, best_high = np.inf, -1, -1
+    for high in range(least_edge + least, waves.size):
+        if base[high] == np.inf:
+            continue
+        offset, inverse = slack[high] - waves[high], 1.0 / count[high]
+        lowest, at = np.inf, -1
+        for low in range(least_edge, high - least + 1):
+            t = offset + waves[low]
+            rss = gains[low] - t * t * inverse
+            if rss < lowest:
+                lowest, at = rss, low
+        if base[high] - gains[high] + lowest < best:
+            best, best_low, best_high = base[high] - gains[high] + lowest, at, high
+    return best_low, best_high
