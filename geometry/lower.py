@@ -1,0 +1,162 @@
+"""The lower bounds of Theorems 1 and 2 as printed, from the ingredients a profile holds.
+
+Holds the margins Δ and Δ_0, the breadth B, and the bounds they give for any κ, in float64 NumPy: the twin of the
+macros that give the same bounds in SQL. What does not belong here: how the ingredients are computed
+(``geometry.bounds``), the upper bounds (there too), and the bound that needs no κ (``geometry.scale_free``).
+
+The arguments are the arrays of the same names in ``geometry.profile.SelectionProfile``, or anything that broadcasts
+against them. Results have the shape they broadcast to. NaN where J, the selection without the sink, is empty.
+"""
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import special
+
+F64 = NDArray[np.float64]
+
+
+def delta(a_min_in: ArrayLike, a_max_out: ArrayLike, s_in: ArrayLike, rho_out: ArrayLike) -> F64:
+    """Δ = (a_min^in)² − 2 a_max^out S_in ρ_out, the margin of the selected keys but the sink (eq. 8)."""
+    least, most, total, cosine = _arrays(a_min_in, a_max_out, s_in, rho_out)
+    return least * least - 2 * most * total * cosine
+
+
+def delta_sink(a_0: ArrayLike, s_in: ArrayLike, rho_out: ArrayLike) -> F64:
+    """Δ_0 = a_0² − (S_in ρ_out)², the sink's margin; NaN where the sink is not selected.
+
+    Eq. 8 prints ρ_in, which the paper defines nowhere; its derivation (eq. 29) has ρ_out.
+    """
+    sink, total, cosine = _arrays(a_0, s_in, rho_out)
+    return sink * sink - (total * cosine) ** 2
+
+
+def breadth(a_max_in: ArrayLike, a_max_out: ArrayLike, s_in: ArrayLike) -> F64:
+    """B = a_max^in + a_max^out + S_in (eq. 8)."""
+    inside, outside, total = _arrays(a_max_in, a_max_out, s_in)
+    return inside + outside + total
+
+
+def margin(
+    a_min_in: ArrayLike,
+    a_max_in: ArrayLike,
+    a_max_out: ArrayLike,
+    s_in: ArrayLike,
+    rho_out: ArrayLike,
+    unit: ArrayLike = 1.0,
+) -> F64:
+    """Δ/B of values divided by ``unit``, with its sign; NaN where B is 0 or ``unit`` is no positive number."""
+    return _relative(delta(a_min_in, a_max_out, s_in, rho_out), breadth(a_max_in, a_max_out, s_in), unit)
+
+
+def log_miss(
+    a_0: ArrayLike,
+    s_in: ArrayLike,
+    a_min_in: ArrayLike,
+    a_max_in: ArrayLike,
+    a_max_out: ArrayLike,
+    rho_out: ArrayLike,
+    *,
+    size: ArrayLike,
+    n_keys: ArrayLike,
+    head_dim: ArrayLike,
+    kappa: ArrayLike,
+    unit: ArrayLike = 1.0,
+) -> F64:
+    """ln((n − N) q + (n − N)/N · q_0), what both lower bounds are made of; parameters as for ``lower_bounds``.
+
+    The logarithm still tells two heads apart where both of their bounds have reached 0 or 1.
+    """
+    selected, keys = _arrays(size, n_keys)
+    factor = np.asarray(kappa, np.float64) * np.asarray(head_dim, np.float64)
+    left_out = np.log(keys - selected)
+    content = margin(a_min_in, a_max_in, a_max_out, s_in, rho_out, unit)
+    of_sink = _relative(delta_sink(a_0, s_in, rho_out), breadth(a_max_in, a_max_out, s_in), unit)
+    term = left_out - np.log(selected) + _log_tail(of_sink, factor)
+    absent = np.isnan(np.asarray(a_0, np.float64))  # the sink is not selected, or hidden by a window
+    with np.errstate(invalid="ignore"):  # NaN stays NaN
+        missed: F64 = np.logaddexp(left_out + _log_tail(content, factor), np.where(absent, -np.inf, term))
+    return missed
+
+
+def lower_bounds(
+    a_0: ArrayLike,
+    s_in: ArrayLike,
+    a_min_in: ArrayLike,
+    a_max_in: ArrayLike,
+    a_max_out: ArrayLike,
+    rho_out: ArrayLike,
+    *,
+    size: ArrayLike,
+    n_keys: ArrayLike,
+    head_dim: ArrayLike,
+    kappa: ArrayLike,
+    unit: ArrayLike = 1.0,
+) -> tuple[F64, F64]:
+    """Lower bounds of Precision P(r_max, N) and Recall R(r_min, N) as the paper prints them (eq. 12, 14).
+
+    Parameters
+    ----------
+    a_0, s_in, a_min_in, a_max_in, a_max_out, rho_out
+        Ingredients of eq. 7 and 8, in the unit of the value states; a_0 is NaN where the sink is not selected.
+    size
+        N, the number of selected keys, 1 ≤ N < n.
+    n_keys
+        n, the number of keys.
+    head_dim
+        d, the dimension of the value states.
+    kappa
+        Concentration constant κ > 0; the paper gives none.
+    unit
+        What the value states are divided by: ``value_scale`` (with an axis for N added) for the ``unit`` scale, 1 for
+        the ``raw`` one.
+
+    Returns
+    -------
+    precision_lower, recall_lower
+        float64, in [0, 1]: 1/(1 + miss) and max(0, 1 − miss) with miss = (n − N) q + (n − N)/N · q_0. The factor
+        q = exp(−κ d (Δ/B)²) is 1 unless Δ > 0, and so is q_0 of Δ_0; the term of q_0 is absent where a_0 is NaN. NaN
+        where J is empty, B is 0, or ``unit`` is no positive number.
+
+    Notes
+    -----
+    Δ is quadratic in the values and B linear: except with ``unit`` = C, the bounds depend on the unit of the values,
+    which Precision and Recall do not.
+
+    References
+    ----------
+    *Geometric Analysis of Token Selection in Multi-Head Attention*, arXiv 2602.01893, Theorems 1 and 2.
+    """
+    missed = log_miss(
+        a_0,
+        s_in,
+        a_min_in,
+        a_max_in,
+        a_max_out,
+        rho_out,
+        size=size,
+        n_keys=n_keys,
+        head_dim=head_dim,
+        kappa=kappa,
+        unit=unit,
+    )
+    precision: F64 = special.expit(-missed)
+    recall: F64 = -np.expm1(np.minimum(missed, 0.0))
+    return precision, recall
+
+
+def _arrays(*given: ArrayLike) -> tuple[F64, ...]:
+    """What was given as float64 arrays."""
+    return tuple(np.asarray(array, np.float64) for array in given)
+
+
+def _relative(margin_of: F64, breadth_of: F64, unit: ArrayLike) -> F64:
+    """A margin over B for values divided by ``unit``; NaN where either divisor is not positive."""
+    divisor = breadth_of * np.where(np.asarray(unit, np.float64) > 0, unit, np.nan)
+    relative: F64 = margin_of / np.where(divisor > 0, divisor, np.nan)
+    return relative
+
+
+def _log_tail(relative: F64, factor: F64) -> F64:
+    """Logarithm of the tail bound: −κ d (Δ/B)², or 0, a probability's trivial bound, where Δ is not positive."""
+    tail: F64 = -factor * np.maximum(relative, 0.0) ** 2  # NumPy's maximum keeps NaN
+    return tail

@@ -1,0 +1,335 @@
+"""The scale-free bound: against its note read literally, against simulated truth, and wrong bounds that must show."""
+
+import math
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from geometry import scale_free, selection_counts
+from geometry.scale_free import ScaleFreeBounds, scale_free_lower_bounds
+from tests.geometry import oracle
+
+SHAPES = {
+    "flat": np.ones,
+    "zipf": lambda n: 1 / np.arange(1.0, n + 1),
+    "steep": lambda n: np.exp(-np.arange(n) / 3),
+    "spike": lambda n: np.r_[30.0, np.ones(n - 1)],
+    "block": lambda n: np.r_[np.ones(6), np.full(n - 6, 1e-3)],
+    "zeros": lambda n: np.r_[np.ones(n // 2), np.zeros(n - n // 2)],
+}
+"""Weights in order of rank; the norms below make their order differ from that of a."""
+
+DRAWS = 400
+
+
+def head(shape: str, n: int, *, sink: bool = True) -> tuple[np.ndarray, np.ndarray]:
+    """Weights (n,) at shuffled positions, and norms (n,), that of the sink a tenth of the others'."""
+    rng = np.random.default_rng(n)
+    weights = rng.permutation(SHAPES[shape](n))
+    norms = rng.uniform(0.8, 1.2, n)
+    if sink:
+        weights[0] = weights.sum()
+        norms[0] = 0.1
+    return weights / weights.sum(), norms
+
+
+# The note, read literally.
+
+
+def rate(gamma: float) -> float:
+    """Equation 2, by trying z."""
+    z = np.tanh(np.linspace(0, 8, 20_001))  # dense where the maximum of a large γ lies
+    return float((gamma * z + np.log1p(-z * z) / 2).max())
+
+
+def pair_gamma(own: float, square: Any, total: float) -> Any:
+    """Equation 4, own: a_i², square: a_j²."""
+    g, rest = own + square, total - own
+    return g / (2 * np.sqrt(g * rest + own * square))
+
+
+def pair_tail(own: float, square: Any, total: float, d: int) -> float:
+    """A bound for the least γ_ij of one or many j."""
+    return math.exp(-d * rate(np.min(pair_gamma(own, square, total))))
+
+
+def own_tail(own: float, total: float, tau: float, d: int) -> float:
+    """Equation 6."""
+    return math.exp(-d * rate((own - tau) / (2 * math.sqrt(own * (total - own))))) if own > tau else 1.0
+
+
+def left_tail(square: float, total: float, tau: float, d: int) -> float:
+    """Equation 7."""
+    return math.exp(-d * rate((tau + square) / (2 * math.sqrt(square * total)))) if square > 0 else 0.0
+
+
+def level(tail: float, total: float, most: float, d: int) -> float:
+    """Equation 8."""
+    c = math.exp(2 * tail / d) - 1
+    return 2 * math.sqrt(most * c * total) - most if most <= c * total else c * total
+
+
+def passing(tau: float, total: float, left: np.ndarray, d: int) -> float:
+    """K'(τ) by its groups."""
+    falling, expected, start = np.sort(left)[::-1], 0.0, 0
+    while start < len(falling):
+        size = min(start + 1, len(falling) - start)
+        expected += size * left_tail(min(falling[start], tau), total, tau, d)
+        start += size
+    return expected
+
+
+def literal(weights: np.ndarray, norms: np.ndarray, size: int, d: int) -> tuple[float, float]:
+    """Equations 9 to 11 for one N ≥ 2."""
+    a = weights * norms
+    inside, outside = oracle.split(weights, size)
+    own, left, n = a[inside] ** 2, a[outside] ** 2, len(a)
+    total, out = own.sum(), len(outside)
+    taus = [level(tail, total, left.max(), d) for tail in scale_free.TAILS]
+    passes = [passing(tau, total, left, d) for tau in taus]
+    squares = np.linspace(left.min(), left.max(), 2001)
+    worst = [pair_tail(x, squares, total, d) if x > 0 else 1.0 for x in own]
+    tails = [[own_tail(x, total, tau, d) if x > 0 else 1.0 for x in own] for tau in taus]
+    missed = [
+        min([1.0, out * worst[i], *(p + t[i] for p, t in zip(passes, tails, strict=True))])
+        if own[i] > (total - own[i]) / (2 * d)
+        else 1.0
+        for i in range(size)
+    ]
+    by_level = [size / (size + p) - (1 - size / n) * sum(t) for p, t in zip(passes, tails, strict=True)]
+    precision = max(size / n, size / (size + out * min(1.0, sum(worst))), *by_level)
+    return precision, 1 - sum(missed) / size
+
+
+@cache
+def literal_bounds(shape: str, n: int, d: int) -> np.ndarray:
+    """Both bounds for N = 2, …, n − 1, (2, n − 2)."""
+    return np.array([literal(*head(shape, n), size, d) for size in range(2, n)]).T
+
+
+def bounds(shape: str, n: int, d: int) -> np.ndarray:
+    found = scale_free_lower_bounds(*head(shape, n), d)
+    return np.array([found.precision_lower, found.recall_lower])
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("d", [2, 16, 128])
+def test_equal_the_note(shape: str, d: int) -> None:
+    np.testing.assert_allclose(bounds(shape, 14, d)[:, 1:], literal_bounds(shape, 14, d), atol=2e-3)
+
+
+def test_the_rate_is_the_maximum_and_lies_between_its_bounds() -> None:
+    for gamma in (0.0, 1e-3, 0.1, 0.5, 1.0, 3.0, 30.0):
+        found = scale_free.rate(gamma**2)
+        assert found == pytest.approx(rate(gamma), abs=1e-6)
+        assert math.log1p(gamma**2) / 2 <= found * (1 + 1e-12)
+        assert found <= gamma**2 / 2
+
+
+@pytest.mark.parametrize("total", [1.001, 1.5, 2.5, 8.0])
+@pytest.mark.parametrize(("least", "most"), [(0.0, 0.0), (0.0, 0.3), (0.2, 0.9), (0.5, 40.0)])
+def test_the_worst_pair_is_the_worst(total: float, least: float, most: float) -> None:
+    gammas = pair_gamma(1.0, np.linspace(least, most, 20_001), total)
+    assert scale_free.pair_square(1.0, total, least, most) == pytest.approx(gammas.min() ** 2, rel=1e-5)
+
+
+@pytest.mark.parametrize("tail", [0.5, 3.0, 12.0])
+@pytest.mark.parametrize("most", [1e-6, 0.01, 1.0, 30.0])
+@pytest.mark.parametrize("d", [2, 32])
+def test_no_key_left_out_passes_a_level_more_often_than_it_says(tail: float, most: float, d: int) -> None:
+    tau = scale_free.level(tail, 2.0, most, float(d))
+    probabilities = [left_tail(square, 2.0, tau, d) for square in np.linspace(0, most, 301)]
+    assert max(probabilities) <= math.exp(-tail) * (1 + 1e-5)
+    assert max(probabilities) > math.exp(-1.5 * tail) or d == 2
+
+
+def test_the_cut_of_what_hardly_passes_is_small() -> None:
+    left = np.sort(np.exp(-np.arange(500.0)))
+    tau = scale_free.level(2.0, 1.0, left[-1], 64.0)
+    found = scale_free.passing(tau, 1.0, left, 64.0)
+    assert passing(tau, 1.0, left, 64) * (1 - 1e-6) <= found <= passing(tau, 1.0, left, 64) * 1.01
+
+
+# The truth.
+
+
+def directions(n: int, d: int, rng: np.random.Generator) -> np.ndarray:
+    unit = rng.standard_normal((n, d))
+    return unit / np.linalg.norm(unit, axis=1, keepdims=True)
+
+
+@cache
+def truth(shape: str, n: int, d: int) -> tuple[np.ndarray, np.ndarray]:
+    """Means over draws of Precision and Recall, and standard errors, (2, n − 1) each."""
+    weights, norms = head(shape, n)
+    rng, size, found = np.random.default_rng(d), np.arange(1, n), []
+    for _ in range(DRAWS):
+        counts = selection_counts(weights, directions(n, d, rng) * norms[:, None])
+        found.append([size / (size + counts.k_out), counts.k_in / size])
+    return np.mean(found, axis=0), np.std(found, axis=0, ddof=1) / math.sqrt(DRAWS)
+
+
+def broken(shape: str, n: int, d: int) -> bool:
+    """Whether a bound lies above the truth."""
+    mean, error = truth(shape, n, d)
+    return bool((bounds(shape, n, d) > mean + 4 * error + 1e-9).any())
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(("n", "d"), [(12, 2), (40, 8), (40, 32), (40, 128)])
+def test_holds(shape: str, n: int, d: int) -> None:
+    assert not broken(shape, n, d)
+
+
+def test_says_something() -> None:
+    """Bounds that hold because they are trivial would pass everything else."""
+    size = np.arange(1, 40)
+    precision, recall = bounds("block", 40, 128)
+    assert (precision > size / 40 + 0.5)[:3].all()
+    assert (recall > 0.3)[:7].all()
+    flat = scale_free_lower_bounds(*head("flat", 40, sink=False), 128)
+    assert flat.precision_lower[:3].min() > 0.9
+    assert flat.recall_lower[:3].min() > 0.9
+
+
+@pytest.mark.parametrize("d", [2, 3, 8, 64])
+def test_no_pair_is_passed_more_often_than_its_bound(d: int) -> None:
+    """P(D_j ≤ D_i) of simulated pairs, the rest of the selection being one vector or many."""
+    rng = np.random.default_rng(d)
+    for own in (0.3, 1.0, 2.0):
+        for other in (0.0, 0.1, 1.0, 3.0):
+            for rest in ([1.0], [0.2], [0.5] * 8):
+                y_i, y_j = own * directions(20_000, d, rng), other * directions(20_000, d, rng)
+                w = sum(a * directions(20_000, d, rng) for a in rest)
+                passed = ((w + y_i - y_j) ** 2).sum(axis=1) <= (w**2).sum(axis=1)
+                total = own**2 + sum(a * a for a in rest)
+                bound = pair_tail(own**2, other**2, total, d)
+                assert passed.mean() <= bound + 4 * math.sqrt(bound / 20_000)
+
+
+def tail_of(square: float, dim: float) -> float:
+    return math.exp(-dim * scale_free.rate(square))
+
+
+CONTROLS: dict[str, tuple[str, Callable[..., Any], bool]] = {
+    "a rate twice as large": ("rate", lambda square: square, False),
+    "one sum deviates instead of two": (
+        "pair_square",
+        lambda own, total, least, _most: (own + least) / (2 * (total - own + 1e-12)),
+        False,
+    ),
+    "the best pair instead of the worst": ("pair_square", lambda own, total, _least, most: (own + most) / total, True),
+    "U_i deviates by a quarter": ("own_square", lambda own, total, tau: 4 * max(own - tau, 0) / total, True),
+    "no key passes a level": ("passing", lambda *_: 0.0, False),
+    "no union over keys left out": (
+        "outdone",
+        lambda own, total, left, _taus, _passes, dim: tail_of(
+            scale_free.pair_square(own, total, left[0], left[-1]), dim
+        ),
+        True,
+    ),
+    "no union over selected keys": (
+        "level_precision",
+        lambda own, _total, _n, _tau, expected, _dim: own.size / (own.size + expected),
+        True,
+    ),
+    "no pair passes": ("pair_precision", lambda *_: 1.0, True),
+}
+"""Wrong bounds that are too good: a function, what stands in its place, and whether so much that draws tell."""
+
+
+@pytest.fixture
+def plain(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """The kernels as plain Python, so that any of them can be replaced."""
+    for name, kernel in vars(scale_free).copy().items():
+        if hasattr(kernel, "py_func"):
+            monkeypatch.setattr(scale_free, name, kernel.py_func)
+    return monkeypatch
+
+
+def test_plain_python_gives_the_same(plain: pytest.MonkeyPatch) -> None:
+    found = bounds("zipf", 14, 16)
+    plain.undo()
+    np.testing.assert_allclose(found, bounds("zipf", 14, 16), rtol=1e-12)
+
+
+@pytest.mark.parametrize("control", CONTROLS)
+def test_a_bound_that_is_too_good_shows(control: str, plain: pytest.MonkeyPatch) -> None:
+    """Beside the note's equations, and if it is far too good, beside the truth."""
+    function, wrong, far = CONTROLS[control]
+    plain.setattr(scale_free, function, wrong)
+    found = [
+        np.abs(bounds(shape, 14, d)[:, 1:] - literal_bounds(shape, 14, d)).max() for shape in SHAPES for d in (16, 128)
+    ]
+    assert max(found) > 0.02
+    assert any(broken(shape, n, d) for shape in SHAPES for n, d in ((12, 2), (40, 8), (40, 32))) == far
+
+
+# What it promises beside.
+
+
+def test_the_unit_of_the_values_does_not_matter() -> None:
+    weights, norms = head("zipf", 40)
+    expected = scale_free_lower_bounds(weights, norms, 64)
+    for factor in (1e-200, 3e-5, 7.0, 1e200):
+        found = scale_free_lower_bounds(weights, factor * norms, 64)
+        np.testing.assert_allclose(found.precision_lower, expected.precision_lower, rtol=1e-9)
+        np.testing.assert_allclose(found.recall_lower, expected.recall_lower, rtol=1e-9)
+
+
+def test_a_higher_dimension_never_weakens_it() -> None:
+    for shape in SHAPES:
+        lower = [bounds(shape, 40, d) for d in (64, 4096, 10**6)]
+        assert (lower[1] >= lower[0] - 0.07).all()  # coarser levels and the keys whose q is taken as 1
+        assert (lower[2] >= lower[1] - 1e-3).all()
+
+
+def test_heads_are_taken_one_by_one_and_ties_go_to_the_lower_position() -> None:
+    weights = np.array([[0.4, 0.2, 0.2, 0.2], [0.1, 0.2, 0.3, 0.4]], np.float32)
+    norms = np.array([1.0, 2.0, 1.0, 5.0])
+    both = scale_free_lower_bounds(weights, norms, 32)
+    for index, order in enumerate(([0, 1, 2, 3], [3, 2, 1, 0])):
+        nudged = weights[index].astype(float)
+        nudged[order] += 1e-9 * np.arange(4)[::-1]
+        alone = scale_free_lower_bounds(nudged, norms, 32)
+        np.testing.assert_allclose(both.precision_lower[index], alone.precision_lower, rtol=1e-5)
+        np.testing.assert_allclose(both.recall_lower[index], alone.recall_lower, rtol=1e-5)
+
+
+def trivial(found: ScaleFreeBounds, first_precision: float) -> bool:
+    n = found.recall_lower.size + 1
+    expected = np.arange(1, n) / n
+    expected[0] = first_precision
+    return bool((found.precision_lower == expected).all() and (found.recall_lower == np.eye(n - 1)[0]).all())
+
+
+def test_awkward_heads() -> None:
+    one = np.eye(6)[2]
+    assert trivial(scale_free_lower_bounds(one, np.zeros(6), 8), 1 / 6)
+    assert trivial(scale_free_lower_bounds(np.full(6, 1 / 6), np.r_[0, 0, 0, 0, 0, 1.0], 8), 1 / 6)
+    everything = scale_free_lower_bounds(one, np.ones(6), 8)  # the others have a = 0 and lie at D = ‖s‖² > 0
+    np.testing.assert_allclose(everything.recall_lower[:2], [1, 0.5], atol=1e-9)
+    assert everything.precision_lower[0] == 1
+    unknown = scale_free_lower_bounds(np.array([one, one]), np.array([np.ones(6), [np.nan, *np.ones(5)]]), 8)
+    assert np.isnan(unknown.recall_lower).all(axis=1).tolist() == [False, True]
+    assert np.isnan(unknown.precision_lower).all(axis=1).tolist() == [False, True]
+    assert scale_free_lower_bounds([0.5, 0.5], [1.0, 1.0], 1).precision_lower == 0.5  # in one dimension y may coincide
+
+
+@pytest.mark.parametrize(
+    ("weights", "norms", "head_dim", "match"),
+    [
+        ([1.0], [1.0], 8, "n ≥ 2"),
+        ([0.5, 0.5], [1.0, 1.0, 1.0], 8, "same n"),
+        ([0.5, 0.5], 1.0, 8, "shape"),
+        ([1.5, -0.5], [1.0, 1.0], 8, "negative"),
+        ([0.5, 0.5], [1.0, -1.0], 8, "negative"),
+        ([0.5, 0.5], [1.0, 1.0], 0, "head_dim"),
+    ],
+)
+def test_bad_input_is_named(weights: Any, norms: Any, head_dim: int, match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        scale_free_lower_bounds(weights, norms, head_dim)
