@@ -1,0 +1,519 @@
+"""The bounds in expectation, on heads drawn from the paper's assumptions; and Table 1.
+
+Holds what holds each bound against the means of what it bounds, and what moves one parameter at a time. What does not
+belong here: the drawing (``geometry.assumed``), the bounds themselves (``geometry.lower``, ``geometry.scale_free``,
+``geometry.bounds``), and which grid of parameters is taken.
+
+Both functions give rows: a list of dicts from column to number, None where there is no number.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from geometry import lower
+from geometry.assumed import Assumed, draw_values, weight_profile
+from geometry.profile import Scale, SelectionProfile, selection_profile
+from geometry.scale_free import scale_free_lower_bounds
+
+F64 = NDArray[np.float64]
+Row = dict[str, Any]
+
+INGREDIENTS = ("a_0", "s_in", "a_min_in", "a_max_in", "a_max_out", "rho_out")
+"""What the printed lower bounds are made of, as ``geometry.lower`` takes it."""
+
+STANDARD_ERRORS = 3.0
+"""An inequality between means fails if it is broken by more than so many standard errors of the difference."""
+
+LEAST_CHANGE = 1e-9
+"""A change of ln miss that is below this is rounding."""
+
+
+PAPER_EFFECTS: Mapping[str, int | None] = {
+    "d": 1,
+    "L": -1,
+    "N": None,
+    "a_0": 1,
+    "a_min_in": 1,
+    "a_max_out": -1,
+    "beta": 1,
+    "eta": None,
+    "omega": None,
+    "T_1": None,
+    "T_2": None,
+}
+"""The arrows of Table 1 for a parameter that grows: 1 improves the lower bounds, −1 weakens them, None is mixed."""
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Heads drawn from one set of parameters, for some N; arrays (draws, N)."""
+
+    precision: F64
+    recall: F64
+    ingredients: Mapping[str, F64]
+    """By name, as ``INGREDIENTS``, in the unit of the value states."""
+    upper: Mapping[tuple[str, float], tuple[F64, F64]]
+    """Upper bounds of Precision and Recall by scale and κ."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """One family of bounds on the heads of ``Draws``; arrays that broadcast against (draws, N), NaN where none."""
+
+    family: str
+    kappa: float | None
+    scale: str | None
+    meets_assumptions: NDArray[np.bool_]
+    """Whether what the family assumes holds, (N,)."""
+    premise: F64
+    """1 where Δ > 0, 0 where not."""
+    lower: Mapping[str, F64]
+    """By ``precision`` and ``recall``."""
+    upper: Mapping[str, F64]
+
+
+def monte_carlo(
+    assumed: Assumed,
+    n: int,
+    head_dim: int,
+    *,
+    draws: int,
+    seed: int,
+    sizes: Sequence[int],
+    kappas: Sequence[float] = (0.5,),
+    scales: Sequence[Scale] = ("unit", "raw"),
+) -> list[Row]:
+    """Mean Precision and Recall of drawn heads beside the means of their bounds.
+
+    Parameters
+    ----------
+    assumed, n, head_dim
+        What heads are drawn from, their number of keys and the dimension d of their value states: one grid point.
+    draws
+        Number of heads, at least 2; one at a time is held in memory.
+    seed
+        The draws depend on it and on the grid point alone, not on other points computed before.
+    sizes
+        The N wanted, 1 ≤ N < n.
+    kappas, scales
+        Of the printed bounds (Theorems 1 and 2).
+
+    Returns
+    -------
+    list of dict
+        One row per N and family of bounds: ``printed`` for each κ and scale; ``scale_free``; ``correlated``, the union
+        over pairs of keys for Gaussian directions with the assumed mean cosines. Columns:
+
+        head_dim, n_keys, n, beta, lambda_sink, rho_0, family, kappa, scale, draws
+            What the row is about; ``n`` is N, kappa and scale are None but for the printed family.
+        premise_share
+            Share of draws with Δ > 0, the premise of the theorems; None for other families.
+        meets_assumptions
+            Whether what the family assumes holds: Δ > 0 in every draw (printed); independent directions (scale_free);
+            never quite (correlated), for directions are unit vectors.
+        precision, precision_se, precision_lower, precision_upper
+            Mean of P(r_max, N), its standard error, means of its bounds; None where the bound does not exist.
+        precision_lower_share, precision_upper_share
+            Shares of draws on the right side of their bound.
+        precision_gap, precision_upper_gap
+            Mean minus lower bound, upper bound minus mean: negative where the inequality fails, by so much.
+        precision_holds, precision_upper_holds
+            Whether the gap is above −3 standard errors of the difference.
+        recall, …
+            The same of R(r_min, N).
+
+    Raises
+    ------
+    ValueError
+        If ``draws`` < 2 or an N is outside 1 … n − 1, or as ``geometry.selection_profile`` and ``draw_values`` do.
+
+    References
+    ----------
+    *Geometric Analysis of Token Selection in Multi-Head Attention*, arXiv 2602.01893, Theorems 1 and 2;
+    ``geometry/scale_free.md``.
+    """
+    _check(draws, sizes, n)
+    random = _random(assumed, n, head_dim, seed)
+    drawn = draw(assumed, n, head_dim, draws=draws, random=random, sizes=sizes, kappas=kappas, scales=scales)
+    families = [
+        *(printed(drawn, assumed, n, head_dim, sizes, kappa, scale) for scale in scales for kappa in kappas),
+        scale_free(assumed, n, head_dim, sizes),
+        correlated(assumed, n, head_dim, sizes),
+    ]
+    point = {"head_dim": head_dim, "n_keys": n}
+    shown = {name: getattr(assumed, name) for name in ("beta", "lambda_sink", "rho_0")}
+    return [
+        point | {"n": size} | shown | held(drawn, bounds, index)
+        for bounds in families
+        for index, size in enumerate(sizes)
+    ]
+
+
+def parameter_effects(
+    assumed: Assumed,
+    n: int,
+    head_dim: int,
+    size: int,
+    *,
+    kappa: float,
+    scale: Scale,
+    draws: int,
+    seed: int,
+) -> list[Row]:
+    """Table 1: what one parameter does to the printed lower bounds while the others stay, on drawn heads.
+
+    Parameters
+    ----------
+    assumed, n, head_dim, size
+        What heads are drawn from, their number of keys, d, and N: the values the others stay at.
+    kappa, scale, draws, seed
+        As for ``monte_carlo``.
+
+    Returns
+    -------
+    list of dict
+        One row per parameter of Table 1, from ``low`` to ``high``: half and twice the value at which the others stay,
+        within the parameter's domain (N at least 2, ω at most π, η halfway to 1 at most). L, the number of keys but the
+        sink, takes from the plateau or adds to it, so T_1 and T_2 move with the end of the context. η is that of the
+        oscillation, and the growth's changes in proportion. T_1 and T_2 move halfway to what limits them: position 0,
+        each other, the last position. a_0, a_min_in and a_max_out are multiplied by 1/2 and by 2 themselves, everything
+        else held, as Table 1 has it. Columns:
+
+        parameter, n, kappa, scale, draws, low, high
+            What the row is about; ``n`` is the N at which the others are held.
+        precision_lower_low, precision_lower_high, recall_lower_low, recall_lower_high
+            Means over draws of the bounds of eq. 12 and 14; None where they do not exist.
+        log_miss_low, log_miss_high
+            Means of ln miss, which still tells where the bounds have reached 0 or 1.
+        effect
+            Sign of the change of the lower bounds as the parameter grows, from ln miss: 1 they rise, −1 they fall, 0 if
+            it changes by no more than 3 standard errors. So it is 0 where Δ ≤ 0 and Δ_0 ≤ 0 at both ends, but for N
+            and L.
+        paper_effect, agrees
+            The arrow of Table 1, and whether it is the same; None where the paper says that it depends.
+
+    Raises
+    ------
+    ValueError
+        As for ``monte_carlo``.
+    """
+    _check(draws, [size], n)
+    base = Setting(assumed, n, head_dim, size)
+    random = _random(assumed, n, head_dim, seed)
+
+    @cache
+    def ingredients(assumed: Assumed, n: int, head_dim: int, size: int) -> Mapping[str, F64]:
+        return draw(assumed, n, head_dim, draws=draws, random=random, sizes=[size]).ingredients
+
+    def bounds(setting: Setting) -> tuple[F64, F64, F64]:
+        parts = ingredients(setting.assumed, setting.n, setting.head_dim, setting.size)
+        return _printed_at(parts, setting, kappa, scale)
+
+    given = {"n": size, "kappa": kappa, "scale": scale, "draws": draws}
+    return [
+        {"parameter": change.parameter} | given | _effect(change, bounds(change.at_low), bounds(change.at_high))
+        for change in changes(base)
+    ]
+
+
+def draw(
+    assumed: Assumed,
+    n: int,
+    head_dim: int,
+    *,
+    draws: int,
+    random: np.random.SeedSequence,
+    sizes: Sequence[int],
+    kappas: Sequence[float] = (),
+    scales: Sequence[Scale] = ("raw",),
+) -> Draws:
+    """Draw heads and take their counts, ingredients and upper bounds; parameters as for ``monte_carlo``."""
+    rng = np.random.default_rng(random)
+    wanted, weights = np.asarray(sizes), weight_profile(assumed, n)
+    found: list[Draws] = []
+    for _ in range(draws):
+        values = draw_values(assumed, n, head_dim, rng)
+        profiles = {scale: selection_profile(weights, values, kappas=kappas, scale=scale) for scale in scales}
+        found.append(_of_draw(profiles, wanted, kappas))
+    return Draws(
+        precision=np.stack([one.precision for one in found]),
+        recall=np.stack([one.recall for one in found]),
+        ingredients={name: np.stack([one.ingredients[name] for one in found]) for name in INGREDIENTS},
+        upper={
+            key: (np.stack([one.upper[key][0] for one in found]), np.stack([one.upper[key][1] for one in found]))
+            for key in found[0].upper
+        },
+    )
+
+
+def printed(
+    drawn: Draws, assumed: Assumed, n: int, head_dim: int, sizes: Sequence[int], kappa: float, scale: Scale
+) -> Bounds:
+    """The bounds of Theorems 1 and 2 for each drawn head."""
+    parts = drawn.ingredients
+    unit = assumed.value_scale if scale == "unit" else 1.0
+    precision, recall = lower.lower_bounds(**parts, size=sizes, n_keys=n, head_dim=head_dim, kappa=kappa, unit=unit)
+    delta = lower.delta(*(parts[name] for name in ("a_min_in", "a_max_out", "s_in", "rho_out")))
+    premise = np.where(np.isnan(delta), np.nan, delta > 0)
+    upper = dict(zip(("precision", "recall"), drawn.upper[scale, kappa], strict=True))
+    met = (premise == 1).all(axis=0)
+    return Bounds("printed", kappa, scale, met, premise, {"precision": precision, "recall": recall}, upper)
+
+
+def scale_free(assumed: Assumed, n: int, head_dim: int, sizes: Sequence[int]) -> Bounds:
+    """The bounds of ``geometry.scale_free``, which depend on no draw."""
+    bounds = scale_free_lower_bounds(weight_profile(assumed, n), norms(assumed, n), head_dim)
+    wanted = np.asarray(sizes) - 1
+    met = np.full(len(sizes), np.isinf(assumed.beta) and assumed.rho_0 == 0)
+    values = {"precision": bounds.precision_lower[wanted], "recall": bounds.recall_lower[wanted]}
+    return _without_upper("scale_free", met, values)
+
+
+def correlated(assumed: Assumed, n: int, head_dim: int, sizes: Sequence[int]) -> Bounds:
+    """The bounds by a union over pairs for Gaussian directions with the assumed mean cosines, correlations and all."""
+    weights = weight_profile(assumed, n)
+    order = np.argsort(-weights, kind="stable")
+    a = (weights * norms(assumed, n))[order]
+    products = a[:, None] * mean_cosines(assumed, n)[np.ix_(order, order)] * a
+    found = np.array([pair_union(products, size, head_dim) for size in sizes]).reshape(-1, 2)
+    values = {"precision": found[:, 0], "recall": found[:, 1]}
+    return _without_upper("correlated", np.zeros(len(sizes), np.bool_), values)
+
+
+def norms(assumed: Assumed, n: int) -> F64:
+    """Norms of the value states (Assumption 1), (n,)."""
+    lengths = np.full(n, assumed.value_scale)
+    lengths[0] *= assumed.lambda_sink
+    return lengths
+
+
+def mean_cosines(assumed: Assumed, n: int) -> F64:
+    """Mean cosines of the value states that ``draw_values`` draws, (n, n), but for O(1/d)."""
+    position = np.arange(n)
+    with np.errstate(invalid="ignore"):  # ∞ · 0 on the diagonal
+        decay = np.exp(-assumed.beta * np.abs(position - position[:, None]))
+    floor = assumed.rho_0**2
+    cosines: F64 = floor + (1 - floor) * decay
+    cosines[0] = cosines[:, 0] = assumed.rho_0
+    np.fill_diagonal(cosines, 1.0)
+    return cosines
+
+
+def pair_union(products: F64, size: int, head_dim: int) -> tuple[float, float]:
+    """Lower bounds of Precision and Recall from P(D_j ≤ D_i) of every pair, exact for Gaussian directions (note, 12).
+
+    products: mean inner products of the y, keys in order of falling weight, (n, n).
+    """
+    n = len(products)
+    centre = products[:size].sum(axis=0)
+    square = centre[:size].sum()
+    distance = square - 2 * centre + products.diagonal()
+    outside, inside = distance[None, size:], distance[:size, None]
+    common = square - centre[None, size:] - centre[:size, None] + products[:size, size:]
+    root = np.sqrt(np.maximum((inside + outside) ** 2 - 4 * common**2, (outside - inside) ** 2))
+    # λ₋/(λ₋ + λ₊); keys whose distances are the same in every draw pass each other
+    share = np.divide(root - (outside - inside), 2 * root, out=np.ones_like(root), where=root > 0)
+    passing = special.betainc(head_dim / 2, head_dim / 2, np.clip(share, 0.0, 1.0))
+    expected = np.minimum(passing.sum(axis=0), 1.0).sum()
+    missed = np.minimum(passing.sum(axis=1), 1.0).mean()
+    return size / (size + min(expected, n - size)), 1.0 - missed
+
+
+def held(drawn: Draws, bounds: Bounds, index: int) -> Row:
+    """The columns of one row that tell how the bounds fare at the N of the given index."""
+    premise = np.broadcast_to(bounds.premise, drawn.precision.shape)[:, index]
+    row: Row = {
+        "family": bounds.family,
+        "kappa": bounds.kappa,
+        "scale": bounds.scale,
+        "draws": len(drawn.precision),
+        "premise_share": _mean(premise),
+        "meets_assumptions": bool(bounds.meets_assumptions[index]),
+    }
+    for name in ("precision", "recall"):
+        measured = getattr(drawn, name)
+        low = np.broadcast_to(bounds.lower[name], measured.shape)[:, index]
+        high = np.broadcast_to(bounds.upper[name], measured.shape)[:, index]
+        row |= _statistic(name, measured[:, index], low, high)
+    return row
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the lower bounds of Table 1 are taken at."""
+
+    assumed: Assumed
+    n: int
+    head_dim: int
+    size: int
+    factored: str | None = None
+    """An ingredient that is multiplied."""
+    factor: float = 1.0
+
+
+@dataclass(frozen=True)
+class Change:
+    """One parameter from low to high."""
+
+    parameter: str
+    low: float
+    high: float
+    at_low: Setting
+    at_high: Setting
+
+
+def changes(base: Setting) -> Iterator[Change]:
+    """The change of every parameter of Table 1, in its order."""
+    d, n, size, assumed = base.head_dim, base.n, base.size, base.assumed
+    yield _of_setting(base, "d", "head_dim", max(2, d // 2), 2 * d)
+    shorter = min(n // 2, assumed.t_1, n - 1 - size)
+    yield Change("L", n - 1 - shorter, 2 * n - 1, _longer(base, -shorter), _longer(base, n))
+    yield _of_setting(base, "N", "size", max(2, size // 2) if size > 1 else 1, min(2 * size, n - 1))
+    for name in ("a_0", "a_min_in", "a_max_out"):
+        ends = (replace(base, factored=name, factor=factor) for factor in (0.5, 2.0))
+        yield Change(name, 0.5, 2.0, *ends)
+    yield _of_assumed(base, "beta", "beta", assumed.beta / 2, assumed.beta * 2)
+    most = min(2.0, (1 + abs(assumed.eta)) / (2 * abs(assumed.eta))) if assumed.eta else 2.0
+    ends = (
+        replace(base, assumed=replace(assumed, eta=factor * assumed.eta, eta_growth=factor * assumed.eta_growth))
+        for factor in (0.5, most)
+    )
+    shown = assumed.eta or assumed.eta_growth  # without oscillation η is that of the growth
+    yield Change("eta", 0.5 * shown, most * shown, *ends)
+    yield _of_assumed(base, "omega", "omega", assumed.omega / 2, min(2 * assumed.omega, np.pi))
+    middle = (assumed.t_1 + assumed.t_2) // 2
+    yield _of_assumed(base, "T_1", "t_1", assumed.t_1 // 2, middle)
+    yield _of_assumed(base, "T_2", "t_2", middle, max(assumed.t_2, (assumed.t_2 + n - 1) // 2))
+
+
+def _of_setting(base: Setting, parameter: str, field: str, low: int, high: int) -> Change:
+    """A change of one field of a setting."""
+    settings: list[dict[str, Any]] = [{field: low}, {field: high}]
+    return Change(parameter, low, high, *(replace(base, **changed) for changed in settings))
+
+
+def _of_assumed(base: Setting, parameter: str, field: str, low: float, high: float) -> Change:
+    """A change of one parameter of the assumptions."""
+    settings: list[dict[str, Any]] = [{field: low}, {field: high}]
+    return Change(
+        parameter, low, high, *(replace(base, assumed=replace(base.assumed, **changed)) for changed in settings)
+    )
+
+
+def _longer(base: Setting, keys: int) -> Setting:
+    """A context with so many more keys on the plateau."""
+    moved = replace(base.assumed, t_1=base.assumed.t_1 + keys, t_2=base.assumed.t_2 + keys)
+    return replace(base, n=base.n + keys, assumed=moved)
+
+
+def _printed_at(parts: Mapping[str, F64], setting: Setting, kappa: float, scale: Scale) -> tuple[F64, F64, F64]:
+    """Lower bounds of Precision and Recall, and ln miss, of every draw."""
+    named = {name: array * (setting.factor if name == setting.factored else 1.0) for name, array in parts.items()}
+    unit = setting.assumed.value_scale if scale == "unit" else 1.0
+    given = {"size": setting.size, "n_keys": setting.n, "head_dim": setting.head_dim, "kappa": kappa, "unit": unit}
+    return (*lower.lower_bounds(**named, **given), lower.log_miss(**named, **given))
+
+
+def _effect(change: Change, low: tuple[F64, F64, F64], high: tuple[F64, F64, F64]) -> Row:
+    """The columns of Table 1 from bounds of Precision and Recall and ln miss at both ends, (draws, 1) each."""
+    row: Row = {"low": float(change.low), "high": float(change.high)}
+    for name, at_low, at_high in zip(("precision_lower", "recall_lower", "log_miss"), low, high, strict=True):
+        row |= {f"{name}_low": _mean(at_low), f"{name}_high": _mean(at_high)}
+    fall = (low[2] - high[2]).ravel()
+    effect = None if np.isnan(fall).any() else _sign(fall)
+    paper = PAPER_EFFECTS[change.parameter]
+    return row | {"effect": effect, "paper_effect": paper, "agrees": _same(effect, paper)}
+
+
+def _sign(change: F64) -> int:
+    """Sign of the mean of a change, 0 if it is within its standard errors or rounding."""
+    mean = change.mean()
+    return int(np.sign(mean)) if abs(mean) > STANDARD_ERRORS * _standard_error(change) + LEAST_CHANGE else 0
+
+
+def _same(effect: int | None, paper: int | None) -> bool | None:
+    """Whether two effects are the same, None if one is unknown."""
+    return None if effect is None or paper is None else effect == paper
+
+
+def _statistic(name: str, measured: F64, low: F64, high: F64) -> Row:
+    """Mean of what is measured, means of its bounds, and whether they hold; arrays (draws,)."""
+    gap, upper_gap = measured - low, high - measured
+    return {
+        name: float(measured.mean()),
+        f"{name}_se": _standard_error(measured),
+        f"{name}_lower": _mean(low),
+        f"{name}_upper": _mean(high),
+        f"{name}_lower_share": _share(gap),
+        f"{name}_upper_share": _share(upper_gap),
+        f"{name}_gap": _mean(gap),
+        f"{name}_upper_gap": _mean(upper_gap),
+        f"{name}_holds": _holds(gap),
+        f"{name}_upper_holds": _holds(upper_gap),
+    }
+
+
+def _mean(array: F64) -> float | None:
+    """The mean, or None if a draw has no number."""
+    return None if np.isnan(array).any() else float(array.mean())
+
+
+def _share(gap: F64) -> float | None:
+    """Share of draws with a gap that is not negative, beyond rounding."""
+    return None if np.isnan(gap).any() else float((gap >= -LEAST_CHANGE).mean())
+
+
+def _holds(gap: F64) -> bool | None:
+    """Whether the mean of a gap is no more than some standard errors below 0."""
+    if np.isnan(gap).any():
+        return None
+    return bool(gap.mean() >= -STANDARD_ERRORS * _standard_error(gap) - LEAST_CHANGE)
+
+
+def _standard_error(array: F64) -> float:
+    """Of the mean over draws."""
+    return float(array.std(ddof=1) / np.sqrt(len(array)))
+
+
+def _without_upper(family: str, met: NDArray[np.bool_], values: Mapping[str, F64]) -> Bounds:
+    """A family of lower bounds alone, with neither κ nor scale nor premise."""
+    none = np.full(len(met), np.nan)
+    return Bounds(family, None, None, met, none, values, {"precision": none, "recall": none})
+
+
+def _of_draw(profiles: Mapping[Scale, SelectionProfile], wanted: NDArray[np.int64], kappas: Sequence[float]) -> Draws:
+    """One drawn head, from its profiles by scale; arrays (N,)."""
+    profile = next(iter(profiles.values()))
+    at = wanted - 1
+    return Draws(
+        precision=wanted / (wanted + profile.k_out[at]),
+        recall=profile.k_in[at] / wanted,
+        ingredients={name: getattr(profile, name)[at] for name in INGREDIENTS},
+        upper={
+            (scale, kappa): (of_scale.precision_upper[index, at], of_scale.recall_upper[index, at])
+            for scale, of_scale in profiles.items()
+            for index, kappa in enumerate(kappas)
+        },
+    )
+
+
+def _check(draws: int, sizes: Sequence[int], n: int) -> None:
+    """A ValueError that says what is wrong with the draws or the N asked for."""
+    if draws < 2:
+        msg = f"draws must be at least 2 for a standard error, got {draws}"
+        raise ValueError(msg)
+    if not all(1 <= size < n for size in sizes):
+        msg = f"sizes must be numbers from 1 to {n - 1}, got {list(sizes)}"
+        raise ValueError(msg)
+
+
+def _random(assumed: Assumed, n: int, head_dim: int, seed: int) -> np.random.SeedSequence:
+    """The random numbers of one grid point, independent of those of any other."""
+    settings = np.array([*asdict(assumed).values(), n, head_dim], np.float64)
+    return np.random.SeedSequence(seed, spawn_key=settings.view(np.uint32).tolist())

@@ -1,0 +1,197 @@
+"""Drawn heads: what was asked for is what the draws show, and wrong draws that must show."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from geometry import assumed as module
+from geometry.assumed import Assumed, draw_values, draw_weights, largest_rho_0, weight_profile
+
+BASE = Assumed(
+    value_scale=2.5,
+    lambda_sink=0.2,
+    beta=0.3,
+    rho_0=0.4,
+    p_sink=0.6,
+    eta=0.5,
+    eta_growth=0.1,
+    omega=0.7,
+    t_1=6,
+    t_2=25,
+)
+N, D, DRAWS = 40, 64, 400
+
+
+def mean_cosines(assumed: Assumed, d: int = D) -> np.ndarray:
+    """Mean Gram matrix of the directions over draws, (n, n)."""
+    rng, total = np.random.default_rng(0), np.zeros((N, N))
+    for _ in range(DRAWS):
+        values = draw_values(assumed, N, d, rng)
+        unit = values / np.linalg.norm(values, axis=1, keepdims=True)
+        total += unit @ unit.T
+    return total / DRAWS
+
+
+def by_distance(cosines: np.ndarray) -> np.ndarray:
+    """Means over pairs without the sink, for distances 1, …, 10."""
+    return np.array([np.diagonal(cosines[1:, 1:], distance).mean() for distance in range(1, 11)])
+
+
+class TestValues:
+    @pytest.mark.parametrize("rho_0", [0.0, 0.4, -0.2])
+    @pytest.mark.parametrize("beta", [0.05, 0.3, 2.0])
+    def test_cosines_decay_to_a_floor(self, beta: float, rho_0: float) -> None:
+        found = by_distance(mean_cosines(replace(BASE, beta=beta, rho_0=rho_0)))
+        expected = rho_0**2 + (1 - rho_0**2) * np.exp(-beta * np.arange(1, 11))
+        np.testing.assert_allclose(found, expected, atol=0.01 + 1 / D)
+
+    def test_the_error_of_the_mean_falls_with_the_dimension(self) -> None:
+        """Renormalisation costs O(1/d), which is there to be seen where d is small."""
+        asked = replace(BASE, beta=0.5, rho_0=0.0)
+        error = [abs(by_distance(mean_cosines(asked, d))[0] - math.exp(-0.5)) for d in (2, 256)]
+        assert error[0] > 0.01
+        assert error[1] < 0.004
+
+    @pytest.mark.parametrize("d", [2, 3, 64])
+    def test_every_cosine_with_the_sink_is_exact(self, d: int) -> None:
+        values = draw_values(BASE, N, d, np.random.default_rng(1))
+        norms = np.linalg.norm(values, axis=1)
+        np.testing.assert_allclose(values[1:] @ values[0] / (norms[1:] * norms[0]), 0.4, rtol=1e-12)
+
+    def test_a_sink_without_similarity_is_as_independent_as_any(self) -> None:
+        """Its cosines are no constants: their variance is 1/d."""
+        values = draw_values(replace(BASE, rho_0=0.0, beta=math.inf), 4000, 16, np.random.default_rng(1))
+        unit = values / np.linalg.norm(values, axis=1, keepdims=True)
+        assert np.var(unit[1:] @ unit[0]) == pytest.approx(1 / 16, rel=0.1)
+
+    def test_norms_are_exact(self) -> None:
+        norms = np.linalg.norm(draw_values(BASE, N, D, np.random.default_rng(1)), axis=1)
+        np.testing.assert_allclose(norms, [0.5, *[2.5] * (N - 1)], rtol=1e-12)
+
+    def test_without_end_or_without_beginning(self) -> None:
+        independent = by_distance(mean_cosines(replace(BASE, beta=math.inf, rho_0=0.0)))
+        np.testing.assert_allclose(independent, 0, atol=0.006)
+        alike = draw_values(replace(BASE, beta=0.0), N, D, np.random.default_rng(1))
+        np.testing.assert_allclose(alike[1:], np.tile(alike[1], (N - 1, 1)), atol=1e-12)
+        aligned = draw_values(replace(BASE, rho_0=-1.0), N, D, np.random.default_rng(1))
+        np.testing.assert_allclose(aligned[1:], np.tile(-5 * aligned[0], (N - 1, 1)), atol=1e-12)
+
+    def test_the_seed_decides(self) -> None:
+        first, second, other = (draw_values(BASE, N, D, np.random.default_rng(seed)) for seed in (1, 1, 2))
+        np.testing.assert_array_equal(first, second)
+        assert not np.allclose(first, other)
+
+    @pytest.mark.parametrize("mutation", ["no step", "no renormalisation", "not turned"])
+    def test_a_wrong_draw_shows(self, mutation: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        def walk(directions: np.ndarray, r: float) -> None:
+            step = 1.0 if mutation == "no step" else math.sqrt(1 - r * r)
+            for i in range(1, len(directions)):
+                directions[i] = r * directions[i - 1] + step * directions[i]
+                if mutation != "no renormalisation":
+                    directions[i] /= np.linalg.norm(directions[i])
+
+        monkeypatch.setattr(module, "walk", walk)
+        if mutation == "not turned":
+            monkeypatch.setattr(module, "_turned", lambda vectors, _direction: vectors)
+        checks = (
+            lambda: self.test_cosines_decay_to_a_floor(0.3, 0.4),
+            lambda: self.test_every_cosine_with_the_sink_is_exact(64),
+            self.test_norms_are_exact,
+        )
+        failed = 0
+        for check in checks:
+            try:
+                check()
+            except AssertionError:
+                failed += 1
+        assert failed
+
+
+class TestSimilarityOfTheSink:
+    """Where both halves of Assumption 2 can hold, by the eigenvalues of the Gram matrix they ask for."""
+
+    @staticmethod
+    def least_eigenvalue(beta: float, rho_0: float, n: int) -> float:
+        position = np.arange(n)
+        gram = np.exp(-beta * np.abs(position - position[:, None]))
+        gram[0, 1:] = gram[1:, 0] = rho_0
+        return float(np.linalg.eigvalsh(gram).min())
+
+    @pytest.mark.parametrize("beta", [0.01, 0.3, 2.0])
+    @pytest.mark.parametrize("n", [2, 3, 40, 300])
+    def test_the_largest_is_where_an_eigenvalue_turns_negative(self, beta: float, n: int) -> None:
+        largest = largest_rho_0(beta, n)
+        assert self.least_eigenvalue(beta, 0.999 * largest, n) > 0
+        assert self.least_eigenvalue(beta, 1.001 * largest, n) < 0
+
+    def test_a_sink_may_be_parallel_to_all_only_if_all_are(self) -> None:
+        assert largest_rho_0(0.0, 1000) == 1
+        assert largest_rho_0(math.inf, 1025) == 1 / 32
+
+
+class TestWeights:
+    def test_equal_the_assumption(self) -> None:
+        found, base = weight_profile(BASE, N), BASE.p_base(N)
+        assert found[0] == BASE.p_sink
+        for i in range(1, N):
+            phase = 1.0
+            if 6 < i <= 25:
+                phase = 1 + 0.5 * math.cos(0.7 * i)
+            elif i > 25:
+                phase = math.exp(0.1 * (i - 25))
+            assert found[i] == pytest.approx(base * phase, rel=1e-12)
+
+    @pytest.mark.parametrize("n", [2, 5, 20, 40, 5000])
+    @pytest.mark.parametrize("growth", [-3.0, 0.0, 0.1, 3.0])
+    def test_sum_to_1_also_where_growth_overflows_or_phases_are_missing(self, n: int, growth: float) -> None:
+        assumed = replace(BASE, eta_growth=growth)
+        found = weight_profile(assumed, n)
+        assert found.shape == (n,)
+        assert found.sum() == pytest.approx(1, rel=1e-12)
+        assert found[1] == pytest.approx(assumed.p_base(n), rel=1e-9)
+
+    def test_noise_is_lognormal_and_the_sum_stays(self) -> None:
+        rng = np.random.default_rng(3)
+        drawn = np.array([draw_weights(BASE, N, rng, noise=0.1) for _ in range(DRAWS)])
+        np.testing.assert_allclose(drawn.sum(axis=1), 1, rtol=1e-12)
+        ratio = np.log(drawn[:, 1:] / drawn[:, 1:2])[:, 1:]
+        expected = np.log(weight_profile(BASE, N)[2:] / weight_profile(BASE, N)[1])
+        np.testing.assert_allclose(ratio.mean(axis=0), expected, atol=5 * 0.1 * math.sqrt(2 / DRAWS))
+        np.testing.assert_allclose(ratio.std(axis=0), 0.1 * math.sqrt(2), rtol=0.2)
+        np.testing.assert_allclose(draw_weights(BASE, N, rng), weight_profile(BASE, N), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("value_scale", 0.0),
+        ("value_scale", math.inf),
+        ("lambda_sink", -0.1),
+        ("beta", -1.0),
+        ("beta", math.nan),
+        ("rho_0", 1.1),
+        ("p_sink", 1.0),
+        ("p_sink", -0.1),
+        ("eta", 1.0),
+        ("eta_growth", math.inf),
+        ("omega", 0.0),
+        ("omega", 4.0),
+        ("t_1", -1),
+        ("t_2", 5),
+    ],
+)
+def test_a_parameter_outside_its_domain_is_named(name: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=f"{name} = "):
+        replace(BASE, **{name: value})
+
+
+def test_sizes_outside_their_domain_are_named() -> None:
+    rng = np.random.default_rng(0)
+    with pytest.raises(ValueError, match="n must be"):
+        weight_profile(BASE, 1)
+    for n, d in ((1, 8), (8, 1)):
+        with pytest.raises(ValueError, match=f"got {n} and {d}"):
+            draw_values(BASE, n, d, rng)

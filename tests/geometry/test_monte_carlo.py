@@ -1,0 +1,308 @@
+"""The Monte Carlo against a literal one, what it must report, and Table 1."""
+
+import math
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from geometry import monte_carlo as module
+from geometry.assumed import Assumed, draw_values, weight_profile
+from geometry.monte_carlo import PAPER_EFFECTS, monte_carlo, parameter_effects
+from tests.geometry import oracle
+from tests.geometry.test_lower import row as lower_row
+from tests.geometry.test_scale_free import literal
+
+INDEPENDENT = Assumed(
+    lambda_sink=0.2, beta=math.inf, rho_0=0.0, p_sink=0.4, eta=0.3, eta_growth=0.3, omega=0.3, t_1=4, t_2=10
+)
+SIZES = (1, 2, 4, 9)
+COLUMNS = {
+    *("head_dim", "n_keys", "n", "beta", "lambda_sink", "rho_0", "family", "kappa", "scale", "draws"),
+    *("premise_share", "meets_assumptions"),
+    *(
+        f"{name}{part}"
+        for name in ("precision", "recall")
+        for part in (
+            *("", "_se", "_lower", "_upper", "_lower_share", "_upper_share"),
+            *("_gap", "_upper_gap", "_holds", "_upper_holds"),
+        )
+    ),
+}
+
+
+@cache
+def point(assumed: Assumed, n: int = 16, d: int = 16, draws: int = 60) -> tuple[dict[str, Any], ...]:
+    return tuple(monte_carlo(assumed, n, d, draws=draws, seed=3, sizes=SIZES, kappas=(0.5, 20.0)))
+
+
+def pick(rows: tuple[dict[str, Any], ...], **wanted: Any) -> dict[str, Any]:
+    (found,) = [row for row in rows if all(row[name] == value for name, value in wanted.items())]
+    return found
+
+
+# A literal one.
+
+
+def heads(assumed: Assumed, n: int, d: int, draws: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """The very heads that the Monte Carlo draws."""
+    rng, weights = np.random.default_rng(module._random(assumed, n, d, 3)), weight_profile(assumed, n)
+    return [(weights, draw_values(assumed, n, d, rng)) for _ in range(draws)]
+
+
+def literal_point(assumed: Assumed, size: int, kappa: float, scale: str) -> dict[str, float]:
+    """Means by the definitions, one draw after the other."""
+    found: dict[str, list[float]] = {}
+    for weights, values in heads(assumed, 16, 16, 60):
+        k_in, k_out = oracle.counts(weights, (weights[:, None] * values).tolist(), size)
+        margin, precision_lower, recall_lower = lower_row(weights, values, size, kappa, scale, sink=True)
+        upper = oracle.row(weights, values, size, kappas=(kappa,), scale=scale)
+        one = {
+            "precision": size / (size + k_out),
+            "recall": k_in / size,
+            "precision_lower": precision_lower,
+            "recall_lower": recall_lower,
+            "precision_upper": upper["precision_upper"][0],
+            "recall_upper": upper["recall_upper"][0],
+            "premise_share": float(margin > 0),
+        }
+        one["precision_lower_share"] = one["precision"] >= one["precision_lower"]
+        one["recall_upper_share"] = one["recall"] <= one["recall_upper"]
+        for name, value in one.items():
+            found.setdefault(name, []).append(value)
+    means = {name: float(np.mean(values)) for name, values in found.items()}
+    return means | {"recall_se": float(np.std(found["recall"], ddof=1) / math.sqrt(60))}
+
+
+@pytest.mark.parametrize("assumed", [INDEPENDENT, replace(INDEPENDENT, beta=0.5, rho_0=0.3, value_scale=3.0)])
+@pytest.mark.parametrize(("kappa", "scale"), [(0.5, "unit"), (20.0, "raw")])
+def test_equals_a_literal_one(assumed: Assumed, kappa: float, scale: str) -> None:
+    for size in SIZES[1:]:
+        row = pick(point(assumed), n=size, family="printed", kappa=kappa, scale=scale)
+        expected = literal_point(assumed, size, kappa, scale)
+        assert {name: row[name] for name in expected} == pytest.approx(expected, abs=1e-5)
+        assert row["recall_gap"] == pytest.approx(expected["recall"] - expected["recall_lower"], abs=1e-5)
+        assert row["recall_upper_gap"] == pytest.approx(expected["recall_upper"] - expected["recall"], abs=1e-5)
+
+
+def test_the_scale_free_bound_is_that_of_the_note() -> None:
+    lengths = np.array([0.2, *[1.0] * 15])
+    for size in SIZES[1:]:
+        row = pick(point(INDEPENDENT), n=size, family="scale_free")
+        expected = literal(weight_profile(INDEPENDENT, 16), lengths, size, 16)
+        assert (row["precision_lower"], row["recall_lower"]) == pytest.approx(expected, abs=2e-3)
+
+
+def test_rows_have_their_columns_and_families() -> None:
+    rows = point(INDEPENDENT)
+    assert all(set(row) == COLUMNS for row in rows)
+    assert len(rows) == len(SIZES) * (2 * 2 + 2)
+    for row in rows:
+        missing = {name for name, value in row.items() if value is None}
+        if row["family"] != "printed":
+            assert missing == {
+                *("kappa", "scale", "premise_share"),
+                *(
+                    f"{name}_upper{part}"
+                    for name in ("precision", "recall")
+                    for part in ("", "_share", "_gap", "_holds")
+                ),
+            }
+        elif row["n"] == 1:  # the sink alone
+            assert {"precision_lower", "recall_upper", "precision_holds", "premise_share"} <= missing
+        else:
+            assert not missing
+    assert not any(isinstance(value, float) and math.isnan(value) for row in rows for value in row.values())
+
+
+# Verdicts.
+
+
+@pytest.mark.parametrize("d", [4, 32, 128])
+@pytest.mark.parametrize("lambda_sink", [0.1, 1.0])
+@pytest.mark.parametrize("growth", [0.02, 0.5])
+def test_the_scale_free_bound_holds_wherever_its_assumptions_do(d: int, lambda_sink: float, growth: float) -> None:
+    assumed = replace(INDEPENDENT, lambda_sink=lambda_sink, eta_growth=growth)
+    for row in point(assumed, 40, d, draws=100):
+        if row["family"] == "scale_free":
+            assert row["meets_assumptions"]
+            assert row["precision_holds"]
+            assert row["recall_holds"]
+
+
+def test_who_meets_the_assumptions() -> None:
+    correlated, attracted = replace(INDEPENDENT, beta=1.0), replace(INDEPENDENT, rho_0=0.2)
+    for assumed in (correlated, attracted):
+        assert not pick(point(assumed), n=2, family="scale_free")["meets_assumptions"]
+    printed = [row for row in point(replace(INDEPENDENT, p_sink=0.01), 16, 128) if row["family"] == "printed"]
+    assert {row["meets_assumptions"] for row in printed} == {True, False}
+    assert all(row["meets_assumptions"] == (row["premise_share"] == 1) for row in printed)
+
+
+def test_a_printed_bound_that_fails_is_reported() -> None:
+    """In the raw scale long value states make the lower bounds 1, whatever Precision and Recall are."""
+    large = replace(INDEPENDENT, value_scale=1e4, p_sink=0.01, eta_growth=2.5)
+    row = pick(point(large, 16, 64), n=2, family="printed", kappa=0.5, scale="raw")
+    assert row["premise_share"] > 0.9
+    assert row["precision_lower"] > 0.9 > row["precision"]
+    assert row["precision_gap"] == pytest.approx(row["precision"] - row["precision_lower"])
+    assert row["precision_holds"] is False
+    assert row["recall_holds"] is False
+    unit = pick(point(large, 16, 64), n=2, family="printed", kappa=0.5, scale="unit")
+    assert unit["precision_holds"] is True
+
+
+def test_a_lower_bound_moved_up_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    bounds = module.scale_free(INDEPENDENT, 16, 16, SIZES)
+    raised = replace(bounds, lower={name: value + 0.5 for name, value in bounds.lower.items()})
+    monkeypatch.setattr(module, "scale_free", lambda *_: raised)
+    rows = monte_carlo(INDEPENDENT, 16, 16, draws=20, seed=3, sizes=SIZES)
+    assert not all(row["precision_holds"] for row in rows if row["family"] == "scale_free")
+
+
+# The bound for correlated directions.
+
+
+@pytest.mark.parametrize("d", [2, 24])
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_a_union_over_pairs_of_gaussian_keys_is_exact_for_each_pair(d: int, size: int) -> None:
+    """Against simulated Gaussian keys with the same covariance."""
+    assumed = replace(INDEPENDENT, beta=0.4, rho_0=0.3)
+    n, rng, draws = 9, np.random.default_rng(0), 20_000
+    a = weight_profile(assumed, n) * module.norms(assumed, n)
+    order = np.argsort(-a)
+    products = (a[:, None] * module.mean_cosines(assumed, n) * a)[np.ix_(order, order)]
+    root = np.linalg.cholesky(products)
+    y = root @ rng.standard_normal((draws, n, d)) / math.sqrt(d)
+    distance = ((y - y[:, :size].sum(axis=1, keepdims=True)) ** 2).sum(axis=2)
+    passed = (distance[:, None, size:] <= distance[:, :size, None]).mean(axis=0)
+    precision, recall = module.pair_union(products, size, d)
+    expected = np.minimum(passed.sum(axis=0), 1).sum()
+    assert recall == pytest.approx(1 - np.minimum(passed.sum(axis=1), 1).mean(), abs=0.02)
+    assert precision == pytest.approx(size / (size + expected), abs=0.02)
+
+
+def test_its_cosines_are_those_of_the_draws() -> None:
+    assumed = replace(INDEPENDENT, beta=0.4, rho_0=0.3)
+    total = np.zeros((9, 9))
+    rng = np.random.default_rng(0)
+    for _ in range(500):
+        values = draw_values(assumed, 9, 64, rng)
+        unit = values / np.linalg.norm(values, axis=1, keepdims=True)
+        total += unit @ unit.T / 500
+    np.testing.assert_allclose(module.mean_cosines(assumed, 9), total, atol=0.02)
+    np.testing.assert_array_equal(module.mean_cosines(INDEPENDENT, 9), np.eye(9))
+
+
+def test_keys_that_never_differ_pass_each_other() -> None:
+    """One direction and equal weights: all y are equal, and so are their distances in every draw."""
+    assert module.pair_union(np.ones((5, 5)), 2, 8) == (0.4, 0.0)
+
+
+# Draws.
+
+
+def test_a_point_depends_on_its_seed_and_on_itself_alone() -> None:
+    asked = {"draws": 4, "sizes": (2, 4)}
+    first = monte_carlo(INDEPENDENT, 16, 8, seed=1, **asked)
+    monte_carlo(INDEPENDENT, 20, 8, seed=1, **asked)
+    assert monte_carlo(INDEPENDENT, 16, 8, seed=1, **asked) == first
+    assert monte_carlo(INDEPENDENT, 16, 8, seed=2, **asked) != first
+    states = [module._random(INDEPENDENT, n, d, 1).generate_state(4).tolist() for n, d in ((16, 8), (8, 16), (17, 8))]
+    states.append(module._random(replace(INDEPENDENT, lambda_sink=0.3), 16, 8, 1).generate_state(4).tolist())
+    assert len({tuple(state) for state in states}) == 4
+
+
+@pytest.mark.parametrize(
+    ("changed", "match"), [({"draws": 1}, "draws"), ({"sizes": (0, 2)}, "1 to 15"), ({"sizes": (16,)}, "1 to 15")]
+)
+def test_bad_input_is_named(changed: dict[str, Any], match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        monte_carlo(INDEPENDENT, 16, 8, **{"draws": 2, "seed": 0, "sizes": (2,)} | changed)
+
+
+# Table 1.
+
+
+TABLE = replace(INDEPENDENT, beta=3.0, p_sink=0.2, t_1=12, t_2=40)
+
+
+@cache
+def effects(assumed: Assumed, size: int = 2, scale: str = "unit") -> dict[str, dict[str, Any]]:
+    rows = parameter_effects(assumed, 56, 128, size, kappa=0.5, scale=scale, draws=40, seed=0)
+    assert [row["parameter"] for row in rows] == list(PAPER_EFFECTS)
+    return {row["parameter"]: row for row in rows}
+
+
+def test_arrows_of_table_1_where_the_margin_is_positive() -> None:
+    found = effects(TABLE)
+    for name in ("d", "L", "a_0", "a_min_in", "a_max_out"):
+        assert found[name]["effect"] == PAPER_EFFECTS[name], name
+        assert found[name]["agrees"] is True
+    slow = effects(replace(TABLE, beta=0.5))["beta"]
+    assert (slow["low"], slow["high"], slow["effect"], slow["agrees"]) == (0.25, 1.0, 1, True)
+    for name in ("N", "eta", "omega", "T_1", "T_2"):
+        assert found[name]["paper_effect"] is None
+        assert found[name]["agrees"] is None
+
+
+def test_ends_of_what_is_changed() -> None:
+    ends = {name: (row["low"], row["high"]) for name, row in effects(TABLE).items()}
+    assert ends == {
+        "d": (64, 256),
+        "L": (43, 111),  # no more than the plateau can go
+        "N": (2, 4),
+        "a_0": (0.5, 2),
+        "a_min_in": (0.5, 2),
+        "a_max_out": (0.5, 2),
+        "beta": (1.5, 6),
+        "eta": (0.15, 0.6),
+        "omega": (0.15, 0.6),
+        "T_1": (6, 26),
+        "T_2": (26, 47),
+    }
+    limited = effects(replace(TABLE, eta=0.8, omega=2.0))
+    assert limited["eta"]["high"] == pytest.approx(0.9)
+    assert limited["omega"]["high"] == math.pi
+
+
+def test_an_ingredient_is_changed_and_nothing_else() -> None:
+    """By the definitions, with one number multiplied."""
+    rng = np.random.default_rng(module._random(TABLE, 56, 128, 0))
+    weights, found = weight_profile(TABLE, 56), []
+    for _ in range(40):
+        values = draw_values(TABLE, 56, 128, rng)
+        inside, outside = oracle.split(weights, 2)
+        parts = oracle.ingredients(weights[:, None] * values, inside, outside, sink=True)
+        rho = oracle.closest(values, inside, outside, sink=True)
+        delta = (2 * parts["a_min_in"]) ** 2 - 2 * parts["a_max_out"] * parts["s_in"] * rho
+        assert delta > 0
+        q = math.exp(-0.5 * 128 * (delta / oracle.breadth(parts)) ** 2)
+        delta_0 = parts["a_0"] ** 2 - (parts["s_in"] * rho) ** 2
+        q_0 = math.exp(-0.5 * 128 * (max(delta_0, 0) / oracle.breadth(parts)) ** 2)
+        found.append(math.log(54 * q + 27 * q_0))
+    assert effects(TABLE)["a_min_in"]["log_miss_high"] == pytest.approx(np.mean(found), rel=1e-5)
+
+
+def test_nothing_has_an_effect_where_no_margin_is_positive() -> None:
+    """All value states are one direction: Δ and Δ_0 are negative, and only the union factors are left."""
+    found = effects(replace(TABLE, beta=0.0), size=8)
+    assert {name for name, row in found.items() if row["effect"]} == {"L", "N"}
+    assert found["beta"]["agrees"] is False
+
+
+def test_no_effect_where_there_is_no_bound() -> None:
+    """N = 1, the sink alone."""
+    row = effects(replace(TABLE, p_sink=0.5), size=1)["a_0"]
+    assert {row[name] for name in ("precision_lower_low", "log_miss_high", "effect", "agrees")} == {None}
+
+
+def test_a_change_within_its_errors_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    noise = np.random.default_rng(0).standard_normal(100)
+    assert module._sign(noise - noise.mean() + 0.2) == 0
+    assert module._sign(noise - noise.mean() + 0.4) == 1
+    assert module._sign(noise - noise.mean() - 0.4) == -1
+    monkeypatch.setattr(module, "STANDARD_ERRORS", 0.0)
+    assert module._sign(noise - noise.mean() + 0.2) == 1
