@@ -1,0 +1,129 @@
+"""Exact quantiles of more numbers than fit in memory, read block by block.
+
+Holds ``stream_quantiles``. What does not belong here: where the blocks come from, and what the numbers mean.
+
+A radix selection: float32 numbers that are not negative have the order of their bit patterns, so three counts of the
+numbers by 11, 10 and 10 bits of their pattern lead to the number of any rank, whatever their distribution. The
+libraries at hand either hold all numbers (``numpy.quantile``, DuckDB's ``quantile_cont``) or approximate (t-digest).
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from geometry.accelerate import compiled
+
+SHIFTS = (20, 10, 0)
+"""Lowest bit of the digit that each pass counts by; the sign bit of the 32 is 0."""
+
+DIGITS = 2**11
+"""Values that a digit may have: 2¹¹ that of the first pass, 2¹⁰ those of the others."""
+
+
+def stream_quantiles(
+    blocks: Callable[[], Iterable[NDArray[np.float32]]], probabilities: Sequence[float], heads: int
+) -> NDArray[np.float64]:
+    """The quantiles of each head's numbers, with linear interpolation, as ``numpy.quantile`` has them in float64.
+
+    Parameters
+    ----------
+    blocks
+        Gives, each of the three times it is called, the same blocks of numbers: float32 (head, number), finite and not
+        negative, any number of them.
+    probabilities
+        Between 0 and 1.
+    heads
+        How many heads there are; the heads of one layer, say.
+
+    Returns
+    -------
+    ndarray
+        float64 (head, probability), in the unit of the numbers; NaN where there are no numbers.
+
+    Raises
+    ------
+    ValueError
+        If a probability is not between 0 and 1, a block has another shape or type, a number is negative or not finite,
+        or the blocks are not the same every time.
+
+    Notes
+    -----
+    Takes ``quantile_bytes`` of memory beside the blocks, however many numbers there are, and time in proportion to
+    numbers times probabilities.
+    """
+    wanted = np.asarray(probabilities, np.float64)
+    if wanted.ndim != 1 or not ((wanted >= 0) & (wanted <= 1)).all():
+        msg = f"probabilities must be a list of numbers between 0 and 1, got {probabilities!r}"
+        raise ValueError(msg)
+    first = _counted(blocks(), np.zeros((heads, 1), np.int32), SHIFTS[0])
+    total = int(first[:1].sum())
+    if total == 0:
+        return np.full((heads, wanted.size), np.nan)
+    position = wanted * (total - 1)
+    below = np.floor(position).astype(np.int64)
+    ranks = np.concatenate([below, np.minimum(below + 1, total - 1)])
+    low, high = np.split(_of_rank(blocks, first, ranks), 2, axis=1)
+    return low + (high - low) * (position - below)
+
+
+def quantile_bytes(heads: int, probabilities: int) -> int:
+    """Upper bound of the memory ``stream_quantiles`` takes beside the blocks, in bytes: counts and their sums."""
+    return 4 * 8 * DIGITS * heads * (2 * probabilities + 1)
+
+
+def _of_rank(
+    blocks: Callable[[], Iterable[NDArray[np.float32]]], first: NDArray[np.int64], ranks: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """The numbers of the given ranks, counted from 0, of each head: (head, rank); ``first`` is what pass 1 counted."""
+    shape = (len(first), ranks.size)
+    patterns, left = np.zeros(shape, np.int32), np.broadcast_to(ranks, shape)
+    for shift in SHIFTS:
+        counts = first if shift == SHIFTS[0] else _counted(blocks(), patterns, shift)
+        digit, left = _descended(counts, left)
+        patterns |= (digit << shift).astype(np.int32)
+    return patterns.view(np.float32).astype(np.float64)
+
+
+def _descended(counts: NDArray[np.int64], rank: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The digit that the number of each rank has, and its rank among the numbers that share it.
+
+    ``counts`` is (head, rank or 1, digit), ``rank`` (head, rank).
+    """
+    sums = np.broadcast_to(counts.cumsum(axis=-1), (*rank.shape, DIGITS))
+    if (rank >= sums[..., -1]).any():
+        msg = "blocks must give the same numbers every time they are called"
+        raise ValueError(msg)
+    digit = (sums <= rank[..., None]).sum(axis=-1)
+    before = np.take_along_axis(sums, np.maximum(digit - 1, 0)[..., None], axis=-1)[..., 0]
+    return digit, rank - np.where(digit > 0, before, 0)
+
+
+def _counted(blocks: Iterable[NDArray[np.float32]], patterns: NDArray[np.int32], shift: int) -> NDArray[np.int64]:
+    """How many numbers have each digit, among those that share the higher bits of a pattern: (head, pattern, digit)."""
+    heads = len(patterns)
+    counts = np.zeros((*patterns.shape, DIGITS), np.int64)
+    for block in blocks:
+        if block.dtype != np.float32 or block.ndim != 2 or len(block) != heads:
+            msg = f"blocks must be float32 of the shape ({heads}, numbers), got {block.dtype} {block.shape}"
+            raise ValueError(msg)
+        if block.size and not (block.min() >= 0 and block.max() < np.inf):  # false for NaN
+            msg = "blocks must hold finite numbers that are not negative"
+            raise ValueError(msg)
+        bits = (block + np.float32(0)).view(np.int32)  # −0 becomes 0
+        _count(bits, patterns, shift, counts)
+    return counts
+
+
+@compiled
+def _count(bits: NDArray[np.int32], patterns: NDArray[np.int32], shift: int, counts: NDArray[np.int64]) -> None:
+    """Add the numbers of one block; the digit of the first pass has no higher bits."""
+    heads, numbers = bits.shape
+    first = shift == SHIFTS[0]
+    above, mask = (31, DIGITS - 1) if first else (shift + 10, DIGITS // 2 - 1)
+    for head in range(heads):
+        for rank in range(patterns.shape[1]):
+            prefix = patterns[head, rank] >> above
+            for number in range(numbers):
+                if bits[head, number] >> above == prefix:
+                    counts[head, rank, (bits[head, number] >> shift) & mask] += 1

@@ -1,0 +1,142 @@
+"""Streamed quantiles: equal to NumPy's on all numbers at once, bounded in memory, nothing silent."""
+
+import tracemalloc
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from geometry import quantiles
+from geometry.quantiles import quantile_bytes, stream_quantiles
+
+PROBABILITIES = (0.05, 0.25, 0.5, 0.75, 0.95)
+Blocks = list[np.ndarray]
+
+
+def oracle(blocks: Blocks, probabilities: tuple[float, ...]) -> np.ndarray:
+    return np.quantile(np.concatenate(blocks, axis=1).astype(np.float64), probabilities, axis=1).T
+
+
+def agrees(blocks: Blocks, probabilities: tuple[float, ...] = PROBABILITIES) -> bool:
+    found = stream_quantiles(lambda: blocks, probabilities, len(blocks[0]))
+    wanted = oracle(blocks, probabilities)
+    return found.shape == wanted.shape and bool(np.allclose(found, wanted, rtol=1e-14, atol=0))
+
+
+def drawn(seed: int = 0, heads: int = 3) -> Blocks:
+    rng = np.random.default_rng(seed)
+    scale = np.array([[1e-3], [1.0], [1e4]])[:heads]
+    return [(scale * rng.lognormal(size=(heads, size))).astype(np.float32) for size in (50, 1, 0, 400)]
+
+
+numbers = st.floats(0, float(np.finfo(np.float32).max), width=32) | st.sampled_from(
+    [0.0, -0.0, 1.0, float(np.float32(1e-45)), float(np.nextafter(np.float32(1), np.float32(2))), 2.0**20]
+)
+
+
+@settings(deadline=None)
+@given(
+    blocks=st.lists(st.integers(0, 9), min_size=1, max_size=4).flatmap(
+        lambda sizes: st.tuples(*(arrays(np.float32, (2, size), elements=numbers) for size in sizes))
+    ),
+    probabilities=st.lists(st.floats(0, 1), min_size=1, max_size=4),
+)
+def test_any_numbers_have_the_quantiles_numpy_finds(blocks: tuple, probabilities: list[float]) -> None:
+    if sum(block.shape[1] for block in blocks):
+        assert agrees(list(blocks), tuple(probabilities))
+
+
+def test_many_numbers_of_several_sizes() -> None:
+    assert agrees(drawn())
+    assert agrees(drawn(), (0.0, 1.0))
+
+
+def test_the_numbers_of_one_head_are_not_those_of_another() -> None:
+    blocks = drawn()
+    alone = [stream_quantiles(lambda head=head: [b[head : head + 1] for b in blocks], [0.5], 1)[0] for head in range(3)]
+    np.testing.assert_array_equal(stream_quantiles(lambda: blocks, [0.5], 3), alone)
+
+
+def test_all_the_same_and_one_alone() -> None:
+    same = np.full((1, 1000), 0.1, np.float32)
+    np.testing.assert_array_equal(stream_quantiles(lambda: [same], PROBABILITIES, 1), np.float64(np.float32(0.1)))
+    np.testing.assert_array_equal(stream_quantiles(lambda: [same[:, :1]], PROBABILITIES, 1), np.float64(same[0, 0]))
+
+
+def noticed() -> bool:
+    """Whether the quantiles are wrong or refused."""
+    try:
+        return not agrees(drawn())
+    except ValueError:
+        return True
+
+
+def wrong_descents() -> dict[str, Callable[..., tuple]]:
+    right = quantiles._descended
+    return {
+        "rank": lambda counts, rank: right(counts, np.maximum(rank - 1, 0)),
+        "left": lambda counts, rank: (right(counts, rank)[0], rank * 0),
+        "digit": lambda counts, rank: (np.maximum(right(counts, rank)[0] - 1, 0), right(counts, rank)[1]),
+    }
+
+
+@pytest.mark.parametrize("name", list(wrong_descents()))
+def test_a_wrong_descent_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quantiles, "_descended", wrong_descents()[name])
+    assert noticed()
+
+
+@pytest.mark.parametrize("change", [lambda patterns: patterns * 0, lambda patterns: patterns[::-1].copy()])
+def test_a_count_under_other_prefixes_is_noticed(change: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    count = quantiles._count
+    assert not noticed()
+    monkeypatch.setattr(quantiles, "_count", lambda bits, patterns, *rest: count(bits, change(patterns), *rest))
+    assert noticed()
+
+
+def test_no_numbers_have_no_quantiles() -> None:
+    assert np.isnan(stream_quantiles(list, PROBABILITIES, 2)).all()
+    assert stream_quantiles(lambda: [np.empty((2, 0), np.float32)], PROBABILITIES, 2).shape == (2, 5)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -1.0, -np.inf])
+def test_numbers_without_an_order_of_patterns_are_refused(bad: float) -> None:
+    blocks = drawn()
+    blocks[3][1, 7] = bad
+    with pytest.raises(ValueError, match="finite numbers that are not negative"):
+        stream_quantiles(lambda: blocks, PROBABILITIES, 3)
+
+
+@pytest.mark.parametrize("block", [np.zeros((2, 4), np.float32), np.zeros((3, 4)), np.zeros(3, np.float32)])
+def test_blocks_of_another_kind_are_refused(block: np.ndarray) -> None:
+    with pytest.raises(ValueError, match=r"blocks must be float32 of the shape \(3, numbers\)"):
+        stream_quantiles(lambda: [block], PROBABILITIES, 3)
+
+
+def test_blocks_that_can_be_read_once_only_are_refused() -> None:
+    once = iter(drawn())
+    with pytest.raises(ValueError, match="the same numbers every time"):
+        stream_quantiles(lambda: once, PROBABILITIES, 3)
+
+
+@pytest.mark.parametrize("probabilities", [[-0.1], [1.1], [np.nan], [[0.5]]])
+def test_what_is_no_probability_is_refused(probabilities: list[float]) -> None:
+    with pytest.raises(ValueError, match="probabilities must be"):
+        stream_quantiles(drawn, probabilities, 3)
+
+
+@pytest.mark.parametrize("blocks", [1, 30])
+def test_memory_is_bounded_whatever_the_number_of_numbers(blocks: int) -> None:
+    block = np.random.default_rng(0).random((4, 1000), dtype=np.float32)
+    stream_quantiles(lambda: [block], PROBABILITIES, 4)  # compiled
+    tracemalloc.start()
+    try:
+        stream_quantiles(lambda: (block for _ in range(blocks)), PROBABILITIES, 4)
+        taken = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    bound = quantile_bytes(4, len(PROBABILITIES)) + 2 * block.nbytes
+    assert 0.3 * bound < taken < bound
