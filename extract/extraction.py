@@ -1,8 +1,9 @@
 """Extraction: a model reads the chosen sequences, and what its heads saw lands in the tensor store.
 
 Holds the order of the work, batches, the overlap of computing and writing, and the provenance. What does not belong
-here: how attention is captured (``extract.capture``), models (``extract.models``), text (``extract.corpora``), the
-store's format (``storage``), and anything computed from the tensors (``geometry``).
+here: how attention is captured (``extract.capture``), models (``extract.models``), text (``extract.corpora``), what
+a synthetic study is drawn from (``extract.synthetic``), the store's format (``storage``), and anything computed from
+the tensors (``geometry``).
 """
 
 import errno
@@ -10,6 +11,7 @@ import platform
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from math import prod
@@ -25,12 +27,12 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 from transformers import PreTrainedModel
 
-from extract import corpora, models
+from extract import corpora, models, synthetic
 from extract.capture import Captured, capture, probe
 from extract.corpora import Windows
 from extract.hub import quiet
 from extract.models import Description
-from extract.settings import ExtractionSettings
+from extract.settings import SYNTHETIC, ExtractionSettings
 from storage.arrays import TENSORS
 from storage.errors import UserError
 from storage.sequences import Provenance, SequenceStore
@@ -74,7 +76,8 @@ def extract(settings: ExtractionSettings, *, study: str, path: Path) -> Extracti
     Sequence i is always computed in the same batch, the (i // batch_size)-th, so that a run that was stopped and
     started again ends bit-identical to one that was not. Everything that can be refused is refused before anything is
     made on disk. One batch is written while the next is computed: captured tensors take at most two batches of memory,
-    2 * ``batch_bytes``. A finished store is only checked, without loading the model.
+    2 * ``batch_bytes``. A finished store is only checked, without loading the model. The model ``synthetic`` is none:
+    its sequences are drawn one by one, each the same whichever were drawn before.
 
     Raises
     ------
@@ -83,11 +86,8 @@ def extract(settings: ExtractionSettings, *, study: str, path: Path) -> Extracti
         model's numbers are not finite, or the disk is full or not writable.
     """
     started = time.monotonic()
-    description = models.describe(settings)
-    store = _finished(settings, study, path, description)
-    written = 0
-    if store is None:
-        store, written = _extract(settings, study, path, description)
+    extracted = _drawn if settings.model.id == SYNTHETIC else _read
+    store, written = extracted(settings, study, path)
     corpus = store.provenance["inputs"]["corpus"]
     return ExtractionReport(
         path=path,
@@ -111,6 +111,26 @@ def batch_bytes(sizes: Mapping[str, int], batch_size: int) -> int:
     return 4 * (batch_size * (weights + values) + sizes["layer"])
 
 
+def _drawn(settings: ExtractionSettings, study: str, path: Path) -> tuple[SequenceStore, int]:
+    """Draw what is missing of a synthetic study; returns the store and how many sequences were written."""
+    heads = synthetic.planted(settings)
+    provenance = _provenance(settings, study, synthetic.INPUTS, torch.device("cpu"))
+    with _explained(path, settings.sequences):
+        store = SequenceStore.resume(path, TENSORS, synthetic.sizes(settings), provenance)
+        missing = store.missing()
+        done = settings.sequences - len(missing)
+        for index in tqdm(missing, total=settings.sequences, initial=done, unit="sequence", disable=None):
+            store.write(index, synthetic.draw_sequence(settings, heads, index))
+    return store, len(missing)
+
+
+def _read(settings: ExtractionSettings, study: str, path: Path) -> tuple[SequenceStore, int]:
+    """Let the model read what is missing of a study; returns the store and how many sequences were written."""
+    description = models.describe(settings)
+    store = _finished(settings, study, path, description)
+    return (store, 0) if store is not None else _extract(settings, study, path, description)
+
+
 def _finished(settings: ExtractionSettings, study: str, path: Path, description: Description) -> SequenceStore | None:
     """The store at ``path`` if it is complete and made of the same things, None if there is work to do."""
     if not path.exists():
@@ -118,7 +138,7 @@ def _finished(settings: ExtractionSettings, study: str, path: Path, description:
     stored = SequenceStore.open(path, TENSORS)
     checksum = corpora.identity(settings.corpus)
     corpus = {**stored.provenance["inputs"]["corpus"], **({"sha256": checksum} if checksum else {})}
-    provenance = _provenance(settings, study, description, corpus)
+    provenance = _provenance(settings, study, {**description.provenance, "corpus": corpus}, description.device)
     store = SequenceStore.resume(path, TENSORS, stored.sizes, provenance)
     return None if store.missing() else store
 
@@ -138,19 +158,16 @@ def _extract(
         "documents_read": windows.documents_read,
         "documents_skipped": windows.documents_skipped,
     }
-    provenance = _provenance(settings, study, description, corpus)
+    provenance = _provenance(settings, study, {**description.provenance, "corpus": corpus}, description.device)
     missing = SequenceStore.open(path, TENSORS).missing() if path.exists() else list(range(settings.sequences))
     batches = _batches(model, windows, missing, settings)
     first = [next(batches)]  # before the store is made: a model that fails on it leaves nothing behind
     sizes = _sizes(first[0], settings.sequences)
-    try:
+    with _explained(path, settings.sequences):
         store = SequenceStore.resume(path, TENSORS, sizes, provenance)
         done = settings.sequences - len(missing)
         with tqdm(total=settings.sequences, initial=done, unit="sequence", disable=None) as bar:
             _write_all(store, _all_batches(first, batches), frozenset(missing), bar)
-    except OSError as error:
-        _explain(error, path, settings.sequences)
-        raise
     return store, len(missing)
 
 
@@ -239,16 +256,16 @@ def _check_finite(captured: Captured, settings: ExtractionSettings) -> Captured:
 
 
 def _provenance(
-    settings: ExtractionSettings, study: str, description: Description, corpus: Mapping[str, Any]
+    settings: ExtractionSettings, study: str, inputs: Mapping[str, Any], device: torch.device
 ) -> Provenance:
     """What makes the store, as JSON; two runs with equal provenance write equal bytes."""
     return {
         "study": study,
         "settings": settings.model_dump(mode="json"),
-        "inputs": {**description.provenance, "corpus": dict(corpus)},
+        "inputs": dict(inputs),
         "versions": {
             "attention-geometry": _own_version(),
-            "device": _device_name(description.device),
+            "device": _device_name(device),
             "numpy": np.__version__,
             "python": platform.python_version(),
             "tokenizers": tokenizers.__version__,
@@ -272,8 +289,18 @@ def _device_name(device: torch.device) -> str:
     return f"{device.type} ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else device.type
 
 
-def _explain(error: OSError, path: Path, sequences: int) -> None:
+@contextmanager
+def _explained(path: Path, sequences: int) -> Iterator[None]:
     """Raise what a user can mend as a ``UserError``: a full disk, a place that cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        _explain(error, path, sequences)
+        raise
+
+
+def _explain(error: OSError, path: Path, sequences: int) -> None:
+    """Raise the ``UserError`` of a system error that a user can mend."""
     if error.errno in {errno.ENOSPC, errno.EDQUOT}:
         kept = int(SequenceStore.open(path, TENSORS).finished().sum()) if path.exists() else 0
         msg = (

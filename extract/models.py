@@ -37,7 +37,7 @@ from transformers import (
 )
 
 from extract.hub import means_a_path, one_line, quiet
-from extract.settings import EMBEDDED, ExtractionSettings, ModelSettings
+from extract.settings import EMBEDDED, SYNTHETIC, ExtractionSettings, ModelSettings
 from storage.errors import UserError
 
 PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".h5", ".msgpack")
@@ -135,13 +135,15 @@ def token_texts(model: ModelSettings, ids: Sequence[int]) -> list[str]:
     """The text of each token id on its own, spaces included; bytes that are no whole character read as U+FFFD.
 
     Reads the tokenizer only. Each id is decoded behind another token, since some tokenizers drop a leading space at
-    the beginning of a text.
+    the beginning of a text. The tokens of a synthetic study are positions: p0, p1 and so on.
 
     Raises
     ------
     UserError
         If the model or its tokenizer is missing or cannot be read.
     """
+    if model.id == SYNTHETIC:
+        return [f"p{index}" for index in ids]
     tokenizer = _tokenizer(_locate(model))
     before = tokenizer("a", add_special_tokens=False)["input_ids"]
     start = len(str(tokenizer.decode(before)))

@@ -4,12 +4,21 @@ Holds the pydantic models that ``studies.yaml`` is validated with, as far as ext
 belong here: analysis settings and the file itself (``dagster_project.studies``).
 """
 
-from typing import Annotated, Any, Literal
+from math import pi
+from typing import Annotated, Any, Literal, NoReturn
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError, PydanticKnownError
 
 EMBEDDED = "embedded"
 """The name of the model and of the corpus that are shipped with the package."""
+
+SYNTHETIC = "synthetic"
+"""The name of the model, and of its corpus, whose tensors are drawn from the paper's assumptions."""
+
+
+MOST_GROWTH = 60
+"""Most growth of the weights over the last phase, as an exponent: e⁶⁰ of the 10³⁸ that float32 spans."""
 
 
 class _Settings(BaseModel):
@@ -17,9 +26,9 @@ class _Settings(BaseModel):
 
 
 class ModelSettings(_Settings):
-    """A causal language model: ``embedded``, a local directory, or a hub id with its revision."""
+    """A causal language model: ``embedded``, a local directory, or a hub id with its revision; or ``synthetic``."""
 
-    id: str = Field(min_length=1, description="`embedded`, a local directory, or a Hugging Face hub id")
+    id: str = Field(min_length=1, description="`embedded`, a local directory, a Hugging Face hub id, or `synthetic`")
     revision: str = Field("main", min_length=1, description="branch, tag or commit of the hub id")
 
 
@@ -39,14 +48,122 @@ def _from_id(value: Any) -> Any:
     return {"id": value} if isinstance(value, str) else value
 
 
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Magnitude = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(gt=0, lt=1)]
+Cosine = Annotated[float, Field(gt=-1, lt=1)]
+Rate = Annotated[float, Field(allow_inf_nan=False)]
+Frequency = Annotated[float, Field(gt=0, le=pi)]
+
+
+class SyntheticSettings(_Settings):
+    """What the tensors of a synthetic study are drawn from: sizes, and the range of each parameter over the heads.
+
+    Ranges are [first, last]; ``extract.synthetic`` says how heads are spread over them.
+    """
+
+    layers: int = Field(4, ge=1, description="attention layers")
+    heads: int = Field(8, ge=1, description="query heads in each layer")
+    kv_heads: int = Field(4, ge=1, validate_default=True, description="KV heads in each layer, a divisor of heads")
+    head_dim: int = Field(64, ge=2, description="length d of one value state")
+    value_scale: tuple[Positive, Positive] = Field((0.5, 4.0), description="C, norm of the value states but the sink's")
+    lambda_sink: tuple[Magnitude, Magnitude] = Field((0.1, 0.5), description="λ, norm of the sink's over C")
+    beta: tuple[Positive, Positive] = Field((0.02, 0.3), description="β, decay of the cosine with distance")
+    rho_0: tuple[Cosine, Cosine] = Field((0.0, 0.3), description="ρ_0, cosine of the sink with every other key")
+    p_sink: tuple[Share, Share] = Field((0.2, 0.6), description="weight of the sink")
+    eta: tuple[Cosine, Cosine] = Field((0.2, 0.6), description="η of the oscillation")
+    eta_growth: tuple[Rate, Rate] | None = Field(
+        (0.01, 0.04), description="η of the growth, per position; null: that of the oscillation, as the paper prints it"
+    )
+    omega: tuple[Frequency, Frequency] = Field((0.1, 0.5), description="ω, in radians per position")
+    t_1: tuple[Share, Share] = Field((0.1, 0.2), description="T_1, as a share of the context")
+    t_2: tuple[Share, Share] = Field((0.6, 0.8), validate_default=True, description="T_2, as a share of the context")
+    noise: float = Field(0.1, ge=0, le=1, description="σ of the lognormal factor on every weight of every sequence")
+
+    @field_validator("kv_heads")
+    @classmethod
+    def _divides_heads(cls, kv_heads: int, known: ValidationInfo) -> int:
+        if (heads := known.data.get("heads", kv_heads)) % kv_heads:
+            _refuse("input should divide the {heads} heads", heads=heads)
+        return kv_heads
+
+    @field_validator("t_2")
+    @classmethod
+    def _follows_t_1(cls, t_2: tuple[float, float], known: ValidationInfo) -> tuple[float, float]:
+        if min(t_2) < max(known.data.get("t_1", (0,))):
+            _refuse("input should not begin below t_1, which runs to {t_1}", t_1=max(known.data["t_1"]))
+        return t_2
+
+    def steepest_growth(self) -> float:
+        """The largest exponent of the last phase, η (i − T_2) at its end, per key of the context."""
+        return max(self.eta_growth or self.eta) * (1 - min(self.t_2))
+
+
 class ExtractionSettings(_Settings):
     """Everything that decides the extracted tensors."""
 
     model: Annotated[ModelSettings, BeforeValidator(_from_id)]
-    corpus: Annotated[CorpusSettings, BeforeValidator(_from_id)]
+    corpus: Annotated[CorpusSettings, BeforeValidator(_from_id)] = Field(None, validate_default=True)
     context_length: int = Field(ge=2, description="tokens in each sequence")
     sequences: int = Field(ge=1, description="number of sequences")
     seed: int = Field(0, ge=0, description="decides which sequences of the corpus are read")
     dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="of the model's weights")
     device: str = Field("auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$", description="auto, cpu, mps, cuda or cuda:N")
     batch_size: int = Field(4, ge=1, description="sequences per forward pass")
+    synthetic: SyntheticSettings | None = Field(
+        None, validate_default=True, description="what the tensors of the model `synthetic` are drawn from"
+    )
+
+    @field_validator("corpus", mode="before")
+    @classmethod
+    def _reads(cls, given: Any, known: ValidationInfo) -> Any:
+        """A synthetic study has a corpus of its own; any other must name one."""
+        if not _is_synthetic(known):
+            if given is None:
+                kind: Literal["missing"] = "missing"
+                raise PydanticKnownError(kind)
+            return given
+        own = CorpusSettings.model_validate({"id": SYNTHETIC})
+        if given not in (None, SYNTHETIC, own, own.model_dump()):
+            _refuse("a synthetic study reads no text; leave it out")
+        return own
+
+    @field_validator("dtype", "device")
+    @classmethod
+    def _runs(cls, given: str, known: ValidationInfo) -> str:
+        """Tensors are drawn in float32 on the CPU."""
+        if _is_synthetic(known) and given not in {"float32", "auto", "cpu"}:
+            _refuse("a synthetic study is drawn in float32 on the CPU; leave it out")
+        return given
+
+    @field_validator("synthetic", mode="before")
+    @classmethod
+    def _draws(cls, given: Any, known: ValidationInfo) -> Any:
+        """A synthetic study has defaults; any other has no such part."""
+        if _is_synthetic(known):
+            return {} if given is None else given
+        if given is not None and "model" in known.data:
+            _refuse("input goes with `model: {name}` only", name=SYNTHETIC)
+        return given
+
+    @field_validator("synthetic")
+    @classmethod
+    def _grows(cls, drawn: SyntheticSettings | None, known: ValidationInfo) -> SyntheticSettings | None:
+        """The weights of a context are numbers that float32 tells from 0."""
+        growth = drawn.steepest_growth() * known.data.get("context_length", 0) if drawn else 0
+        if growth > MOST_GROWTH:
+            message = "weights should grow by e^{most} at most from t_2 to the end of the context, not by e^{growth}"
+            _refuse(message, most=MOST_GROWTH, growth=round(growth))
+        return drawn
+
+
+def _is_synthetic(known: ValidationInfo) -> bool:
+    """Whether the fields before belong to a synthetic study."""
+    model = known.data.get("model")
+    return model is not None and model.id == SYNTHETIC
+
+
+def _refuse(message: Any, **numbers: Any) -> NoReturn:
+    """Raise the error of a field that does not go with the others."""
+    kind = "refused"
+    raise PydanticCustomError(kind, message, numbers)

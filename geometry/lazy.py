@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from geometry.profile import PER_KAPPA, PROFILE, Scale, scratch_bytes, selection_profile
+from geometry.scale_free import scale_free_lower_bounds
+from geometry.similarity import cosine_by_distance, sink_cosines
 
 COUNTS = ("k_in", "k_out")
 """The arrays of a profile that are counts (int32); all others are stored as float32."""
@@ -113,9 +115,72 @@ def value_norms(values: da.Array) -> da.Array:
     return norms
 
 
+def similarities(values: da.Array) -> dict[str, da.Array]:
+    """How the value states of a sequence lie to each other (Assumption 2), lazily, one layer of a sequence to a block.
+
+    Parameters
+    ----------
+    values
+        Value states of all positions, float32 (sequence, layer, kv_head, key, head_dim).
+
+    Returns
+    -------
+    dict
+        ``mean_cosine``, float32 (sequence, layer, kv_head, key): ``cosine_by_distance``, element i for distance i;
+        ``rho_0`` and ``rho_0_sd``, float32 (sequence, layer, kv_head): ``sink_cosines``.
+    """
+    whole = values.rechunk({0: 1, 1: 1, 3: -1, 4: -1})
+    cosines: da.Array = whole.map_blocks(_cosine_block, dtype=np.float32, drop_axis=4, meta=_empty(4))
+    sinks: da.Array = whole.map_blocks(_sink_block, dtype=np.float32, drop_axis=4, chunks=_pairs(whole), meta=_empty(4))
+    return {"mean_cosine": cosines, "rho_0": sinks[..., 0], "rho_0_sd": sinks[..., 1]}
+
+
+def scale_free_bounds(
+    attention: da.Array, norms: da.Array, first_key: da.Array, *, head_dim: int
+) -> dict[str, da.Array]:
+    """``scale_free_lower_bounds`` of every sequence, layer and head, lazily.
+
+    Parameters
+    ----------
+    attention, first_key
+        As for ``selection_arrays``.
+    norms
+        ``value_norms`` of the value states, (sequence, layer, kv_head, key).
+    head_dim
+        d, the length of a value state.
+
+    Returns
+    -------
+    dict
+        ``precision_lower_scale_free`` and ``recall_lower_scale_free``, float32 (sequence, layer, head, N); elements
+        beyond a layer's own n − 1 hold NaN. One block is one layer of one sequence.
+    """
+    keys = attention.shape[3]
+    stacked = da.blockwise(
+        _scale_free_block,
+        "mslhn",
+        attention.rechunk((1, 1, -1, -1)),
+        "slhk",
+        norms.rechunk((1, 1, -1, -1)),
+        "slgk",
+        first_key.rechunk((1, 1)),
+        "sl",
+        new_axes={"m": 2, "n": keys - 1},
+        concatenate=True,
+        dtype=np.float32,
+        meta=_empty(5),
+        head_dim=head_dim,
+    )
+    return {"precision_lower_scale_free": stacked[0], "recall_lower_scale_free": stacked[1]}
+
+
 def over_sequences(array: da.Array) -> tuple[da.Array, da.Array]:
-    """Mean and standard deviation (divisor: sequences) along the first axis, float64 without that axis."""
-    return array.mean(axis=0, dtype=np.float64), array.std(axis=0, dtype=np.float64)
+    """Mean and standard deviation (divisor: their number) along the first axis of what is no NaN, float64.
+
+    Not ``da.nanstd``, which warns where everything is NaN.
+    """
+    mean = da.nanmean(array, axis=0, dtype=np.float64)
+    return mean, da.sqrt(da.nanmean(da.square(array - mean), axis=0))
 
 
 def block_bytes(sizes: Mapping[str, int], heads: int, kv_heads: int, kappas: int = 1) -> int:
@@ -138,6 +203,23 @@ def block_bytes(sizes: Mapping[str, int], heads: int, kv_heads: int, kappas: int
     loaded = 2 * 4 * n * (heads + kv_heads * head_dim)
     results = (8 + 3 * 4) * (len(PROFILE) + len(PER_KAPPA) * kappas) * heads * n
     return loaded + results + scratch_bytes(n, head_dim)
+
+
+def similarity_bytes(sizes: Mapping[str, int], kv_heads: int) -> int:
+    """Upper bound of the memory one block of ``similarities`` takes while it is computed, in bytes.
+
+    The input of this block and of the next, and for one head the directions, their transpose, what the Fourier
+    transform pads them to, and its result.
+
+    Parameters
+    ----------
+    sizes
+        Sizes of the axes ``key`` and ``head_dim``.
+    kv_heads
+        KV heads of one block.
+    """
+    numbers = sizes["key"] * sizes["head_dim"]
+    return 2 * 4 * kv_heads * numbers + (4 + 2 + 2) * 8 * numbers + 32 * sizes["key"] * kv_heads + 2**18
 
 
 def _profile_block(
@@ -186,6 +268,42 @@ def _scale_block(norms: NDArray[np.float32], first_key: NDArray[np.integer]) -> 
         return np.full(norms.shape[:3], np.nan, np.float32)
     scales: NDArray[np.float32] = np.median(attended, axis=-1)
     return scales
+
+
+def _empty(axes: int) -> NDArray[np.float32]:
+    """What Dask takes a block's type from."""
+    return np.empty((0,) * axes, np.float32)
+
+
+def _pairs(values: da.Array) -> tuple[tuple[int, ...], ...]:
+    """Chunks of an array with two numbers for every head of ``values``."""
+    return (*values.chunks[:3], (2,))
+
+
+def _cosine_block(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    """(…, key, head_dim) → (…, key)."""
+    return cosine_by_distance(values).astype(np.float32)
+
+
+def _sink_block(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    """(…, key, head_dim) → (…, 2): mean and spread."""
+    return np.stack(sink_cosines(values), axis=-1).astype(np.float32)
+
+
+def _scale_free_block(
+    attention: NDArray[np.float32], norms: NDArray[np.float32], first_key: NDArray[np.integer], *, head_dim: int
+) -> NDArray[np.float32]:
+    """One layer: (1, 1, head, key), (1, 1, kv_head, key), (1, 1) → (2, 1, 1, head, key − 1)."""
+    _, _, heads, keys = attention.shape
+    kv_heads, first = norms.shape[2], int(first_key[0, 0])
+    found = np.full((2, kv_heads, heads // kv_heads, keys - 1), np.nan, np.float32)
+    n = keys - first
+    if n >= 2:
+        bounds = scale_free_lower_bounds(
+            attention[0, 0, :, first:].reshape(kv_heads, heads // kv_heads, n), norms[0, 0, :, None, first:], head_dim
+        )
+        found[0, ..., : n - 1], found[1, ..., : n - 1] = bounds.precision_lower, bounds.recall_lower
+    return found.reshape(2, 1, 1, heads, keys - 1)
 
 
 def _norm_block(values: NDArray[np.float32]) -> NDArray[np.float32]:

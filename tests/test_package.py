@@ -16,7 +16,7 @@ LAYERS = {
     "sql": set(),
     "geometry": set(),
     "storage": {"sql"},
-    "extract": {"storage"},
+    "extract": {"geometry", "storage"},  # geometry for what synthetic studies are drawn from
     "reports": {"sql", "storage"},
     "dagster_project": {"extract", "geometry", "reports", "sql", "storage"},
 }

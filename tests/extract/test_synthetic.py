@@ -1,0 +1,341 @@
+"""The synthetic study: what lands is drawn from what was planted, resumes to the same bytes, and refuses the rest."""
+
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from math import cos, exp
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dagster_project.studies import parse_study, read_studies, shipped_file
+from extract import extraction, synthetic
+from extract.extraction import ExtractionReport, extract
+from extract.models import token_texts
+from extract.settings import SYNTHETIC, ExtractionSettings
+from extract.synthetic import OF_VALUES, OF_WEIGHTS, Planted, draw_sequence, planted
+from storage.arrays import TENSORS
+from storage.errors import UserError
+from storage.sequences import SequenceStore
+
+KEYS, SEQUENCES = 96, 5
+PART = {"layers": 2, "heads": 6, "kv_heads": 3, "head_dim": 48, "noise": 0.0}
+
+
+def settings(part: dict[str, object] | None = None, **others: object) -> ExtractionSettings:
+    standard = {"model": SYNTHETIC, "context_length": KEYS, "sequences": SEQUENCES, "synthetic": PART | (part or {})}
+    return ExtractionSettings.model_validate(standard | others)
+
+
+def run(path: Path, **others: object) -> ExtractionReport:
+    return extract(settings(**others), study="drawn", path=path)
+
+
+def tree(path: Path) -> dict[str, bytes]:
+    found = {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
+    return {name: content for name, content in found.items() if not name.endswith(".partial")}
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("uninterrupted") / "store"
+    run(path)
+    return path
+
+
+# --- what is planted ---
+
+
+def column(heads: list[Planted], name: str) -> np.ndarray:
+    return np.array([getattr(head.assumed, name) for head in heads])
+
+
+def test_every_parameter_runs_through_its_range_in_equal_steps() -> None:
+    chosen = settings()
+    heads, part = planted(chosen), chosen.synthetic
+    assert part is not None
+    assert [(head.layer, head.head, head.kv_head) for head in heads] == [
+        (layer, head, head // 2) for layer in range(2) for head in range(6)
+    ]
+    for name in OF_WEIGHTS:
+        steps = np.linspace(*getattr(part, name), 12)
+        steps = np.rint(steps * KEYS) if name in {"t_1", "t_2"} else steps
+        np.testing.assert_allclose(np.sort(column(heads, name)), steps)
+    for name in OF_VALUES:
+        np.testing.assert_allclose(np.sort(column(heads, name)[::2]), np.linspace(*getattr(part, name), 6))
+        np.testing.assert_array_equal(column(heads, name)[::2], column(heads, name)[1::2])  # one KV head
+
+
+def test_no_two_parameters_of_the_shipped_study_go_together() -> None:
+    study = read_studies(shipped_file())["synthetic"].extraction()
+    heads = planted(study)
+    together = np.corrcoef([column(heads, name) for name in OF_WEIGHTS])
+    assert np.abs(together[np.triu_indices(len(OF_WEIGHTS), 1)]).max() < 0.6
+    together = np.corrcoef([column(heads[::2], name) for name in OF_VALUES])
+    assert np.abs(together[np.triu_indices(len(OF_VALUES), 1)]).max() < 0.6
+    layers = np.array([head.layer for head in heads])
+    assert max(abs(np.corrcoef(layers, column(heads, name))[0, 1]) for name in OF_VALUES + OF_WEIGHTS) < 0.6
+
+
+def test_the_seed_decides_what_is_planted() -> None:
+    assert planted(settings()) == planted(settings())
+    assert planted(settings()) != planted(settings(seed=1))
+    assert planted(settings()) == planted(settings(sequences=9))
+
+
+def test_one_head_has_the_first_of_every_range() -> None:
+    (head,) = planted(settings({"layers": 1, "heads": 1, "kv_heads": 1, "beta": [0.2, 0.1]}))
+    assert (head.assumed.beta, head.assumed.value_scale, head.assumed.p_sink) == (0.2, 0.5, 0.2)
+
+
+def test_growth_may_be_tied_to_the_oscillation() -> None:
+    heads = planted(settings({"eta": [0.05, 0.1], "eta_growth": None}))
+    np.testing.assert_array_equal(column(heads, "eta"), column(heads, "eta_growth"))
+    assert len(set(column(heads, "eta"))) == 12
+
+
+def test_only_a_synthetic_study_is_planted() -> None:
+    study = ExtractionSettings(model="embedded", corpus="embedded", context_length=8, sequences=1)
+    with pytest.raises(ValueError, match="the model 'embedded' is not 'synthetic'"):
+        planted(study)
+
+
+# --- what lands ---
+
+
+def profile(head: Planted, keys: int) -> np.ndarray:
+    """Assumption 3 as the paper prints it, one position after the other."""
+    known, shape = head.assumed, []
+    for i in range(1, keys):
+        if i <= known.t_1:
+            shape.append(1.0)
+        elif i <= known.t_2:
+            shape.append(1 + known.eta * cos(known.omega * i))
+        else:
+            shape.append(exp(known.eta_growth * (i - known.t_2)))
+    return np.array([known.p_sink, *((1 - known.p_sink) * np.array(shape) / sum(shape))])
+
+
+def weights_are_those_of(heads: list[Planted], attention: np.ndarray) -> bool:
+    return all(np.allclose(attention[:, head.layer, head.head], profile(head, KEYS), rtol=1e-5) for head in heads)
+
+
+def norms_are_those_of(heads: list[Planted], values: np.ndarray) -> bool:
+    norms = np.linalg.norm(values.astype(np.float64), axis=-1)
+    return all(
+        np.allclose(norms[:, head.layer, head.kv_head, 1:], head.assumed.value_scale, rtol=1e-5)
+        and np.allclose(norms[:, head.layer, head.kv_head, 0], head.assumed.lambda_sink * head.assumed.value_scale)
+        for head in heads
+    )
+
+
+def test_the_store_holds_weights_and_norms_as_planted(uninterrupted: Path) -> None:
+    store, heads = SequenceStore.open(uninterrupted, TENSORS), planted(settings())
+    assert weights_are_those_of(heads, store.array("attention")[:])
+    assert norms_are_those_of(heads, store.array("values")[:])
+
+
+@pytest.mark.parametrize("name", OF_WEIGHTS)
+def test_a_weight_drawn_with_another_parameter_is_noticed(name: str, uninterrupted: Path) -> None:
+    attention, (head, *others) = SequenceStore.open(uninterrupted, TENSORS).array("attention")[:], planted(settings())
+    step = 1 if name in {"t_1", "t_2"} else 0.001
+    changed = replace(head, assumed=replace(head.assumed, **{name: getattr(head.assumed, name) + step}))
+    assert not weights_are_those_of([changed, *others], attention)
+
+
+def test_heads_drawn_from_one_another_are_noticed(uninterrupted: Path) -> None:
+    store, heads = SequenceStore.open(uninterrupted, TENSORS), planted(settings())
+    mixed = [replace(head, assumed=other.assumed) for head, other in zip(heads, heads[2:] + heads[:2], strict=True)]
+    assert not weights_are_those_of(mixed, store.array("attention")[:])
+    assert not norms_are_those_of(mixed, store.array("values")[:])
+
+
+def test_the_store_holds_similarities_as_planted() -> None:
+    """Cosines of neighbours and with the sink, over many sequences."""
+    chosen = settings({"layers": 1, "heads": 3, "rho_0": [0.1, 0.4], "beta": [0.05, 1.0]})
+    heads = planted(chosen)
+    values = np.stack([draw_sequence(chosen, heads, index)["values"][0] for index in range(30)]).astype(np.float64)
+    units = values / np.linalg.norm(values, axis=-1, keepdims=True)
+    for head in heads:
+        unit, known = units[:, head.kv_head], head.assumed
+        np.testing.assert_allclose(np.einsum("sd,sjd->sj", unit[:, 0], unit[:, 1:]), known.rho_0, atol=1e-5)
+        for distance in (1, 3, 8):
+            found = np.einsum("sjd,sjd->sj", unit[:, 1:-distance], unit[:, 1 + distance :]).mean()
+            wanted = known.rho_0**2 + (1 - known.rho_0**2) * exp(-known.beta * distance)
+            assert abs(found - wanted) < 0.03
+
+
+def test_noise_is_lognormal_and_differs_between_sequences_and_heads() -> None:
+    chosen = settings({"noise": 0.2})
+    heads = planted(chosen)
+    logs = np.stack([np.log(draw_sequence(chosen, heads, index)["attention"]) for index in range(20)])
+    planned = np.array([np.log(profile(head, KEYS)) for head in heads]).reshape(2, 6, KEYS)
+    residuals = (logs - planned)[..., 1:]
+    residuals -= residuals.mean(axis=-1, keepdims=True)  # the row is made to sum to 1
+    assert 0.19 < residuals.std() < 0.21
+    flat = residuals.reshape(20 * 12, -1)
+    assert np.abs(np.corrcoef(flat) - np.eye(len(flat))).max() < 0.6
+
+
+def test_the_other_arrays_and_the_report(uninterrupted: Path, tmp_path: Path) -> None:
+    report = run(tmp_path / "store")
+    assert (report.sequences, report.written, report.documents_read, report.documents_skipped) == (5, 5, 0, 0)
+    assert report.row_sum_deviation < KEYS * 2.0**-24
+    store = SequenceStore.open(report.path, TENSORS)
+    assert store.sizes == {"sequence": 5, "layer": 2, "head": 6, "kv_head": 3, "key": KEYS, "head_dim": 48}
+    assert (store.array("tokens")[:] == np.arange(KEYS)).all()
+    assert (store.array("first_key")[:] == 0).all()
+    assert store.provenance["settings"] == settings().model_dump(mode="json")
+    assert store.provenance["versions"]["device"] == "cpu"
+    assert tree(report.path) == tree(uninterrupted)
+
+
+def test_tokens_are_named_by_their_position() -> None:
+    assert token_texts(settings().model, [0, 17]) == ["p0", "p17"]
+
+
+def test_sequences_differ_and_the_seed_decides_them() -> None:
+    chosen, other = settings(), settings(seed=1)
+    first, second = (draw_sequence(chosen, planted(chosen), index)["values"] for index in (0, 1))
+    assert not np.allclose(first, second)
+    assert not np.allclose(first, draw_sequence(other, planted(chosen), 0)["values"])
+
+
+def test_nothing_is_printed_without_a_terminal(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    run(tmp_path / "store")
+    assert capfd.readouterr() == ("", "")
+
+
+# --- resuming ---
+
+IN_ANOTHER_PROCESS = """
+import os, signal, sys
+from pathlib import Path
+from extract.extraction import extract
+from extract.settings import ExtractionSettings
+from storage.sequences import SequenceStore
+
+write = SequenceStore.write
+
+def half(self, sequence, arrays):
+    if sequence == 2:
+        self.array("values")[sequence] = arrays["values"]
+        os.kill(os.getpid(), signal.SIGKILL)
+    write(self, sequence, arrays)
+
+SequenceStore.write = half
+extract(ExtractionSettings.model_validate_json(sys.argv[1]), study="drawn", path=Path(sys.argv[2]))
+"""
+
+
+def test_killed_it_ends_bit_identical_and_draws_only_what_is_missing(
+    uninterrupted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "store"
+    python = [sys.executable, "-c", IN_ANOTHER_PROCESS, settings().model_dump_json(), str(path)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(extraction.__file__).parents[1])}
+    assert subprocess.run(python, env=environment, timeout=120, check=False).returncode == -signal.SIGKILL
+    assert SequenceStore.open(path, TENSORS).missing() == [2, 3, 4]
+    drawn, original = [], synthetic.draw_sequence
+
+    def watched(chosen: ExtractionSettings, heads: list[Planted], index: int) -> dict[str, np.ndarray]:
+        drawn.append(index)
+        return original(chosen, heads, index)
+
+    monkeypatch.setattr(synthetic, "draw_sequence", watched)
+    assert run(path).written == 3
+    assert run(path).written == 0
+    assert drawn == [2, 3, 4]
+    assert tree(path) == tree(uninterrupted)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"seed": 1}, "settings.seed (stored 0, asked 1)"),
+        ({"part": {"beta": [0.1, 0.3]}}, "settings.synthetic.beta (stored [0.02, 0.3], asked [0.1, 0.3])"),
+        ({"part": {"heads": 3}}, "settings.synthetic.heads (stored 6, asked 3)"),
+    ],
+)
+def test_a_store_of_other_settings_is_refused(change: dict[str, object], named: str, uninterrupted: Path) -> None:
+    with pytest.raises(UserError) as caught:
+        run(uninterrupted, **change)
+    assert named in str(caught.value)
+
+
+def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("a file")
+    with pytest.raises(UserError, match="cannot be written"):
+        run(tmp_path / "data" / "store")
+
+
+# --- settings ---
+
+
+def test_a_name_a_length_and_a_number_describe_a_study() -> None:
+    study = parse_study("x", {"model": SYNTHETIC, "context_length": 256, "sequences": 8}, "command line")
+    assert study.corpus.id == SYNTHETIC
+    assert study.synthetic is not None
+    assert study.synthetic.layers == 4
+    for form in ("json", "python"):
+        described = study.model_dump(mode=form)
+        assert parse_study("x", described, "again") == study
+        assert study.extraction() == ExtractionSettings.model_validate(
+            {name: value for name, value in described.items() if name != "analysis"}
+        )
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"corpus": "embedded"}, "field 'corpus': a synthetic study reads no text; leave it out, found 'embedded'"),
+        ({"corpus": {"id": SYNTHETIC, "split": "test"}}, "field 'corpus': a synthetic study reads no text"),
+        ({"dtype": "bfloat16"}, "field 'dtype': a synthetic study is drawn in float32 on the CPU; leave it out"),
+        ({"device": "cuda"}, "field 'device': a synthetic study is drawn in float32 on the CPU; leave it out"),
+        ({"model": "embedded", "corpus": "embedded"}, "field 'synthetic': input goes with `model: synthetic` only"),
+        ({"model": "embedded"}, "field 'corpus' is missing; add it"),
+        ({"model": "embedded", "corpus": None, "synthetic": None}, "field 'corpus' is missing; add it"),
+        ({"synthetic": 5}, "field 'synthetic': input should be"),
+        ({"synthetic": {"kv_heads": 3}}, "field 'synthetic.kv_heads': input should divide the 8 heads, found 3 (KV"),
+        ({"synthetic": {"heads": 6}}, "field 'synthetic.kv_heads': input should divide the 6 heads, found 4"),
+        ({"synthetic": {"kv_heads": 0}}, "field 'synthetic.kv_heads': input should be greater"),
+        (
+            {"synthetic": {"t_1": [0.1, 0.7]}},
+            "field 'synthetic.t_2': input should not begin below t_1, which runs to 0.7",
+        ),
+        ({"synthetic": {"t2": [0.1, 0.7]}}, "field 'synthetic.t2' is unknown; did you mean 'synthetic.t_2'?"),
+        ({"synthetic": {"beta": [0.1, -1]}}, "field 'synthetic.beta.1': input should be greater than 0, found -1 (β,"),
+        ({"synthetic": {"beta": [0.1, float("inf")]}}, "field 'synthetic.beta.1': input should be a finite number"),
+        ({"synthetic": {"beta": 0.1}}, "field 'synthetic.beta': input should be a valid tuple"),
+        ({"synthetic": {"omega": [0.1, 4]}}, "field 'synthetic.omega.1': input should be less"),
+        ({"synthetic": {"p_sink": [0, 0.4]}}, "field 'synthetic.p_sink.0': input should be greater"),
+        ({"synthetic": {"eta_growth": [0.1, 0.9]}}, "field 'synthetic': weights should grow by e^60 at most"),
+        ({"synthetic": {"eta_growth": None}}, "field 'synthetic': weights should grow by e^60 at most"),
+    ],
+)
+def test_settings_with_an_error(change: dict[str, object], said: str) -> None:
+    given = {"model": SYNTHETIC, "context_length": 256, "sequences": 8, "synthetic": {}} | change
+    with pytest.raises(UserError) as caught:
+        parse_study("one", given, "studies.yaml")
+    message = str(caught.value)
+    assert message.startswith(f"studies.yaml: study 'one', {said}")
+    assert "\n" not in message
+
+
+def test_any_settings_that_are_accepted_can_be_drawn() -> None:
+    """The corners of the ranges: what the settings let through, the distributions take."""
+    for part in (
+        {"lambda_sink": [0, 0], "rho_0": [-0.99, 0.99], "beta": [1e-6, 50], "value_scale": [1e-6, 1e6]},
+        {"t_1": [0.001, 0.001], "t_2": [0.999, 0.999], "omega": [0.001, 3.14159], "eta": [-0.99, 0.99]},
+        {"t_1": [0.5, 0.5], "t_2": [0.5, 0.5], "eta_growth": [-0.5, 1.2], "p_sink": [1e-6, 0.999], "noise": 1},
+        {"head_dim": 2, "layers": 1, "heads": 1, "kv_heads": 1},
+    ):
+        for keys in (2, 3, 90):
+            chosen = settings(part, context_length=keys)
+            arrays = draw_sequence(chosen, planted(chosen), 0)
+            assert np.isfinite(arrays["values"]).all()
+            assert (arrays["attention"] > 0).all()
+            np.testing.assert_allclose(arrays["attention"].sum(axis=-1), 1, atol=1e-5)
