@@ -1,25 +1,34 @@
-"""The SQL of the warehouse: one statement per file, in ``schema``, ``views``, ``queries`` and ``checks``.
+"""The SQL of the warehouse: one statement per file.
 
 Holds the reading of these files. What does not belong here: running them (``storage.warehouse``) and charts
 (``reports``).
 
+- ``schema``: the tables.
+- ``macros``: functions of scalars and of tables, which views, derived tables and anyone's own queries share.
+- ``views``: what follows from the tables while one looks at it.
+- ``derived``: a SELECT for each table that follows from the others when a study lands; its name is the table's.
+- ``queries``: named questions, with named parameters (``$study``).
+- ``checks``: violations of what must be true; no row when all is well.
+
 Every file opens with a header of three comments, ``grain``, ``inputs`` and ``meaning``, indented lines of which go on
-with the one before. In ``schema`` and
-``views`` a comment at the end of a column's line is that column's COMMENT in the database. ``queries`` take named
-parameters (``$study``); ``checks`` return no row when all is well.
+with the one before. ``inputs`` names every table, view and macro that the statement reads; ``in_order`` relies on it.
+In ``schema`` and ``views`` a comment at the end of a column's line is that column's COMMENT in the database.
 """
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from graphlib import TopologicalSorter
 from importlib.resources import files
 from typing import Literal
 
-Kind = Literal["schema", "views", "queries", "checks"]
+Kind = Literal["schema", "macros", "views", "derived", "queries", "checks"]
 
 _HEADER = re.compile(r"^-- (?P<key>grain|inputs|meaning):\s*(?P<text>.*)$")
 _UNFINISHED = re.compile(r"\n-- {6,}")
 """Where a line of a header goes on in the next."""
+_NAME = re.compile(r"[a-z_0-9]+")
 _COLUMN = re.compile(r"^    (?:.*\bAS )?(?P<name>[a-z_0-9]+)\b[^-]*-- (?P<comment>.+)$")
 
 
@@ -27,6 +36,7 @@ _COLUMN = re.compile(r"^    (?:.*\bAS )?(?P<name>[a-z_0-9]+)\b[^-]*-- (?P<commen
 class Statement:
     """One SQL statement with its documentation."""
 
+    kind: Kind
     name: str
     text: str
     """The SQL, header included."""
@@ -34,7 +44,7 @@ class Statement:
     inputs: str
     meaning: str
     columns: dict[str, str]
-    """Comment of each column, from the ends of its lines; empty for queries and checks."""
+    """Comment of each column, from the ends of its lines; empty but for ``schema`` and ``views``."""
 
 
 @cache
@@ -59,7 +69,22 @@ def statement(kind: Kind, name: str) -> Statement:
     text = (files(__package__) / kind / f"{name}.sql").read_text(encoding="utf-8")
     matches = [_HEADER.match(line) for line in _UNFINISHED.sub(" ", text).splitlines()]
     header = {match["key"]: match["text"] for match in matches if match}
-    return Statement(name, text, header["grain"], header["inputs"], header["meaning"], _columns(kind, text))
+    return Statement(kind, name, text, header["grain"], header["inputs"], header["meaning"], _columns(kind, text))
+
+
+def in_order(*kinds: Kind) -> Iterator[Statement]:
+    """All statements of some kinds, each after those of them that its ``inputs`` name.
+
+    Raises
+    ------
+    graphlib.CycleError
+        If statements read one another in a circle.
+    """
+    found = {name: statement(kind, name) for kind in kinds for name in names(kind)}
+    inputs = {
+        name: [used for used in _NAME.findall(described.inputs) if used in found] for name, described in found.items()
+    }
+    return (found[name] for name in TopologicalSorter(inputs).static_order())
 
 
 def _columns(kind: Kind, text: str) -> dict[str, str]:

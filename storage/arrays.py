@@ -103,6 +103,10 @@ def _by_kappa(name: str, meaning: str) -> ArraySpec:
     return ArraySpec(name, dims, "float32", "ratio", meaning, whole=("head", "kappa", "n"))
 
 
+def _per_kv_head(name: str, meaning: str) -> ArraySpec:
+    return ArraySpec(name, ("sequence", "layer", "kv_head"), "float32", "cosine", meaning, whole=("layer", "kv_head"))
+
+
 SELECTION: tuple[ArraySpec, ...] = (
     _by_n("k_in", "int32", "keys", "selected keys no farther from s_N than r_min (eq. 20)", fill=-1),
     _by_n("k_out", "int32", "keys", "keys left out that are no farther from s_N than r_max (eq. 20)", fill=-1),
@@ -119,6 +123,18 @@ SELECTION: tuple[ArraySpec, ...] = (
     _by_n("a_max_in", "float32", "model units", "largest a over J (eq. 8); NaN if J is empty"),
     _by_n("a_max_out", "float32", "model units", "largest a over the keys left out (eq. 7)"),
     _by_n("rho_out", "float32", "cosine", "largest cosine between J and the keys left out, clipped at 0 (eq. 7)"),
+    _by_n(
+        "precision_lower_scale_free",
+        "float32",
+        "ratio",
+        "scale-free lower bound of Precision P(r_max, N) (geometry/scale_free.md)",
+    ),
+    _by_n(
+        "recall_lower_scale_free",
+        "float32",
+        "ratio",
+        "scale-free lower bound of Recall R(r_min, N) (geometry/scale_free.md)",
+    ),
     _by_kappa("precision_upper", "upper bound of Precision P(r_max, N) for one κ (eq. 13); NaN where there is none"),
     _by_kappa("recall_upper", "upper bound of Recall R(r_min, N) for one κ (eq. 15); NaN where there is none"),
     ArraySpec(
@@ -154,6 +170,16 @@ SELECTION: tuple[ArraySpec, ...] = (
         "norm of each value state",
         whole=("kv_head", "key"),
     ),
+    ArraySpec(
+        "mean_cosine",
+        ("sequence", "layer", "kv_head", "key"),
+        "float32",
+        "cosine",
+        "mean cosine of two value states, neither the sink's; element i along key belongs to distance i (Assumption 2)",
+        whole=("kv_head", "key"),
+    ),
+    _per_kv_head("rho_0", "mean cosine of the sink's value state with the others (Assumption 2)"),
+    _per_kv_head("rho_0_sd", "spread of that cosine over the others (divisor: their number)"),
     _finished(),
 )
 """What the metrics store: one group per study; element i along ``n`` belongs to N = i + 1.

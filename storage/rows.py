@@ -6,14 +6,16 @@ that, not by the study. What does not belong here: inserting them (``storage.war
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from storage.arrays import SELECTION
-from storage.sequences import SequenceStore
+
+if TYPE_CHECKING:
+    from storage.sequences import SequenceStore
 
 BY_N = tuple(spec.name for spec in SELECTION if spec.dims[-2:] == ("head", "n"))
 """The arrays of the metrics store that become columns of ``selection_counts``."""
@@ -22,7 +24,7 @@ BY_KAPPA = tuple(spec.name for spec in SELECTION if "kappa" in spec.dims)
 """The arrays of the metrics store that become columns of ``upper_bounds``."""
 
 
-def study_rows(tensors: SequenceStore, metrics: SequenceStore) -> Iterator[pa.RecordBatch]:
+def study_rows(tensors: "SequenceStore", metrics: "SequenceStore") -> Iterator[pa.RecordBatch]:
     """The row of ``studies``, from the provenance of the tensor store; that of the metrics is its part ``metrics``."""
     provenance, sizes = tensors.provenance, tensors.sizes
     settings, inputs = provenance["settings"], provenance["inputs"]
@@ -48,7 +50,9 @@ def study_rows(tensors: SequenceStore, metrics: SequenceStore) -> Iterator[pa.Re
 def head_rows(sizes: Mapping[str, int]) -> Iterator[pa.RecordBatch]:
     """The rows of ``heads``: query head h reads KV head h // (heads / kv_heads)."""
     layer, head = (axis.ravel() for axis in np.indices((sizes["layer"], sizes["head"]), dtype=np.int16))
-    yield _batch({"layer": layer, "head": head, "kv_head": head // (sizes["head"] // sizes["kv_head"])})
+    kv_head = head // (sizes["head"] // sizes["kv_head"])
+    head_dim = np.full(head.size, sizes["head_dim"], np.int32)
+    yield batch({"layer": layer, "head": head, "kv_head": kv_head, "head_dim": head_dim})
 
 
 def token_rows(tokens: NDArray[np.int32], texts: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -64,7 +68,7 @@ def token_rows(tokens: NDArray[np.int32], texts: Sequence[str]) -> Iterator[pa.R
     ids = np.unique(tokens)
     words = np.asarray(texts, dtype=object)
     for sequence, row in enumerate(tokens):
-        yield _batch(
+        yield batch(
             {
                 "sequence": np.full(row.size, sequence, np.int32),
                 "position": np.arange(row.size, dtype=np.int32),
@@ -74,7 +78,7 @@ def token_rows(tokens: NDArray[np.int32], texts: Sequence[str]) -> Iterator[pa.R
         )
 
 
-def selection_rows(metrics: SequenceStore, query: int) -> Iterator[pa.RecordBatch]:
+def selection_rows(metrics: "SequenceStore", query: int) -> Iterator[pa.RecordBatch]:
     """The rows of ``selection_counts``, one batch per sequence; ``query`` is the position of the query."""
     layer, head, n = _selections(metrics.sizes)
     for sequence in range(metrics.sizes["sequence"]):
@@ -83,16 +87,16 @@ def selection_rows(metrics: SequenceStore, query: int) -> Iterator[pa.RecordBatc
         columns = {name: np.asarray(metrics.array(name)[sequence]).ravel() for name in BY_N}
         where = {"layer": layer, "head": head, "n": n, "n_keys": n_keys}
         rows = {name: column[real] for name, column in (where | columns).items()}
-        yield _batch(_constant(rows["n"].size, sequence=sequence, query=query) | rows)
+        yield batch(_constant(rows["n"].size, sequence=sequence, query=query) | rows)
 
 
-def selection_row_count(metrics: SequenceStore) -> int:
+def selection_row_count(metrics: "SequenceStore") -> int:
     """How many rows ``selection_rows`` yields: n_keys − 1 for every sequence, layer and head."""
     n_keys = np.asarray(metrics.array("n_keys")[:])
     return int((n_keys - 1).clip(min=0).sum() * metrics.sizes["head"])
 
 
-def upper_bound_rows(metrics: SequenceStore, query: int) -> Iterator[pa.RecordBatch]:
+def upper_bound_rows(metrics: "SequenceStore", query: int) -> Iterator[pa.RecordBatch]:
     """The rows of ``upper_bounds``, one batch per sequence and κ; ``query`` is the position of the query.
 
     κ and the scale are those of the store's provenance.
@@ -107,10 +111,10 @@ def upper_bound_rows(metrics: SequenceStore, query: int) -> Iterator[pa.RecordBa
         for index, kappa in enumerate(analysis["kappas"]):
             columns = {name: bound[:, :, index].ravel()[real] for name, bound in bounds.items()}
             kappas = {"kappa": np.full(where["n"].size, kappa, np.float64)}
-            yield _batch(constant | where | kappas | columns, scale=analysis["scale"])
+            yield batch(constant | where | kappas | columns, scale=analysis["scale"])
 
 
-def attention_rows(metrics: SequenceStore, query: int) -> Iterator[pa.RecordBatch]:
+def attention_rows(metrics: "SequenceStore", query: int) -> Iterator[pa.RecordBatch]:
     """The rows of ``attention_rows``, one batch per sequence; ``query`` is the position of the query."""
     layer, head = _indices(metrics.sizes, layer="i2", head="i2")
     for sequence in range(metrics.sizes["sequence"]):
@@ -122,16 +126,51 @@ def attention_rows(metrics: SequenceStore, query: int) -> Iterator[pa.RecordBatc
             "n_keys": n_keys,
             "sink_attended": n_keys == query + 1,
         }
-        yield _batch(_constant(layer.size, sequence=sequence, query=query) | columns)
+        yield batch(_constant(layer.size, sequence=sequence, query=query) | columns)
 
 
-def value_scale_rows(metrics: SequenceStore, query: int) -> Iterator[pa.RecordBatch]:
+def value_scale_rows(metrics: "SequenceStore", query: int) -> Iterator[pa.RecordBatch]:
     """The rows of ``value_scales``, one batch per sequence; ``query`` is the position of the query."""
     layer, kv_head = _indices(metrics.sizes, layer="i2", kv_head="i2")
     for sequence in range(metrics.sizes["sequence"]):
         scale = np.asarray(metrics.array("value_scale")[sequence]).ravel()
         columns = {"layer": layer, "kv_head": kv_head, "value_scale": scale}
-        yield _batch(_constant(layer.size, sequence=sequence, query=query) | columns)
+        yield batch(_constant(layer.size, sequence=sequence, query=query) | columns)
+
+
+def sink_similarity_rows(metrics: "SequenceStore") -> Iterator[pa.RecordBatch]:
+    """The rows of ``sink_similarity``, one batch per sequence."""
+    layer, kv_head = _indices(metrics.sizes, layer="i2", kv_head="i2")
+    for sequence in range(metrics.sizes["sequence"]):
+        columns = {name: np.asarray(metrics.array(name)[sequence]).ravel() for name in ("rho_0", "rho_0_sd")}
+        yield batch(_constant(layer.size, sequence=sequence) | {"layer": layer, "kv_head": kv_head} | columns)
+
+
+def distance_rows(
+    mean: NDArray[np.float64], deviation: NDArray[np.float64], *, sequences: int
+) -> Iterator[pa.RecordBatch]:
+    """The rows of ``cosine_by_distance``, one batch per layer.
+
+    Parameters
+    ----------
+    mean, deviation
+        Statistics over sequences, (layer, kv_head, distance); those of distance 0, and of the greatest, for which there
+        is no pair without the sink, get no row.
+    sequences
+        How many sequences were averaged.
+    """
+    heads, distance = np.indices(mean.shape[1:], dtype=np.int32)[:, :, 1:-1].reshape(2, -1)
+    for layer in range(mean.shape[0]):
+        yield batch(
+            {
+                "layer": np.full(heads.size, layer, np.int16),
+                "kv_head": heads.astype(np.int16),
+                "distance": distance,
+                "sequences": np.full(heads.size, sequences, np.int32),
+                "mean_cosine": mean[layer, :, 1:-1].ravel().astype(np.float32),
+                "sd_cosine": deviation[layer, :, 1:-1].ravel().astype(np.float32),
+            }
+        )
 
 
 def position_rows(
@@ -165,7 +204,7 @@ def position_rows(
         heads, position = (axis.ravel() for axis in np.indices(mean.shape[1:], dtype=np.int32))
         seen = position >= start
         rows = int(seen.sum())
-        yield _batch(
+        yield batch(
             _constant(rows, sequences=sequences, **constant)
             | {
                 "layer": np.full(rows, layer, np.int16),
@@ -189,7 +228,7 @@ def _selections(sizes: Mapping[str, int]) -> tuple[NDArray[Any], ...]:
     return layer, head, n + 1
 
 
-def _n_keys(metrics: SequenceStore, sequence: int) -> NDArray[np.int32]:
+def _n_keys(metrics: "SequenceStore", sequence: int) -> NDArray[np.int32]:
     """Keys the query of one sequence may attend to, (layer,)."""
     return np.asarray(metrics.array("n_keys")[sequence], np.int32)
 
@@ -199,9 +238,12 @@ def _constant(rows: int, **values: int) -> dict[str, NDArray[np.int32]]:
     return {name: np.full(rows, value, np.int32) for name, value in values.items()}
 
 
-def _batch(columns: Mapping[str, NDArray[Any]], **texts: str) -> pa.RecordBatch:
-    """A record batch of NumPy columns, NaN becoming NULL, and of columns with one text in all rows."""
-    arrays = {name: pa.array(column, from_pandas=True) for name, column in columns.items()}
+def batch(columns: Mapping[str, NDArray[Any] | pa.Array], **texts: str) -> pa.RecordBatch:
+    """A record batch of NumPy columns, NaN becoming NULL, Arrow columns, and columns with one text in all rows."""
+    arrays = {
+        name: column if isinstance(column, pa.Array) else pa.array(column, from_pandas=True)
+        for name, column in columns.items()
+    }
     rows = len(next(iter(arrays.values())))
     for name, text in texts.items():
         arrays[name] = pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int8)), pa.array([text]))

@@ -75,7 +75,8 @@ def land(folder: Path, study: str, tables: Mapping[str, Batches], expected: Mapp
     study
         Name of the study; it becomes the column ``study`` of every row.
     tables
-        For each table of ``sql/schema`` its rows without the column ``study``, as a stream of record batches.
+        For each table of ``sql/schema``, but those that ``sql/derived`` fills, its rows without the column ``study``,
+        as a stream of record batches.
     expected
         How many rows some of the tables must get; other numbers are a violation of the check ``row_count``.
 
@@ -120,11 +121,10 @@ def _build(
     """Write a study's database to ``path``; return its row counts and what breaks its checks."""
     with duckdb.connect(path) as connection:
         connection.begin()
-        for name in sql.names("schema"):
-            connection.execute(sql.statement("schema", name).text)
-        create_views(connection)
-        _comment(connection, "TABLE", "schema")
+        create_tables(connection)
+        create_relations(connection)
         rows = {name: _insert(connection, name, study, batches) for name, batches in tables.items()}
+        rows |= derive(connection, study)
         connection.commit()
         violations = {
             name: connection.execute(sql.statement("checks", name).text, {"study": study}).fetchmany(5)
@@ -155,22 +155,51 @@ def _chain(first: pa.RecordBatch, rest: Iterable[pa.RecordBatch]) -> Iterable[pa
     yield from rest
 
 
-def create_views(connection: duckdb.DuckDBPyConnection) -> None:
-    """Create the views of ``sql/views`` over the tables of a connection, with their comments."""
-    for name in sql.names("views"):
-        connection.execute(sql.statement("views", name).text)
-    _comment(connection, "VIEW", "views")
+def create_tables(connection: duckdb.DuckDBPyConnection) -> None:
+    """Create the tables of ``sql/schema``, empty, with their comments."""
+    for name in sql.names("schema"):
+        table = sql.statement("schema", name)
+        connection.execute(table.text)
+        _comment(connection, "TABLE", table)
 
 
-def _comment(connection: duckdb.DuckDBPyConnection, what: str, kind: sql.Kind) -> None:
-    """Give every relation of a kind, and its columns, the comments of their files."""
-    for name in sql.names(kind):
-        described = sql.statement(kind, name)
-        comments = [f"COMMENT ON {what} {name} IS {_literal(described.meaning)}"]
-        comments += [
-            f"COMMENT ON COLUMN {name}.{column} IS {_literal(comment)}" for column, comment in described.columns.items()
-        ]
-        connection.execute(";".join(comments))
+def create_relations(connection: duckdb.DuckDBPyConnection) -> None:
+    """Create the macros of ``sql/macros`` and the views of ``sql/views``, with their comments.
+
+    The connection must have the tables of ``sql/schema``, or views of these names: DuckDB looks them up at once.
+    """
+    for relation in sql.in_order("macros", "views"):
+        connection.execute(relation.text)
+        _comment(connection, _kind(relation), relation)
+
+
+def derive(connection: duckdb.DuckDBPyConnection, study: str) -> dict[str, int]:
+    """Fill the tables of ``sql/derived`` for a study whose other tables are filled; return their row counts."""
+    counts = {}
+    for derived in sql.in_order("derived"):
+        inserted = connection.execute(
+            f"INSERT INTO {derived.name} BY NAME\n{derived.text}",
+            {"study": study},
+        ).fetchone()
+        counts[derived.name] = int(inserted[0]) if inserted else 0
+    return counts
+
+
+def _kind(relation: sql.Statement) -> str:
+    """What COMMENT calls a macro or a view."""
+    if relation.kind == "views":
+        return "VIEW"
+    return "MACRO TABLE" if "AS TABLE" in relation.text else "MACRO"
+
+
+def _comment(connection: duckdb.DuckDBPyConnection, what: str, described: sql.Statement) -> None:
+    """Give a relation and its columns the comments of its file."""
+    comments = [f"COMMENT ON {what} {described.name} IS {_literal(described.meaning)}"]
+    comments += [
+        f"COMMENT ON COLUMN {described.name}.{column} IS {_literal(comment)}"
+        for column, comment in described.columns.items()
+    ]
+    connection.execute(";".join(comments))
 
 
 def _literal(text: str) -> str:
@@ -204,8 +233,7 @@ def connect(folder: Path) -> duckdb.DuckDBPyConnection:
         connection.close()
         raise
     _unite(connection, studies)
-    create_views(connection)
-    _comment(connection, "VIEW", "schema")
+    create_relations(connection)
     for setting in (
         "enable_external_access = false",
         "autoinstall_known_extensions = false",
@@ -213,6 +241,15 @@ def connect(folder: Path) -> duckdb.DuckDBPyConnection:
     ):
         connection.execute(f"SET {setting}")
     return connection
+
+
+@cache
+def paper_claims() -> tuple[dict[str, Any], ...]:
+    """The rows of the view ``paper_claims``, which are the same for every study."""
+    with duckdb.connect() as connection:
+        connection.execute(sql.statement("views", "paper_claims").text)
+        rows: list[dict[str, Any]] = connection.sql("FROM paper_claims").to_arrow_table().to_pylist()
+    return tuple(rows)
 
 
 def _unite(connection: duckdb.DuckDBPyConnection, studies: Mapping[str, Path]) -> None:
@@ -224,19 +261,22 @@ def _unite(connection: duckdb.DuckDBPyConnection, studies: Mapping[str, Path]) -
         connection.execute(
             f"CREATE VIEW {table} AS " + " UNION ALL BY NAME ".join([f"(SELECT {nothing} LIMIT 0)", *parts])
         )
-    old = {study: lacking for study in studies if (lacking := list(_lacking(stored[_alias(study)])))}
-    for study, lacking in old.items():
-        logger.debug("%s lacks %s", studies[study], ", ".join(lacking))
-    if len(old) == 1:
-        (study,) = old
-        _warn_once(
-            f"{study} was landed by an earlier version and lacks the bounds; rebuild it: attention-geometry run {study}"
-        )
-    elif old:
-        _warn_once(
-            f"{', '.join(old)} were landed by an earlier version and lack the bounds; "
-            "rebuild them: attention-geometry run NAME"
-        )
+        _comment(connection, "VIEW", sql.statement("schema", table))
+    _warn_of_older({path: list(_lacking(stored[_alias(study)])) for study, path in studies.items()})
+
+
+def _warn_of_older(lacking: Mapping[Path, list[str]]) -> None:
+    """Name the studies whose files lack something, given what each file lacks."""
+    older = {path.name.removesuffix(SUFFIX): path for path, missing in lacking.items() if missing}
+    for path in older.values():
+        logger.debug("%s lacks %s", path, ", ".join(lacking[path]))
+    if not older:
+        return
+    was, lacks, it, name = ("was", "lacks", "it", *older) if len(older) == 1 else ("were", "lack", "them", "NAME")
+    _warn_once(
+        f"{', '.join(older)} {was} landed by an earlier version and {lacks} tables or columns of this version; "
+        f"rebuild {it}: attention-geometry run {name}"
+    )
 
 
 def _lacking(stored: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
@@ -252,8 +292,7 @@ def _lacking(stored: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
 def _layout() -> dict[str, dict[str, str]]:
     """Type of each column of each table of ``sql/schema``, in order."""
     with duckdb.connect() as connection:
-        for name in sql.names("schema"):
-            connection.execute(sql.statement("schema", name).text)
+        create_tables(connection)
         return _columns(connection)["memory"]
 
 

@@ -1,5 +1,5 @@
 -- grain:   one row per run of positions (first_position to last_position)
--- inputs:  attention_by_position; $study, $query
+-- inputs:  attention_by_position, run_of; $study, $query
 -- meaning: each head's mean weight of a key over sequences, then mean and quantiles over heads, by position (Figure 4)
 --          runs: position 0 and the query's own stand alone, the others in at most 512 runs of equal length
 --          p10, p90: 10 % and 90 % quantile over heads; heads: those whose mask shows them the run
@@ -9,11 +9,8 @@ WITH in_runs AS (
         head,
         position,
         mean_weight,
-        CASE
-            WHEN position IN (0, $query) THEN position
-            ELSE 1 + (position - 1) // run_length * run_length
-        END AS run
-    FROM attention_by_position, (SELECT greatest(1, ($query + 511) // 512) AS run_length)
+        run_of(position, $query) AS run
+    FROM attention_by_position
     WHERE study = $study AND query = $query
 ),
 by_head AS (

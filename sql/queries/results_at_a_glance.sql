@@ -1,5 +1,5 @@
 -- grain:   one row per n, for the powers of four the study reaches and its largest n
--- inputs:  selection; $study
+-- inputs:  selection, selection_counts; $study
 -- meaning: mean Precision, Recall and F over all selections of that n
 SELECT
     n AS "N",

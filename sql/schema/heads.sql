@@ -5,5 +5,6 @@ CREATE TABLE heads (
     study VARCHAR NOT NULL, -- name of the study
     layer SMALLINT NOT NULL, -- layer, from 0
     head SMALLINT NOT NULL, -- query head, from 0
-    kv_head SMALLINT NOT NULL -- KV head whose value states the query head weighs, from 0
+    kv_head SMALLINT NOT NULL, -- KV head whose value states the query head weighs, from 0
+    head_dim INTEGER NOT NULL -- d, length of one value state of this head
 )

@@ -24,5 +24,7 @@ CREATE TABLE selection_counts (
     a_min_in FLOAT, -- smallest weighted norm of the selected keys but the sink (eq. 7); NULL if there are none
     a_max_in FLOAT, -- largest weighted norm of the selected keys but the sink (eq. 8); NULL if there are none
     a_max_out FLOAT NOT NULL, -- largest weighted norm of the keys left out (eq. 7), in model units
-    rho_out FLOAT -- largest cosine of a selected key but the sink with one left out, at least 0 (eq. 7); NULL as s_in
+    rho_out FLOAT, -- largest cosine of a selected key but the sink with one left out, at least 0 (eq. 7); NULL as s_in
+    precision_lower_scale_free FLOAT, -- scale-free lower bound of P(r_max, N) (geometry/scale_free.md)
+    recall_lower_scale_free FLOAT -- scale-free lower bound of R(r_min, N) (geometry/scale_free.md)
 )

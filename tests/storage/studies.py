@@ -6,10 +6,11 @@ import dask
 import numpy as np
 import pyarrow as pa
 
-from geometry.lazy import selection_arrays, value_norms
+from geometry.lazy import scale_free_bounds, selection_arrays, similarities, value_norms
 from storage import rows
 from storage.arrays import SELECTION, TENSORS
 from storage.sequences import SequenceStore
+from tests.sql.made_up import summaries
 
 KAPPAS = (0.25, 2.0)
 SIZES = {"sequence": 3, "layer": 2, "head": 4, "kv_head": 2, "key": 12, "head_dim": 4}
@@ -55,24 +56,22 @@ def metrics_store(path: Path, tensors: SequenceStore, kappas: tuple[float, ...] 
     sizes |= {"kappa": len(kappas), "n": sizes["key"] - 1}
     analysis = {"kappas": list(kappas), "scale": "unit"}
     store = SequenceStore.resume(path, SELECTION, sizes, provenance() | {"analysis": analysis})
-    lazy = (tensors.lazy(name) for name in ("attention", "values", "first_key"))
-    arrays = selection_arrays(*lazy, kappas=kappas, scale="unit")
-    computed = dask.compute(arrays | {"value_norm": value_norms(tensors.lazy("values"))})[0]
+    attention, values, first_key = (tensors.lazy(name) for name in ("attention", "values", "first_key"))
+    norms = value_norms(values)
+    arrays = selection_arrays(attention, values, first_key, kappas=kappas, scale="unit")
+    arrays |= scale_free_bounds(attention, norms, first_key, head_dim=tensors.sizes["head_dim"]) | similarities(values)
+    computed = dask.compute(arrays | {"value_norm": norms})[0]
     for index in store.missing():
         store.write(index, {name: array[index] for name, array in computed.items()})
     return store
 
 
 def tables(tensors: SequenceStore, metrics: SequenceStore) -> dict[str, list[pa.RecordBatch]]:
-    """The rows of every table but ``attention_by_position``, as record batches."""
+    """The rows of every table but those of ``sql/derived``, as record batches; summaries are made up."""
     query = tensors.sizes["key"] - 1
     tokens = np.asarray(tensors.array("tokens")[:])
-    norm = np.asarray(metrics.array("value_norm")[:]).astype(np.float64)
-    first = np.zeros(tensors.sizes["layer"], int)
-    by_position = rows.position_rows(
-        norm.mean(0), norm.std(0), sequences=len(norm), head="kv_head", quantity="norm", first=first, constant={}
-    )
-    return {
+    first = np.asarray(tensors.array("first_key")[0])
+    measured = {
         "studies": list(rows.study_rows(tensors, metrics)),
         "heads": list(rows.head_rows(tensors.sizes)),
         "tokens": list(rows.token_rows(tokens, [f"t{i}" for i in np.unique(tokens)])),
@@ -80,5 +79,24 @@ def tables(tensors: SequenceStore, metrics: SequenceStore) -> dict[str, list[pa.
         "upper_bounds": list(rows.upper_bound_rows(metrics, query)),
         "attention_rows": list(rows.attention_rows(metrics, query)),
         "value_scales": list(rows.value_scale_rows(metrics, query)),
-        "value_norm_by_position": list(by_position),
+        "value_norm_by_position": _by_position(metrics, "value_norm", "norm", np.zeros_like(first)),
+        "attention_by_position": _by_position(tensors, "attention", "weight", first, query=query),
     }
+    return measured | _summaries(measured)
+
+
+def _by_position(
+    store: SequenceStore, array: str, quantity: str, first: np.ndarray, **constant: int
+) -> list[pa.RecordBatch]:
+    """Mean and standard deviation over sequences of an array (sequence, layer, head, position)."""
+    numbers = np.asarray(store.array(array)[:]).astype(np.float64)
+    head = "head" if quantity == "weight" else "kv_head"
+    mean, deviation = numbers.mean(0), numbers.std(0)
+    settings = {"sequences": len(numbers), "head": head, "quantity": quantity, "first": first, "constant": constant}
+    return list(rows.position_rows(mean, deviation, **settings))
+
+
+def _summaries(measured: dict[str, list[pa.RecordBatch]]) -> dict[str, list[pa.RecordBatch]]:
+    whole = {name: pa.Table.from_batches(batches) for name, batches in measured.items()}
+    study = {name: rows.append_column("study", pa.array(["small"] * len(rows))) for name, rows in whole.items()}
+    return {name: rows.drop_columns("study").to_batches() for name, rows in summaries(study).items()}

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 import sql
+from storage.warehouse import create_relations, create_tables, derive
 from tests.storage import studies
 
 ONE = "sequence = 1 AND layer = 0 AND head = 2 AND n = 5"
@@ -19,6 +20,13 @@ SEEN = "sequence = 0 AND layer = 0 AND head = 3 AND n = 5"
 HEAD = "sequence = 1 AND layer = 0 AND head = 2"
 BEFORE = f"(SELECT s_in FROM selection_counts WHERE {HEAD} AND n = 4)"
 """The sum of one key fewer than in ``ONE``."""
+HEAD_ONLY = "layer = 1 AND head = 2"
+PAIR = "layer = 0 AND kv_head = 1"
+OSCILLATES = "layer = 1 AND head = 0"
+"""A head whose weights have all four phases."""
+PLATEAU = "layer = 0 AND head = 3"
+GROWS = "layer = 0 AND head = 2"
+NO_QUANTILES = "norm_p05 = NULL, norm_p25 = NULL, norm_p75 = NULL, norm_p95 = NULL"
 NO_SCALE = "UPDATE value_scales SET value_scale = 0"
 NO_BOUNDS = "UPDATE upper_bounds SET precision_upper = NULL, recall_upper = NULL WHERE layer = 1"
 
@@ -105,6 +113,231 @@ BROKEN = {
         "UPDATE value_scales SET value_scale = -1 WHERE sequence = 1 AND layer = 0 AND kv_head = 1",
         "UPDATE value_scales SET value_scale = 'inf' WHERE sequence = 1 AND layer = 0 AND kv_head = 1",
     ],
+    "bound_means_in_range": [
+        f"UPDATE bound_means SET {change} WHERE layer = 1 AND head = 2 AND n = 5"
+        for change in (
+            "precision_lower = 0",
+            "precision_lower = 1.0001",
+            "recall_lower = -1e-9",
+            "recall_lower = 1.0001",
+            "f_r_max_lower = 0",
+            "f_r_min_lower = -1e-9",
+            "f_r_max_upper = 1.0001",
+            "precision_upper = -1e-9",
+            "recall_upper = 1.0001",
+            "recall_lower = NULL",
+            "margin = NULL",
+            "premise_share = 1.1",
+            "premise_share = -0.1",
+            "family = 'other', kappa = NULL, scale = NULL",
+            "kappa = NULL",
+            "scale = NULL",
+            "family = 'scale_free'",
+        )
+    ],
+    "cosines_in_range": [
+        f"UPDATE cosine_by_distance SET mean_cosine = 1.0001 WHERE {PAIR} AND distance = 3",
+        f"UPDATE cosine_by_distance SET mean_cosine = -1.0001 WHERE {PAIR} AND distance = 3",
+        f"UPDATE cosine_by_distance SET sd_cosine = -1e-9 WHERE {PAIR} AND distance = 3",
+        f"UPDATE sink_similarity SET rho_0 = 1.0001 WHERE {PAIR} AND sequence = 1",
+        f"UPDATE sink_similarity SET rho_0 = -1.0001 WHERE {PAIR} AND sequence = 1",
+        f"UPDATE sink_similarity SET rho_0_sd = -1e-9 WHERE {PAIR} AND sequence = 1",
+    ],
+    "elbows_once_and_in_order": [
+        f"DELETE FROM elbows WHERE {HEAD_ONLY}",
+        f"INSERT INTO elbows FROM elbows WHERE {HEAD_ONLY}",
+        "DELETE FROM elbows_model",
+        "INSERT INTO elbows_model FROM elbows_model",
+        f"UPDATE elbows SET head = 9 WHERE {HEAD_ONLY}",
+        f"UPDATE elbows SET status = 'other' WHERE {HEAD_ONLY}",
+        f"UPDATE elbows SET status = 'no_decline' WHERE {HEAD_ONLY}",
+        f"UPDATE elbows SET elbow_n = 0 WHERE {HEAD_ONLY}",
+        f"UPDATE elbows SET elbow_n = lowest_n + 1 WHERE {HEAD_ONLY}",
+        f"UPDATE elbows SET elbow_n = NULL WHERE {HEAD_ONLY}",
+        f"UPDATE elbows SET lowest_n = 12 WHERE {HEAD_ONLY}",
+        f"UPDATE elbows SET elbow_n = 1, lowest_n = 1 WHERE {HEAD_ONLY}",
+        f"UPDATE elbows SET separability = lowest_separability - 0.01 WHERE {HEAD_ONLY}",
+        "UPDATE elbows_model SET elbow_n = lowest_n + 1",
+    ],
+    "every_assumption_once": [
+        *(f"DELETE FROM assumption_{name} WHERE {PAIR}" for name in ("norms", "similarity")),
+        *(f"INSERT INTO assumption_{name} FROM assumption_{name} WHERE {PAIR}" for name in ("norms", "similarity")),
+        f"UPDATE assumption_norms SET kv_head = 7 WHERE {PAIR}",
+        f"DELETE FROM assumption_weights WHERE {HEAD_ONLY}",
+        f"INSERT INTO assumption_weights FROM assumption_weights WHERE {HEAD_ONLY}",
+        f"UPDATE assumption_weights SET query = 7 WHERE {HEAD_ONLY}",
+        *(f"DELETE FROM assumption_{name}_model" for name in ("similarity", "weights")),
+        *(f"INSERT INTO assumption_{name}_model FROM assumption_{name}_model" for name in ("similarity", "weights")),
+    ],
+    "every_distance_once": [
+        f"DELETE FROM cosine_by_distance WHERE {PAIR} AND distance = 3",
+        f"DELETE FROM cosine_by_distance WHERE {PAIR} AND distance = 1",
+        f"DELETE FROM cosine_by_distance WHERE {PAIR} AND distance = 10",
+        f"DELETE FROM cosine_by_distance WHERE {PAIR}",
+        f"INSERT INTO cosine_by_distance FROM cosine_by_distance WHERE {PAIR} AND distance = 3",
+        f"UPDATE cosine_by_distance SET distance = 4 WHERE {PAIR} AND distance = 3",
+        f"UPDATE cosine_by_distance SET distance = distance - 1 WHERE {PAIR}",
+        f"UPDATE cosine_by_distance SET distance = 11 WHERE {PAIR} AND distance = 10",
+    ],
+    "every_mean_once": [
+        f"DELETE FROM selection_means WHERE {HEAD_ONLY} AND n = 5",
+        f"DELETE FROM selection_means WHERE {HEAD_ONLY}",
+        f"INSERT INTO selection_means FROM selection_means WHERE {HEAD_ONLY} AND n = 5",
+        f"UPDATE selection_means SET n = 4 WHERE {HEAD_ONLY} AND n = 5",
+        f"UPDATE selection_means SET n = 99 WHERE {HEAD_ONLY} AND n = 5",
+        f"UPDATE selection_means SET n = n - 1 WHERE {HEAD_ONLY}",
+        f"UPDATE selection_means SET head = 9 WHERE {HEAD_ONLY}",
+        "DELETE FROM selection_means_model WHERE n = 5",
+        "DELETE FROM selection_means_model",
+        "INSERT INTO selection_means_model FROM selection_means_model WHERE n = 5",
+        f"DELETE FROM bound_means WHERE {HEAD_ONLY} AND n = 5 AND kappa = 2",
+        f"DELETE FROM bound_means WHERE {HEAD_ONLY} AND n = 5 AND family = 'scale_free'",
+        "DELETE FROM bound_means WHERE family = 'scale_free'",
+        "DELETE FROM bound_means WHERE kappa = 2",
+        "UPDATE bound_means SET kappa = 3 WHERE kappa = 2",
+    ],
+    "means_in_range": [
+        f"UPDATE {table} SET {change} WHERE n = 5"
+        for table in ("selection_means", "selection_means_model")
+        for change in (
+            "precision = 0",
+            "precision = 1.0001",
+            "recall = -1e-9",
+            "recall = 1.0001",
+            "f_r_max = 0",
+            "f_r_max = 1.0001",
+            "f_r_min = -1e-9",
+            "recall_ci_low = -1e-9",
+            "f_r_min_ci_high = 1.0001",
+            "precision_ci_low = precision_ci_high + 1e-9",
+            "recall_ci_low = recall_ci_high + 1e-9",
+            "f_r_max_ci_low = f_r_max_ci_high + 1e-9",
+            "f_r_min_ci_low = f_r_min_ci_high + 1e-9",
+            "precision_ci_low = NULL",
+            "f_r_min_ci_high = NULL",
+            "sequences = 1",
+        )
+    ],
+    "norms_in_domain": [
+        f"UPDATE assumption_norms SET {change} WHERE {PAIR}"
+        for change in (
+            "c = 0",
+            "c = NULL",
+            "c = 'inf', norm_p75 = 'inf', norm_p95 = 'inf'",
+            "lambda_sink = -1e-9",
+            "lambda_sink = NULL",
+            "lambda_sink = 'inf'",
+            "status = 'other'",
+            "status = 'zero'",
+            "status = 'zero', c = 0, norm_p05 = 0, norm_p25 = 0",
+            "status = 'too_short'",
+            "status = 'too_short', c = NULL",
+            "c_se = -1e-9",
+            "cv_of_mean_norm = -1e-9",
+            "cv_within_sequence = -1e-9",
+            "cv_within_sequence_sd = -1e-9",
+            "norm_p05 = -1e-9",
+            "norm_p05 = norm_p25 + 1e-9",
+            "norm_p25 = c + 1e-9",
+            "norm_p75 = c - 1e-9",
+            "norm_p95 = norm_p75 - 1e-9",
+            "norm_p95 = 'inf'",
+        )
+    ],
+    "regimes_contiguous": [
+        f"DELETE FROM selection_regimes WHERE {OSCILLATES}",
+        *(f"DELETE FROM selection_regimes WHERE {OSCILLATES} AND {end}" for end in ("first_n = 1", "last_n = 8")),
+        f"INSERT INTO selection_regimes FROM selection_regimes WHERE {OSCILLATES} AND first_n = 1",
+        f"UPDATE selection_regimes SET first_n = first_n + 1 WHERE {OSCILLATES} AND last_n = 8",
+        f"UPDATE selection_regimes SET last_n = last_n - 1 WHERE {OSCILLATES} AND last_n = 8",
+        f"UPDATE selection_regimes SET last_n = last_n + 1 WHERE {OSCILLATES} AND first_n = 1",
+        f"UPDATE selection_regimes SET first_n = 0 WHERE {OSCILLATES} AND first_n = 1",
+        f"UPDATE selection_regimes SET regime = 'VI' WHERE {OSCILLATES} AND last_n = 8",
+        f"UPDATE selection_regimes SET regime = 'V' WHERE {OSCILLATES}",
+        f"UPDATE selection_regimes SET head = 9 WHERE {OSCILLATES}",
+        f"UPDATE assumption_weights SET status = 'undefined' WHERE {OSCILLATES}",
+        "DELETE FROM selection_regimes_model",
+        "UPDATE selection_regimes_model SET last_n = last_n - 1",
+    ],
+    "scale_free_holds": [
+        f"UPDATE monte_carlo SET {metric}_holds = false WHERE family = 'scale_free' AND isinf(beta) AND n = 4"
+        for metric in ("precision", "recall")
+    ],
+    "scale_free_in_range": [
+        f"UPDATE selection_counts SET {metric}_lower_scale_free = {value} WHERE {ONE}"
+        for metric, value in (
+            ("precision", 0),
+            ("precision", 1.0001),
+            ("precision", "NULL"),
+            ("recall", -1e-9),
+            ("recall", 1.0001),
+            ("recall", "NULL"),
+        )
+    ],
+    "similarity_in_domain": [
+        f"UPDATE {table} SET {change} WHERE {where}"
+        for table, where in (("assumption_similarity", PAIR), ("assumption_similarity_model", "true"))
+        for change in (
+            "beta = -1e-9",
+            "beta = 'inf'",
+            "beta = NULL",
+            "status = 'unbounded'",
+            "beta_floor = -1e-9",
+            "beta_floor = 'inf'",
+            "beta_floor = NULL",
+            "floor = NULL",
+            "floor = 1",
+            "floor = -1",
+            "status_floor = 'unbounded'",
+            "status_floor = 'constant', beta_floor = NULL",
+            "rho_0 = 1.0001",
+            "rho_0 = -1.0001",
+            "rho_0_sd = -1e-9",
+            "beta_se = -1e-9",
+            "mae = -1e-9",
+            "mae_floor = 'inf'",
+            "bic = '-inf'",
+            "bic_floor = 'nan'",
+            "preferred = 'other'",
+        )
+    ],
+    "weights_in_domain": [
+        *(
+            f"UPDATE assumption_weights SET {change} WHERE {OSCILLATES}"
+            for change in (
+                "variant = 'other'",
+                "variant = NULL",
+                "variant = 'tied'",
+                "status = 'undefined'",
+                "p_base = NULL",
+                "p_base = 0",
+                "p_base = 'inf'",
+                "p_base_se = -1e-9",
+                "eta = NULL",
+                "eta = 1",
+                "eta = -1",
+                "eta_growth = NULL",
+                "eta_growth = 'nan'",
+                "omega = NULL",
+                "omega = 0",
+                "omega = 3.1416",
+                "t_1 = NULL",
+                "t_2 = NULL",
+                "t_1 = -1",
+                "t_1 = t_2 + 1",
+                "t_2 = 12",
+                "p_sink = -1e-9",
+                "p_sink = 1.0001",
+                "mae_log = -1e-9",
+            )
+        ),
+        f"UPDATE assumption_weights SET eta_growth = 0.1 WHERE {PLATEAU}",
+        f"UPDATE assumption_weights SET eta = 0.1 WHERE {PLATEAU}",
+        f"UPDATE assumption_weights SET omega = 0.1 WHERE {GROWS}",
+        f"UPDATE assumption_weights SET t_1 = t_1 - 1 WHERE {GROWS}",
+        "UPDATE assumption_weights_model SET p_base = 0",
+        "UPDATE assumption_weights_model SET t_2 = 12",
+    ],
 }
 """For each check, statements that break what it looks at."""
 
@@ -121,8 +354,37 @@ HARMLESS = {
         f"UPDATE selection_counts SET s_in = 0, a_min_in = 0, a_max_in = 0, a_max_out = 0 WHERE layer = 1; {NO_BOUNDS}",
         f"{NO_SCALE}; {NO_BOUNDS}",
     ],
+    "bound_means_in_range": [
+        "UPDATE bound_means SET (margin, premise_share, precision_lower, recall_lower) = (NULL, NULL, NULL, NULL)",
+    ],
+    "elbows_once_and_in_order": [
+        "UPDATE elbows SET status = 'no_decline', elbow_n = NULL, separability = NULL, lowest_n = 2",
+    ],
+    "every_mean_once": ["UPDATE attention_rows SET n_keys = n_keys - 1 WHERE sequence = 0"],
+    "norms_in_domain": [
+        "UPDATE assumption_norms SET status = 'zero', c = 0, lambda_sink = NULL, norm_p05 = 0, norm_p25 = 0",
+        f"UPDATE assumption_norms SET status = 'too_short', c = NULL, lambda_sink = NULL, {NO_QUANTILES}",
+        "UPDATE assumption_norms SET c_se = NULL",
+    ],
+    "scale_free_holds": [
+        "UPDATE monte_carlo SET precision_holds = false WHERE NOT (family = 'scale_free' AND meets_assumptions)",
+    ],
+    "scale_free_in_range": [
+        "UPDATE selection_counts SET precision_lower_scale_free = NULL, recall_lower_scale_free = NULL",
+    ],
+    "similarity_in_domain": [
+        "UPDATE assumption_similarity SET status = 'constant', beta = 0",
+        "UPDATE assumption_similarity SET status = 'unbounded', beta = NULL, beta_se = NULL",
+        "UPDATE assumption_similarity SET status_floor = 'unbounded', beta_floor = NULL, beta_floor_se = NULL",
+        "UPDATE assumption_similarity SET rho_0 = NULL, rho_0_sd = NULL, rho_0_se = NULL",
+    ],
+    "weights_in_domain": [
+        "UPDATE assumption_weights SET p_sink = NULL",
+        f"UPDATE assumption_weights SET eta = -0.5, bic_growth = NULL WHERE {OSCILLATES}",
+        f"UPDATE assumption_weights SET t_1 = 0 WHERE {OSCILLATES}",
+    ],
 }
-"""Rare but possible studies: heads of zeros, and heads that see one key."""
+"""Rare but possible studies: heads of zeros, heads that see one key, and data that leave parameters open."""
 
 
 @pytest.fixture(scope="module")
@@ -132,12 +394,13 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyCo
     tensors = studies.tensor_store(folder / "tensors.zarr")
     tables = studies.tables(tensors, studies.metrics_store(folder / "metrics.zarr", tensors))
     with duckdb.connect() as connection:
-        for name in sql.names("schema"):
-            connection.execute(sql.statement("schema", name).text)
+        create_tables(connection)
+        create_relations(connection)
         for name, batches in tables.items():
             connection.register("incoming", pa.Table.from_batches(batches))
             connection.execute(f"INSERT INTO {name} BY NAME SELECT 'small' AS study, * FROM incoming")
             connection.unregister("incoming")
+        derive(connection, "small")
         yield connection
 
 
@@ -173,9 +436,13 @@ def test_what_is_rare_is_not_broken(changed: duckdb.DuckDBPyConnection, check: s
 def test_another_study_is_none_of_a_checks_business(changed: duckdb.DuckDBPyConnection) -> None:
     for table in ("selection_counts", "upper_bounds", "attention_rows", "value_scales"):
         changed.execute(f"INSERT INTO {table} SELECT * REPLACE ('other' AS study) FROM {table}")
+    for table in ("assumption_norms", "elbows", "selection_regimes", "selection_means", "bound_means"):
+        changed.execute(f"INSERT INTO {table} SELECT * REPLACE ('other' AS study) FROM {table} WHERE layer = 0")
     changed.execute("UPDATE upper_bounds SET kappa = -1, recall_upper = 2 WHERE study = 'other'")
     changed.execute("UPDATE selection_counts SET s_in = -1 WHERE study = 'other'")
     changed.execute("UPDATE value_scales SET value_scale = -1 WHERE study = 'other'")
     changed.execute("UPDATE attention_rows SET weight_sum = 7 WHERE study = 'other'")
+    changed.execute("UPDATE bound_means SET recall_lower = 2 WHERE study = 'other'")
+    changed.execute("UPDATE elbows SET elbow_n = 0 WHERE study = 'other'")
     for check in sql.names("checks"):
         assert violations(changed, check) == [], check

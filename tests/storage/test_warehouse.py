@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import duckdb
 import numpy as np
@@ -19,10 +20,11 @@ from storage.warehouse import _warn_once, connect, database, land, published
 from tests.storage import studies
 
 
-@pytest.fixture
-def tables(tmp_path: Path) -> dict[str, list[pa.RecordBatch]]:
-    tensors = studies.tensor_store(tmp_path / "tensors.zarr")
-    return studies.tables(tensors, studies.metrics_store(tmp_path / "metrics.zarr", tensors))
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[pa.RecordBatch]]:
+    folder = tmp_path_factory.mktemp("stores")
+    tensors = studies.tensor_store(folder / "tensors.zarr")
+    return studies.tables(tensors, studies.metrics_store(folder / "metrics.zarr", tensors))
 
 
 def contents(folder: Path) -> list[tuple[object, ...]]:
@@ -181,6 +183,10 @@ def test_every_table_view_and_column_has_a_comment(tmp_path: Path, tables: dict[
                 "SELECT table_name, column_name, comment FROM duckdb_columns() WHERE NOT internal"
             ).fetchall()
             names = [*sql.names("schema"), *sql.names("views")]
+            macros = connection.execute(
+                "SELECT DISTINCT function_name FROM duckdb_functions() WHERE NOT internal AND comment <> ''"
+            ).fetchall()
+            assert {name for (name,) in macros} == set(sql.names("macros"))
             assert {name for name, _, _ in columns} == set(names)
             assert [row for row in columns if not row[2]] == []
             relations = connection.execute(
@@ -199,7 +205,7 @@ def test_an_empty_warehouse_has_empty_tables(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "INSERT INTO heads VALUES ('x', 1, 1, 1)",
+        "INSERT INTO heads VALUES ('x', 1, 1, 1, 1)",
         "DELETE FROM heads",
         "DROP VIEW heads",
         "CREATE TABLE mine (x INTEGER)",
@@ -244,18 +250,31 @@ def test_a_pivot_is_reading(tmp_path: Path, tables: dict[str, list[pa.RecordBatc
     assert pivoted.read_all().num_rows == 11
 
 
-NEW = ("upper_bounds", "attention_rows", "value_scales")
-"""Tables that version 0.1.0 did not have."""
+KEPT = (
+    "studies",
+    "heads",
+    "tokens",
+    "selection_counts",
+    "attention_by_position",
+    "value_norm_by_position",
+)
+"""Tables that version 0.1.0 had."""
+NEW = sorted(set(sql.names("schema")) - set(KEPT))
 
 
 def make_older(path: Path) -> None:
     """Take out of a study's file what version 0.1.0 did not land."""
     with duckdb.connect(path) as connection:
-        connection.execute("DROP VIEW selection")
+        for relation in reversed(list(sql.in_order("macros", "views"))):
+            kind = "VIEW" if relation.kind == "views" else "MACRO TABLE" if "AS TABLE" in relation.text else "MACRO"
+            connection.execute(f"DROP {kind} {relation.name}")
         for table in NEW:
             connection.execute(f"DROP TABLE {table}")
         for column in ("a_0", "s_in", "a_min_in", "a_max_in", "a_max_out", "rho_out"):
             connection.execute(f"ALTER TABLE selection_counts DROP COLUMN {column}")
+        for metric in ("precision", "recall"):
+            connection.execute(f"ALTER TABLE selection_counts DROP COLUMN {metric}_lower_scale_free")
+        connection.execute("ALTER TABLE heads DROP COLUMN head_dim")
 
 
 def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -278,21 +297,28 @@ def test_a_study_of_an_earlier_version_is_read_as_far_as_it_goes(
             ).fetchall()
             for table in NEW:
                 assert connection.execute(f"SELECT DISTINCT study FROM {table}").fetchall() == [(s,) for s in others]
+            for view in set(sql.names("views")) - {"selection", "margins", "claims", "paper_claims"}:
+                assert connection.execute(f"SELECT DISTINCT study FROM {view}").fetchall() == [(s,) for s in others]
+            unknown = connection.execute(
+                "SELECT (SELECT count(supported) FROM claims WHERE study = 'older'), count(precision_lower) "
+                "FROM lower_bounds(0.5, 'raw') WHERE study = 'older'"
+            ).fetchall()
+            assert unknown == [(0, 0)]
             columns = connection.execute(
                 "SELECT column_name, data_type, comment FROM duckdb_columns() "
                 "WHERE table_name = 'selection_counts' AND database_name = 'memory' ORDER BY column_index"
             ).fetchall()
         assert found == [*((study, 228, 228, 228) for study in others), ("older", 228, 228, 0)]
-        assert columns[-1][:2] == ("rho_out", "FLOAT")
+        assert columns[-1][:2] == ("recall_lower_scale_free", "FLOAT")
         assert all(comment for _, _, comment in columns)
     (warning,) = warned(caplog)  # once in a process
     assert (
-        warning == "older was landed by an earlier version and lacks the bounds; "
+        warning == "older was landed by an earlier version and lacks tables or columns of this version; "
         "rebuild it: attention-geometry run older"
     )
     details = {record.getMessage() for record in caplog.records if record.levelno == logging.DEBUG}
     (detail,) = details
-    assert detail.startswith(f"{tmp_path}/older.duckdb lacks attention_rows, ")
+    assert detail.startswith(f"{tmp_path}/older.duckdb lacks assumption_norms, ")
     assert "selection_counts.a_0, " in detail
 
 
@@ -305,9 +331,11 @@ def test_one_warning_names_all_studies_of_an_earlier_version(
         make_older(database(tmp_path, study))
     for _ in range(2):
         connect(tmp_path).close()
-    assert warned(caplog) == [
-        "o1, o2 were landed by an earlier version and lack the bounds; rebuild them: attention-geometry run NAME"
-    ]
+    (warning,) = warned(caplog)
+    assert warning == (
+        "o1, o2 were landed by an earlier version and lack tables or columns of this version; "
+        "rebuild them: attention-geometry run NAME"
+    )
 
 
 def test_landing_again_mends_a_study_of_an_earlier_version(
@@ -340,7 +368,7 @@ def test_the_whole_meaning_is_in_the_comment(tmp_path: Path, tables: dict[str, l
     assert all("  " not in comment for comment in found.values())
 
 
-@pytest.mark.parametrize("kind", ["schema", "views", "queries", "checks"])
+@pytest.mark.parametrize("kind", get_args(sql.Kind))
 def test_every_statement_is_one_and_has_its_header(kind: sql.Kind) -> None:
     for name in sql.names(kind):
         statement = sql.statement(kind, name)

@@ -1,0 +1,20 @@
+-- grain:   one row per mean of bounds that no bounds can have
+-- inputs:  bound_means
+-- meaning: 0 < precision_lower <= 1, 0 <= recall_lower <= 1, and so for F; upper bounds lie between 0 and 1; without a
+--          margin there is no printed bound and with one there is; the premise's share is one (each up to rounding)
+SELECT query, layer, head, n, family, kappa, premise_share, margin, precision_lower, recall_lower
+FROM bound_means
+WHERE
+    study = $study
+    AND (
+        NOT (precision_lower > 0 AND f_r_max_lower > 0 AND recall_lower >= 0 AND f_r_min_lower >= 0)
+        OR greatest(precision_lower, recall_lower, f_r_max_lower, f_r_min_lower) > 1 + 1e-6
+        OR greatest(precision_upper, recall_upper, f_r_max_upper, f_r_min_upper) > 1 + 1e-6
+        OR least(precision_upper, recall_upper, f_r_max_upper, f_r_min_upper) < 0
+        OR (precision_lower IS NULL) <> (recall_lower IS NULL)
+        OR (family = 'printed' AND (margin IS NULL) <> (precision_lower IS NULL))
+        OR NOT premise_share BETWEEN 0 AND 1
+        OR family NOT IN ('printed', 'scale_free')
+        OR (family = 'printed') <> (kappa IS NOT NULL)
+        OR (family = 'printed') <> (scale IS NOT NULL)
+    )

@@ -1,0 +1,22 @@
+-- grain:   one row per fit of Assumption 2 with a parameter outside its domain, or at odds with its status
+-- inputs:  assumption_similarity, assumption_similarity_model
+-- meaning: beta, beta_floor >= 0, -1 < floor < 1, -1 <= rho_0 <= 1 (up to rounding); β is there if status is 'ok' or
+--          'constant', β beside a floor if status_floor is 'ok', the floor also if that is 'unbounded'; layer and kv_head
+--          are NULL for the model
+SELECT layer, kv_head, status, beta, status_floor, beta_floor, floor, preferred, rho_0
+FROM (FROM assumption_similarity UNION ALL BY NAME FROM assumption_similarity_model)
+WHERE
+    study = $study
+    AND (
+        (beta IS NOT NULL) <> (status IN ('ok', 'constant'))
+        OR (beta_floor IS NOT NULL) <> (status_floor = 'ok')
+        OR (floor IS NOT NULL) <> (status_floor IN ('ok', 'unbounded'))
+        OR NOT (beta >= 0 AND isfinite(beta))
+        OR NOT (beta_floor >= 0 AND isfinite(beta_floor))
+        OR NOT (floor > -1 AND floor < 1)
+        OR abs(rho_0) > 1 + 1e-6
+        OR least(beta_se, beta_floor_se, floor_se, rho_0_se, rho_0_sd) < 0
+        OR NOT (least(mae, mae_floor) >= 0 AND isfinite(mae + mae_floor))
+        OR NOT isfinite(bic + bic_floor)
+        OR preferred NOT IN ('exponential', 'floor')
+    )

@@ -1,0 +1,33 @@
+-- grain:   one row per fit of Assumption 3 with a parameter outside its domain, or at odds with its status or variant
+-- inputs:  assumption_weights, assumption_weights_model
+-- meaning: p_base > 0, -1 < eta < 1, 0 < omega <= π, 0 <= t_1 <= t_2 <= query, 0 <= p_sink <= 1; a fit has all parameters
+--          of its variant and no others, no fit has none; layer and head are NULL for the model
+WITH fits AS (
+    SELECT
+        *,
+        coalesce(status = 'ok', false) AS fitted,
+        coalesce(variant IN ('tied', 'untied'), false) AS oscillates,
+        coalesce(variant <> 'plateau', false) AS grows
+    FROM (FROM assumption_weights UNION ALL BY NAME FROM assumption_weights_model)
+    WHERE study = $study
+)
+SELECT query, layer, head, status, variant, p_sink, p_base, eta, eta_growth, omega, t_1, t_2
+FROM fits
+WHERE
+    variant NOT IN ('plateau', 'growth', 'tied', 'untied')
+    OR (variant IS NOT NULL) <> fitted
+    OR (p_base IS NOT NULL) <> fitted
+    OR (t_1 IS NOT NULL) <> fitted
+    OR (t_2 IS NOT NULL) <> fitted
+    OR (eta IS NOT NULL) <> oscillates
+    OR (omega IS NOT NULL) <> oscillates
+    OR (eta_growth IS NOT NULL) <> grows
+    OR (variant = 'tied' AND eta <> eta_growth)
+    OR NOT (p_base > 0 AND isfinite(p_base))
+    OR NOT abs(eta) < 1
+    OR NOT isfinite(eta_growth)
+    OR NOT (omega > 0 AND omega <= pi())
+    OR NOT (0 <= t_1 AND t_1 <= t_2 AND t_2 <= query)
+    OR (t_1 <> t_2 AND NOT oscillates)
+    OR NOT (p_sink >= 0 AND p_sink <= 1 + 1e-6)
+    OR least(p_sink_se, p_base_se, eta_se, eta_growth_se, omega_se, mae_log) < 0

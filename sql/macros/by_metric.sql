@@ -1,0 +1,16 @@
+-- grain:   one row per (metric, row of the comparison); metric is precision, recall, f_r_max or f_r_min
+-- inputs:  a relation with the columns of bounds_comparison or bounds_comparison_model that both have
+-- meaning: each metric's mean, interval and bounds as rows, for charts
+CREATE MACRO by_metric(comparison) AS TABLE
+SELECT
+    metric, n, family, kappa, scale, sequences, premise_share, margin, mean, ci_low, ci_high, lower, upper, inside
+FROM query_table(comparison)
+UNPIVOT INCLUDE NULLS (
+    (mean, ci_low, ci_high, lower, upper, inside) FOR metric IN (
+        (precision, precision_ci_low, precision_ci_high, precision_lower, precision_upper, precision_inside)
+            AS 'precision',
+        (recall, recall_ci_low, recall_ci_high, recall_lower, recall_upper, recall_inside) AS 'recall',
+        (f_r_max, f_r_max_ci_low, f_r_max_ci_high, f_r_max_lower, f_r_max_upper, f_r_max_inside) AS 'f_r_max',
+        (f_r_min, f_r_min_ci_low, f_r_min_ci_high, f_r_min_lower, f_r_min_upper, f_r_min_inside) AS 'f_r_min'
+    )
+)

@@ -1,0 +1,58 @@
+-- grain:   one row per (query, layer, head) of the curves
+-- inputs:  a relation with the columns query, layer, head, n, precision, recall
+-- meaning: the elbow of each curve of separability, 2PR / (P + R), from N = 2 to its lowest: the N where it lies highest
+--          above the straight line between these two over ln N, the smallest such N (the knee of Satopää et al.,
+--          "Finding a Kneedle in a Haystack", 2011, for a curve that falls); N = 1 is trivial, one key is always
+--          separable; no elbow where N = 2 is the lowest
+CREATE MACRO elbows_of(curves) AS TABLE
+WITH separabilities AS (
+    SELECT query, layer, head, n, 2 * precision * recall / (precision + recall) AS separability
+    FROM query_table(curves)
+    WHERE n > 1
+),
+ends AS (
+    SELECT
+        query,
+        layer,
+        head,
+        any_value(separability) FILTER (WHERE n = 2) AS first_separability,
+        min(separability) AS lowest_separability,
+        arg_min(n, (separability, n)) AS lowest_n
+    FROM separabilities
+    GROUP BY query, layer, head
+),
+heights AS (
+    SELECT
+        query,
+        layer,
+        head,
+        n,
+        separability,
+        ln(n / 2) / ln(lowest_n / 2) AS x, -- exactly 0 and 1 at the ends, and so is the height exactly 0 there
+        separability - (lowest_separability * x + first_separability * (1 - x)) AS height
+    FROM separabilities
+    JOIN ends USING (query, layer, head)
+    WHERE lowest_n > 2 AND n <= lowest_n
+),
+highest AS (
+    SELECT
+        query,
+        layer,
+        head,
+        arg_max(n, (height, -n)) AS elbow_n,
+        arg_max(separability, (height, -n)) AS separability
+    FROM heights
+    GROUP BY query, layer, head
+)
+SELECT
+    query,
+    layer,
+    head,
+    elbow_n,
+    separability,
+    lowest_n,
+    lowest_separability,
+    CASE WHEN lowest_n > 2 THEN 'ok' WHEN lowest_n = 2 THEN 'no_decline' ELSE 'trivial' END AS status
+FROM (SELECT DISTINCT query, layer, head FROM query_table(curves))
+LEFT JOIN ends USING (query, layer, head)
+LEFT JOIN highest USING (query, layer, head)

@@ -1,0 +1,22 @@
+-- grain:   one row per (layer, kv_head)
+-- inputs:  assumption_norms; $study
+-- meaning: Assumption 1 head by head: C, λ, and both coefficients of variation of the norms (Figure 2 right), beside the
+--          number of sequences, with whose root cv_of_mean_norm falls
+SELECT
+    layer,
+    kv_head,
+    status,
+    sequences,
+    c,
+    c_se,
+    lambda_sink,
+    cv_of_mean_norm,
+    cv_within_sequence,
+    cv_within_sequence_sd,
+    norm_p05,
+    norm_p25,
+    norm_p75,
+    norm_p95
+FROM assumption_norms
+WHERE study = $study
+ORDER BY layer, kv_head

@@ -1,0 +1,61 @@
+-- grain:   one row per (parameter, layer, kv_head, head); head is NULL for the parameters of value states
+-- inputs:  planted_assumptions, assumption_norms, assumption_similarity, assumption_weights; $study
+-- meaning: what a synthetic study was drawn with beside what its fits found at its last query; β as in the form that the
+--          criterion prefers; fitted is NULL where the preferred variant has no such parameter
+WITH last_fits AS (
+    SELECT *
+    FROM assumption_weights
+    WHERE study = $study
+    QUALIFY query = max(query) OVER ()
+),
+compared AS (
+    SELECT
+        planted.layer,
+        planted.kv_head,
+        planted.head,
+        unnest([
+            {'parameter': 'C', 'planted': planted.c, 'fitted': norms.c, 'standard_error': c_se},
+            {'parameter': 'lambda', 'planted': planted.lambda_sink, 'fitted': norms.lambda_sink, 'standard_error': NULL},
+            {
+                'parameter': 'beta',
+                'planted': planted.beta,
+                'fitted': CASE preferred WHEN 'floor' THEN beta_floor ELSE similarity.beta END,
+                'standard_error': CASE preferred WHEN 'floor' THEN beta_floor_se ELSE beta_se END
+            },
+            {'parameter': 'rho_0', 'planted': planted.rho_0, 'fitted': similarity.rho_0, 'standard_error': rho_0_se},
+            {'parameter': 'p_sink', 'planted': planted.p_sink, 'fitted': fits.p_sink, 'standard_error': p_sink_se},
+            {'parameter': 'p_base', 'planted': planted.p_base, 'fitted': fits.p_base, 'standard_error': p_base_se},
+            {'parameter': 'eta', 'planted': planted.eta, 'fitted': fits.eta, 'standard_error': eta_se},
+            {
+                'parameter': 'eta_growth',
+                'planted': planted.eta_growth,
+                'fitted': fits.eta_growth,
+                'standard_error': eta_growth_se
+            },
+            {'parameter': 'omega', 'planted': planted.omega, 'fitted': fits.omega, 'standard_error': omega_se},
+            {'parameter': 'T_1', 'planted': planted.t_1, 'fitted': fits.t_1, 'standard_error': NULL},
+            {'parameter': 'T_2', 'planted': planted.t_2, 'fitted': fits.t_2, 'standard_error': NULL}
+        ], recursive := true)
+    FROM planted_assumptions AS planted
+    LEFT JOIN assumption_norms AS norms USING (study, layer, kv_head)
+    LEFT JOIN assumption_similarity AS similarity USING (study, layer, kv_head)
+    LEFT JOIN last_fits AS fits USING (study, layer, head)
+    WHERE study = $study
+)
+SELECT DISTINCT
+    parameter,
+    layer,
+    kv_head,
+    CASE WHEN parameter NOT IN ('C', 'lambda', 'beta', 'rho_0') THEN head END AS head,
+    planted,
+    fitted,
+    fitted - planted AS difference,
+    standard_error
+FROM compared
+ORDER BY
+    list_position(
+        ['C', 'lambda', 'beta', 'rho_0', 'p_sink', 'p_base', 'eta', 'eta_growth', 'omega', 'T_1', 'T_2'], parameter
+    ),
+    layer,
+    kv_head,
+    head

@@ -1,0 +1,16 @@
+-- grain:   one row per regime that some head has
+-- inputs:  selection_regimes; $study, $query
+-- meaning: Table 2 over heads: how many have a regime, where it begins and ends in the middle one, and in how many of them
+--          mean Δ/B rises, falls, or is above 0 at most N of the regime
+SELECT
+    regime,
+    count(*) AS heads,
+    quantile_disc(first_n, 0.5) AS median_first_n,
+    quantile_disc(last_n, 0.5) AS median_last_n,
+    count(*) FILTER (WHERE slope > 0) AS rising,
+    count(*) FILTER (WHERE slope < 0) AS falling,
+    count(*) FILTER (WHERE positive_share > 0.5) AS mostly_positive
+FROM selection_regimes
+WHERE study = $study AND query = $query
+GROUP BY regime
+ORDER BY list_position(['I', 'II', 'III', 'IV', 'V'], regime)

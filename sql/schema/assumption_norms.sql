@@ -1,0 +1,21 @@
+-- grain:   one row per (study, layer, kv_head)
+-- inputs:  value norms of the metrics store
+-- meaning: Assumption 1, norms of the value states but the sink's: how long they are, and how stable (Figure 2);
+--          cv_of_mean_norm shrinks like one over the root of the number of sequences, cv_within_sequence does not
+CREATE TABLE assumption_norms (
+    study VARCHAR NOT NULL, -- name of the study
+    layer SMALLINT NOT NULL, -- layer, from 0
+    kv_head SMALLINT NOT NULL, -- KV head, from 0
+    sequences INTEGER NOT NULL, -- number of sequences behind the row
+    status VARCHAR NOT NULL, -- 'ok'; 'zero': C is 0, so ratios to it are NULL; 'too_short': no position but the sink
+    c DOUBLE, -- C, median norm over all sequences and positions but the sink's, in model units
+    c_se DOUBLE, -- standard error of C over sequences, in model units; NULL for one sequence
+    lambda_sink DOUBLE, -- λ, median norm of the sink's value state over C
+    cv_of_mean_norm DOUBLE, -- coefficient of variation, over positions, of the mean norm over sequences (the paper's)
+    cv_within_sequence DOUBLE, -- coefficient of variation over the positions of one sequence, mean over sequences
+    cv_within_sequence_sd DOUBLE, -- its standard deviation over sequences (divisor: sequences)
+    norm_p05 DOUBLE, -- 5 % quantile of the norms behind C, in model units
+    norm_p25 DOUBLE, -- 25 % quantile
+    norm_p75 DOUBLE, -- 75 % quantile
+    norm_p95 DOUBLE -- 95 % quantile
+)

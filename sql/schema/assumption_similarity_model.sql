@@ -1,0 +1,25 @@
+-- grain:   one row per study
+-- inputs:  cosine_by_distance, sink_similarity
+-- meaning: Assumption 2 for the whole model: the same fits of the mean cosine over all KV heads
+CREATE TABLE assumption_similarity_model (
+    study VARCHAR NOT NULL, -- name of the study
+    kv_heads INTEGER NOT NULL, -- number of KV heads averaged
+    sequences INTEGER NOT NULL, -- number of sequences averaged
+    status VARCHAR NOT NULL, -- of beta: 'ok'; 'constant' (β = 0); else NULL (geometry.decay.DecayStatus says why)
+    status_floor VARCHAR NOT NULL, -- of beta_floor and floor, likewise; 'unbounded': floor alone is known
+    distances INTEGER NOT NULL, -- number of distances fitted
+    beta DOUBLE, -- β of exp(-β k), least squares over distances k
+    beta_se DOUBLE, -- its standard error over sequences; NULL for one sequence
+    mae DOUBLE, -- mean absolute error of that fit, as a cosine (Figure 3)
+    bic DOUBLE, -- its Bayesian information criterion; the smaller, the better
+    beta_floor DOUBLE, -- β of c + (1 - c) exp(-β k), the same with a floor
+    beta_floor_se DOUBLE, -- its standard error over sequences
+    floor DOUBLE, -- c, the cosine that is left at large distance
+    floor_se DOUBLE, -- its standard error over sequences
+    mae_floor DOUBLE, -- mean absolute error of the fit with a floor
+    bic_floor DOUBLE, -- its Bayesian information criterion
+    preferred VARCHAR, -- 'exponential' or 'floor', whichever has the smaller criterion
+    rho_0 DOUBLE, -- ρ_0, mean cosine of the sink's value state with the others; NULL if the sink's has norm 0
+    rho_0_sd DOUBLE, -- its spread over positions within a sequence, mean over sequences
+    rho_0_se DOUBLE -- its standard error over sequences; NULL for one sequence
+)

@@ -1,0 +1,31 @@
+-- grain:   one row per (study, query)
+-- inputs:  attention_by_position
+-- meaning: Assumption 3 for the whole model: the same fit of the mean weight over all heads that see a position
+CREATE TABLE assumption_weights_model (
+    study VARCHAR NOT NULL, -- name of the study
+    query INTEGER NOT NULL, -- position of the query in its sequence
+    heads INTEGER NOT NULL, -- number of heads averaged
+    sequences INTEGER NOT NULL, -- number of sequences averaged
+    status VARCHAR NOT NULL, -- 'ok', or why parameters are NULL (geometry.phases.STATUSES)
+    positions INTEGER NOT NULL, -- number of positions fitted: those after the sink whose mean weight is above 0
+    zero_positions INTEGER NOT NULL, -- positions left out because their mean weight is 0
+    variant VARCHAR, -- the best by BIC: 'plateau', 'growth' (T_1 = T_2), 'tied' (one η, as printed) or 'untied'
+    p_sink DOUBLE, -- mean weight of the sink; NULL if a window hides it
+    p_sink_se DOUBLE, -- its standard error over sequences; NULL for one sequence
+    p_base DOUBLE, -- weight of one key on the plateau
+    p_base_se DOUBLE, -- its standard error over sequences; NULL for one sequence
+    eta DOUBLE, -- η of the oscillation; NULL without one
+    eta_se DOUBLE, -- its standard error over sequences
+    eta_growth DOUBLE, -- η of the growth, per position; equal to eta if tied, NULL on a plateau
+    eta_growth_se DOUBLE, -- its standard error over sequences
+    omega DOUBLE, -- ω of the oscillation, in radians per position; NULL without one
+    omega_se DOUBLE, -- its standard error over sequences
+    t_1 INTEGER, -- T_1, last position of the plateau
+    t_2 INTEGER, -- T_2, last position before the growth; equal to t_1 without oscillation
+    bic_plateau DOUBLE, -- Bayesian information criterion of each variant; the smaller, the better
+    bic_growth DOUBLE, -- of the growth without oscillation
+    bic_tied DOUBLE, -- of the four phases with one η
+    bic_untied DOUBLE, -- of the four phases with an η for each
+    r2_log DOUBLE, -- share of the variance of log weight that the fit explains
+    mae_log DOUBLE -- mean absolute error of log weight (natural logarithm)
+)

@@ -1,0 +1,20 @@
+-- grain:   one row per (study, layer, head)
+-- inputs:  settings of a synthetic study
+-- meaning: the parameters that a synthetic study's tensors were drawn with, for its fits to recover; empty for others
+CREATE TABLE planted_assumptions (
+    study VARCHAR NOT NULL, -- name of the study
+    layer SMALLINT NOT NULL, -- layer, from 0
+    head SMALLINT NOT NULL, -- query head, from 0
+    kv_head SMALLINT NOT NULL, -- KV head, from 0; value states are drawn once for each
+    c DOUBLE NOT NULL, -- C
+    lambda_sink DOUBLE NOT NULL, -- λ
+    beta DOUBLE NOT NULL, -- β
+    rho_0 DOUBLE NOT NULL, -- ρ_0
+    p_sink DOUBLE NOT NULL, -- weight of the sink
+    p_base DOUBLE NOT NULL, -- weight of one key on the plateau
+    eta DOUBLE NOT NULL, -- η of the oscillation
+    eta_growth DOUBLE NOT NULL, -- η of the growth, per position
+    omega DOUBLE NOT NULL, -- ω, in radians per position
+    t_1 INTEGER NOT NULL, -- T_1
+    t_2 INTEGER NOT NULL -- T_2
+)

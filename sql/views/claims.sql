@@ -1,0 +1,85 @@
+-- grain:   one row per (study, claim)
+-- inputs:  paper_claims, studies, assumption_norms, assumption_similarity, assumption_similarity_model,
+--          assumption_weights_model, coverage, elbows_model, selection_means_model
+-- meaning: what the paper claims, and whether this model supports it; at the last query of a study, bounds at the κ that
+--          serves best, and where Δ > 0, for elsewhere the theorems claim nothing
+CREATE OR REPLACE VIEW claims AS
+WITH norms AS (
+    SELECT
+        study,
+        median(cv_of_mean_norm) AS norms_stable,
+        median(cv_within_sequence) AS norms_stable_within_sequence,
+        median(lambda_sink) AS sink_compressed
+    FROM assumption_norms
+    GROUP BY study
+),
+similarity AS (
+    SELECT
+        study,
+        avg(mae) AS similarity_decays_exponentially,
+        avg((preferred = 'exponential')::INTEGER) AS exponential_preferred
+    FROM assumption_similarity
+    GROUP BY study
+),
+weights AS (
+    SELECT
+        study,
+        p_sink / p_base AS sink_dominates,
+        (variant IN ('tied', 'untied'))::INTEGER AS four_phases,
+        r2_log AS phases_fit
+    FROM assumption_weights_model
+    QUALIFY query = max(query) OVER (PARTITION BY study)
+),
+bounds AS (
+    SELECT
+        study,
+        premise_share AS premise_holds,
+        precision_coverage_premise AS precision_covered,
+        recall_coverage_premise AS recall_covered
+    FROM coverage
+    WHERE serves_best
+    QUALIFY query = max(query) OVER (PARTITION BY study)
+),
+last_n AS (
+    SELECT study, query, max(n) AS last_n
+    FROM selection_means_model
+    GROUP BY study, query
+),
+elbow AS (
+    SELECT
+        study,
+        elbow_n AS small_n_elbow,
+        coalesce(lowest_n > elbow_n AND lowest_n < last_n, false)::INTEGER AS intermediate_weakest
+    FROM elbows_model
+    JOIN last_n USING (study, query)
+    QUALIFY query = max(query) OVER (PARTITION BY study)
+),
+measured AS (
+    UNPIVOT (
+        SELECT study, COLUMNS(* EXCLUDE study)::DOUBLE
+        FROM (
+            SELECT study, norms.* EXCLUDE study, similarity.* EXCLUDE study, weights.* EXCLUDE study,
+                bounds.* EXCLUDE study, elbow.* EXCLUDE study
+            FROM studies
+            LEFT JOIN norms USING (study)
+            LEFT JOIN similarity USING (study)
+            LEFT JOIN weights USING (study)
+            LEFT JOIN bounds USING (study)
+            LEFT JOIN elbow USING (study)
+        )
+    )
+    ON * EXCLUDE study INTO NAME claim VALUE value
+)
+SELECT
+    study, -- name of the study
+    claim, -- short name of the claim
+    figure, -- figure or theorem of the paper that makes it
+    statement, -- what the paper says
+    measure, -- what is measured here
+    value, -- that, for this study; NULL if it cannot be judged
+    direction, -- how the value must lie to the threshold: '<=' or '>='
+    threshold, -- the end of what supports the claim
+    CASE direction WHEN '<=' THEN value <= threshold ELSE value >= threshold END AS supported, -- NULL: cannot be judged
+FROM (SELECT study FROM studies)
+CROSS JOIN paper_claims
+LEFT JOIN measured USING (study, claim)

@@ -1,0 +1,54 @@
+-- grain:   one row per (study, query, family, kappa)
+-- inputs:  bounds_comparison
+-- meaning: how often the bounds hold over (head, N), how wide they are, and how often the theorems' premise holds; wide
+--          bounds cover everything, so coverage is no evidence without the other two
+CREATE OR REPLACE VIEW coverage AS
+WITH covered AS (
+    SELECT
+        study,
+        query,
+        family,
+        kappa,
+        scale,
+        count(precision_inside) AS bounded_rows,
+        avg(precision_inside::INTEGER) AS precision_coverage,
+        avg(recall_inside::INTEGER) AS recall_coverage,
+        avg(f_r_max_inside::INTEGER) AS f_r_max_coverage,
+        avg(f_r_min_inside::INTEGER) AS f_r_min_coverage,
+        avg(precision_upper - precision_lower) AS precision_width,
+        avg(recall_upper - recall_lower) AS recall_width,
+        avg(premise_share) AS premise_share,
+        count(precision_inside) FILTER (WHERE premise_share > 0.5) AS premise_rows,
+        avg(precision_inside::INTEGER) FILTER (WHERE premise_share > 0.5) AS precision_coverage_premise,
+        avg(recall_inside::INTEGER) FILTER (WHERE premise_share > 0.5) AS recall_coverage_premise
+    FROM bounds_comparison
+    GROUP BY study, query, family, kappa, scale
+),
+judged AS (
+    SELECT
+        *,
+        least(precision_coverage, recall_coverage) AS worse_coverage,
+        worse_coverage >= 0.95 AS covers,
+        CASE WHEN covers THEN -(precision_width + recall_width) ELSE worse_coverage END AS merit
+    FROM covered
+)
+SELECT
+    study, -- name of the study
+    query, -- position of the query in its sequence
+    family, -- 'printed': Theorems 1-2; 'scale_free': lower bounds that hold for independent directions
+    kappa, -- κ of the printed bounds; NULL for the scale-free ones, which have none
+    scale, -- scale of the printed bounds, 'unit' or 'raw'; NULL for the scale-free ones
+    bounded_rows AS rows, -- number of (head, N) that have bounds
+    precision_coverage, -- share of rows whose mean Precision lies within its bounds
+    recall_coverage, -- share of rows whose mean Recall lies within its bounds
+    f_r_max_coverage, -- share of rows whose mean F(r_max, N) lies within its bounds
+    f_r_min_coverage, -- share of rows whose mean F(r_min, N) lies within its bounds
+    precision_width, -- mean of upper less lower bound of Precision; NULL for the scale-free family
+    recall_width, -- mean of upper less lower bound of Recall; NULL for the scale-free family
+    premise_share, -- share of selections with Δ > 0, the theorems' premise; NULL for the scale-free family
+    premise_rows, -- number of rows with Δ > 0 in most sequences
+    precision_coverage_premise, -- precision_coverage among those rows; NULL if there are none
+    recall_coverage_premise, -- recall_coverage among those rows; NULL if there are none
+    family = 'printed' AND row_number() OVER ranked = 1 AS serves_best, -- κ that covers 95 % with least width, or most
+FROM judged
+WINDOW ranked AS (PARTITION BY study, query, family ORDER BY covers DESC NULLS LAST, merit DESC NULLS LAST, kappa)

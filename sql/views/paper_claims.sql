@@ -1,0 +1,40 @@
+-- grain:   one row per claim
+-- inputs:  none
+-- meaning: what the paper claims, and what must be measured for a model to support it
+CREATE OR REPLACE VIEW paper_claims AS
+SELECT
+    claim, -- short name of the claim
+    figure, -- figure or theorem of the paper that makes it
+    statement, -- what the paper says
+    measure, -- what is measured here
+    direction, -- how the measure must lie to the threshold: '<=' or '>='
+    threshold::DOUBLE AS threshold, -- the end of what supports the claim
+FROM (
+    VALUES
+        ('norms_stable', 'Figure 2 right', 'Norms of value states hardly vary: a coefficient of variation of 0.02-0.03',
+            'median over KV heads of cv_of_mean_norm', '<=', 0.05),
+        ('norms_stable_within_sequence', 'Figure 2 right', 'Norms of value states are effectively constant',
+            'median over KV heads of cv_within_sequence', '<=', 0.05),
+        ('sink_compressed', 'Figure 2 left', 'The value state of the sink is much shorter than the others',
+            'median over KV heads of lambda_sink', '<=', 0.5),
+        ('similarity_decays_exponentially', 'Figure 3', 'exp(-β k) fits the mean cosine with an error of 9 % on average',
+            'mean over KV heads of mae', '<=', 0.1),
+        ('exponential_preferred', 'Figure 3', 'Similarity decays to 0, with no floor',
+            'share of KV heads whose fit prefers no floor', '>=', 0.5),
+        ('sink_dominates', 'Figure 4', 'The sink has a hundred times the weight of a key on the plateau',
+            'p_sink / p_base of the model', '>=', 100),
+        ('four_phases', 'Figure 4', 'Weights have four phases: sink, plateau, oscillation, growth',
+            '1 if the model''s best variant oscillates', '>=', 1),
+        ('phases_fit', 'Figure 4', 'The four phases describe the weights by position',
+            'r2_log of the model', '>=', 0.9),
+        ('premise_holds', 'Theorems 1-2', 'Selected keys have a positive margin Δ over those left out',
+            'share of selections with Δ > 0', '>=', 0.5),
+        ('precision_covered', 'Figure 5 left', 'Mean Precision lies within its bounds',
+            'share within, of the (head, N) with Δ > 0 in most sequences', '>=', 0.95),
+        ('recall_covered', 'Figure 5 right', 'Mean Recall lies within its bounds',
+            'share within, of the (head, N) with Δ > 0 in most sequences', '>=', 0.95),
+        ('small_n_elbow', 'Figure 5', 'Non-trivial separability is strongest at N = 1 to 4',
+            'elbow_n of the model', '<=', 4),
+        ('intermediate_weakest', 'Figure 5', 'Separability is weakest at intermediate N',
+            '1 if lowest_n of the model lies after the elbow and before the last N', '>=', 1)
+) AS stated (claim, figure, statement, measure, direction, threshold)

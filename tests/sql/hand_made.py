@@ -1,0 +1,66 @@
+"""Databases of a few hand-made rows, as they are or with a statement of ``sql`` broken on purpose.
+
+Holds what the tests of this folder share. What does not belong here: whole studies (``tests.sql.made_up``).
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+import sql
+from storage.warehouse import create_relations, create_tables, derive
+
+STUDY = "hand-made"
+
+Row = dict[str, Any]
+
+MEANS = {
+    f"{metric}{end}": 0.5
+    for metric in ("precision", "recall", "f_r_max", "f_r_min")
+    for end in ("", "_ci_low", "_ci_high")
+} | {"sequences": 2}
+"""The columns of a row of means that a test may not care about."""
+
+
+def database(**tables: Sequence[Row]) -> duckdb.DuckDBPyConnection:
+    """An in-memory study with these rows, its derived tables, macros and views."""
+    connection = duckdb.connect()
+    create_tables(connection)
+    create_relations(connection)
+    for table, rows in tables.items():
+        insert(connection, table, rows)
+    derive(connection, STUDY)
+    return connection
+
+
+def insert(connection: duckdb.DuckDBPyConnection, table: str, rows: Sequence[Row]) -> None:
+    """Insert rows of the study into a table."""
+    if rows:
+        connection.register("incoming", pa.Table.from_pylist([{"study": STUDY} | row for row in rows]))
+        connection.execute(f"INSERT INTO {table} BY NAME FROM incoming")
+        connection.unregister("incoming")
+
+
+def rows_of(connection: duckdb.DuckDBPyConnection, relation: str) -> list[Row]:
+    """Rows of a relation, in order, without the study's name."""
+    found = connection.sql(f"SELECT * EXCLUDE study FROM {relation} ORDER BY ALL").to_arrow_table()
+    rows: list[Row] = found.to_pylist()
+    return rows
+
+
+def break_statement(monkeypatch: pytest.MonkeyPatch, name: str, old: str, new: str) -> None:
+    """Replace a piece of a macro, view or derived table, which must be there."""
+    whole = sql.statement
+
+    def broken(kind: sql.Kind, wanted: str) -> sql.Statement:
+        found = whole(kind, wanted)
+        if wanted != name or kind == "schema":
+            return found
+        assert old in found.text
+        return replace(found, text=found.text.replace(old, new))
+
+    monkeypatch.setattr(sql, "statement", broken)

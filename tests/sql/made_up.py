@@ -1,0 +1,245 @@
+"""Made-up rows of the tables that summarise a study: possible ones, which no model and no fit has seen.
+
+Holds ``summaries``, which tests of storage and of reports share. What does not belong here: rows of a single sequence
+(``tests.storage.studies``, ``tests.reports.synthetic``).
+"""
+
+from collections.abc import Mapping
+
+import duckdb
+import pyarrow as pa
+
+METRICS = ("precision", "recall", "f_r_max", "f_r_min")
+
+_NORMS = """
+SELECT
+    study, layer, kv_head, any_value(sequences) AS sequences,
+    CASE WHEN max(position) = 0 THEN 'too_short' WHEN median(mean_norm) = 0 THEN 'zero' ELSE 'ok' END AS status,
+    median(mean_norm) FILTER (WHERE position > 0) AS c,
+    CASE WHEN any_value(sequences) > 1 THEN c / 100 END AS c_se,
+    any_value(mean_norm) FILTER (WHERE position = 0) / c AS lambda_sink,
+    0.02 + 0.01 * layer AS cv_of_mean_norm,
+    0.2 + 0.03 * kv_head AS cv_within_sequence,
+    0.01 AS cv_within_sequence_sd,
+    0.7 * c AS norm_p05, 0.9 * c AS norm_p25, 1.1 * c AS norm_p75, 1.3 * c AS norm_p95
+FROM value_norm_by_position
+GROUP BY study, layer, kv_head
+"""
+
+_SINK_SIMILARITY = """
+SELECT study, sequence, layer, kv_head, 0.05 + 0.02 * layer + 0.01 * sequence AS rho_0, 0.1 AS rho_0_sd
+FROM value_scales
+"""
+
+_COSINES = """
+SELECT
+    study, layer, kv_head, distance, any_value(sequences) AS sequences,
+    0.05 * kv_head + (1 - 0.05 * kv_head) * exp(-(0.3 + 0.2 * layer) * distance) AS mean_cosine,
+    0.01 AS sd_cosine
+FROM value_norm_by_position, range(1, (SELECT max(position) FROM value_norm_by_position)) AS distances (distance)
+GROUP BY study, layer, kv_head, distance
+"""
+
+_FIT_OF_COSINES = """
+any_value(sequences) AS sequences,
+CASE WHEN count(distance) < 3 THEN 'too_short' ELSE 'ok' END AS status,
+status AS status_floor,
+count(distance) AS distances,
+CASE WHEN status = 'ok' THEN 1 END AS ok,
+CASE WHEN any_value(sequences) > 1 THEN ok END AS several,
+ok * (0.3 + 0.2 * avg(layer)) AS beta, several * 0.01 AS beta_se, ok * (0.04 + 0.02 * avg(kv_head)) AS mae,
+ok * -10 AS bic,
+ok * (0.35 + 0.2 * avg(layer)) AS beta_floor, several * 0.01 AS beta_floor_se,
+ok * 0.05 * avg(kv_head) AS floor, several * 0.01 AS floor_se, ok * 0.02 AS mae_floor,
+ok * (-8 - 3 * avg(kv_head)) AS bic_floor,
+CASE WHEN bic <= bic_floor THEN 'exponential' WHEN status = 'ok' THEN 'floor' END AS preferred,
+0.05 + 0.02 * avg(layer) AS rho_0, 0.1 AS rho_0_sd, several * 0.01 AS rho_0_se
+"""
+
+_SIMILARITY = f"""
+SELECT study, layer, kv_head, {_FIT_OF_COSINES}
+FROM (SELECT DISTINCT study, layer, kv_head, sequences FROM value_norm_by_position)
+LEFT JOIN (SELECT study, layer, kv_head, distance FROM cosine_by_distance) USING (study, layer, kv_head)
+GROUP BY study, layer, kv_head
+"""
+
+_SIMILARITY_MODEL = f"""
+SELECT study, (SELECT count(*) FROM (SELECT DISTINCT layer, kv_head FROM value_norm_by_position)) AS kv_heads,
+    {_FIT_OF_COSINES}
+FROM (SELECT DISTINCT study, 0 AS layer, 0 AS kv_head, sequences FROM value_norm_by_position)
+LEFT JOIN (SELECT DISTINCT study, distance FROM cosine_by_distance) USING (study)
+GROUP BY study
+"""
+
+_VARIANTS = "['tied', 'untied', 'growth', 'plateau']"
+
+_FIT_OF_WEIGHTS = f"""
+any_value(sequences) AS sequences,
+count(*) FILTER (WHERE position > 0) AS positions,
+CASE WHEN positions < 8 THEN 'too_short' ELSE 'ok' END AS status,
+0 AS zero_positions,
+CASE WHEN status = 'ok' THEN {_VARIANTS}[1 + (layer + head) % 4] END AS variant,
+any_value(weight) FILTER (WHERE position = 0) AS p_sink,
+CASE WHEN any_value(sequences) > 1 THEN p_sink / 20 END AS p_sink_se,
+CASE WHEN status = 'ok' THEN median(weight) FILTER (WHERE position > 0) END AS p_base,
+CASE WHEN any_value(sequences) > 1 THEN p_base / 20 END AS p_base_se,
+CASE WHEN variant IN ('tied', 'untied') THEN 0.3 END AS eta,
+CASE WHEN any_value(sequences) > 1 THEN eta / 10 END AS eta_se,
+CASE variant WHEN 'tied' THEN eta WHEN 'untied' THEN 0.4 WHEN 'growth' THEN 0.2 END AS eta_growth,
+CASE WHEN any_value(sequences) > 1 THEN eta_growth / 10 END AS eta_growth_se,
+CASE WHEN variant IN ('tied', 'untied') THEN 1.5 END AS omega,
+CASE WHEN any_value(sequences) > 1 THEN omega / 100 END AS omega_se,
+CASE
+    WHEN variant IN ('tied', 'untied') THEN max(position) - positions * 3 // 4
+    WHEN variant = 'growth' THEN max(position) - positions // 4
+    ELSE CASE WHEN status = 'ok' THEN max(position) END
+END AS t_1,
+CASE WHEN variant IN ('tied', 'untied') THEN max(position) - positions // 4 ELSE t_1 END AS t_2,
+CASE WHEN status = 'ok' THEN -10 END AS bic_plateau, bic_plateau - 1 AS bic_growth,
+bic_plateau - 2 AS bic_tied, bic_plateau - 3 AS bic_untied,
+CASE WHEN status = 'ok' THEN 0.8 END AS r2_log, CASE WHEN status = 'ok' THEN 0.3 END AS mae_log
+"""
+
+_WEIGHTS = f"""
+SELECT study, query, layer, head, {_FIT_OF_WEIGHTS}
+FROM (SELECT *, mean_weight::DOUBLE AS weight FROM attention_by_position)
+GROUP BY study, query, layer, head
+"""
+
+_WEIGHTS_MODEL = f"""
+SELECT
+    study, query,
+    (SELECT count(*) FROM (SELECT DISTINCT layer, head FROM attention_by_position)) AS heads,
+    {_FIT_OF_WEIGHTS}
+FROM (
+    SELECT study, query, 0 AS layer, 0 AS head, position, any_value(sequences) AS sequences,
+        avg(mean_weight::DOUBLE) AS weight
+    FROM attention_by_position
+    GROUP BY study, query, position
+)
+GROUP BY study, query, layer, head
+"""
+
+
+def _intervals(mean: str) -> str:
+    """Each metric's mean, with ends at most 0.02 from it, where there are several sequences."""
+    several = "CASE WHEN any_value(sequences) > 1 THEN"
+    return ", ".join(
+        f"avg({metric}) AS {metric}, {several} greatest(avg({metric}) - 0.02, 0) END AS {metric}_ci_low, "
+        f"{several} least(avg({metric}) + 0.02, 1) END AS {metric}_ci_high"
+        for metric in METRICS
+    ).replace("avg(", f"{mean}(")
+
+
+_MEANS = f"""
+SELECT study, query, layer, head, n, any_value(sequences) AS sequences, {_intervals("avg")}
+FROM (
+    SELECT
+        study, query, layer, head, n, count(*) OVER (PARTITION BY study, query, layer, head, n) AS sequences,
+        n / (n + k_out) AS precision, k_in / n AS recall, 2 * k_in / (n + k_in) AS f_r_min,
+        2 * n / (2 * n + k_out) AS f_r_max
+    FROM selection_counts
+)
+GROUP BY study, query, layer, head, n
+"""
+
+_MEANS_MODEL = f"""
+SELECT study, query, n, count(*) AS heads, any_value(sequences) AS sequences, {_intervals("avg")}
+FROM selection_means
+GROUP BY study, query, n
+"""
+
+_EFFECTS = """
+SELECT
+    study, parameter, 8 AS n, 0.5 AS kappa, 'unit' AS scale, 16 AS draws, 2.0 AS base, 1.0 AS low, 4.0 AS high,
+    0.2 AS precision_lower_low, 0.2 + 0.1 * effect AS precision_lower_high,
+    0.0 AS recall_lower_low, greatest(0, 0.1 * effect) AS recall_lower_high,
+    3.0 AS log_miss_low, 3.0 - effect AS log_miss_high, effect, paper_effect, effect = paper_effect AS agrees
+FROM studies, (VALUES
+    ('d', 1, 1), ('L', -1, -1), ('N', -1, NULL), ('a_0', 1, 1), ('a_min_in', 1, 1), ('a_max_out', -1, -1),
+    ('beta', 0, 1), ('eta', 1, NULL), ('omega', 0, NULL), ('T_1', -1, NULL), ('T_2', 1, NULL)
+) AS effects (parameter, effect, paper_effect)
+"""
+
+_MONTE_CARLO = """
+SELECT
+    study, sizes.head_dim, 64 AS n_keys, n, beta, 0.2 AS lambda_sink, 0 AS rho_0, family, kappa, scale, 50 AS draws,
+    CASE family WHEN 'printed' THEN 0.5 END AS premise_share,
+    family = 'printed' OR isinf(beta) AS meets_assumptions,
+    CASE WHEN family = 'printed' AND n = 4 AND sizes.head_dim = 16 THEN -0.1 ELSE 0.2 END AS precision_gap,
+    0.6 AS precision, 0.01 AS precision_se, precision - precision_gap AS precision_lower,
+    CASE family WHEN 'printed' THEN 0.95 END AS precision_upper,
+    (precision_gap > 0)::INTEGER AS precision_lower_share,
+    CASE family WHEN 'printed' THEN 1 END AS precision_upper_share,
+    precision_upper - precision AS precision_upper_gap,
+    precision_gap > -0.03 AS precision_holds,
+    precision_upper_gap > -0.03 AS precision_upper_holds,
+    0.4 AS recall_gap, 0.5 AS recall, 0.01 AS recall_se, recall - recall_gap AS recall_lower,
+    CASE family WHEN 'printed' THEN 0.45 END AS recall_upper,
+    1 AS recall_lower_share,
+    CASE family WHEN 'printed' THEN 0.3 END AS recall_upper_share,
+    recall_upper - recall AS recall_upper_gap,
+    recall_gap > -0.03 AS recall_holds,
+    recall_upper_gap > -0.03 AS recall_upper_holds
+FROM
+    studies,
+    (VALUES (16), (64)) AS sizes (head_dim),
+    (VALUES (1), (4), (16)) AS selections (n),
+    (VALUES (0.5), ('inf'::DOUBLE)) AS decays (beta),
+    (VALUES ('printed', 0.5, 'unit'), ('printed', 5, 'unit'), ('scale_free', NULL, NULL)) AS families (
+        family, kappa, scale
+    )
+"""
+
+_PLANTED = """
+SELECT
+    study, layer, head, kv_head, c * 1.01 AS c, lambda_sink * 0.98 AS lambda_sink,
+    0.31 + 0.2 * layer AS beta, 0.06 + 0.02 * layer AS rho_0, weights.p_sink, weights.p_base * 1.02 AS p_base,
+    0.32 AS eta, 0.41 AS eta_growth, 1.51 AS omega, coalesce(t_1, 1) AS t_1, coalesce(t_2, 2) AS t_2
+FROM heads
+JOIN assumption_norms AS norms USING (study, layer, kv_head)
+JOIN assumption_weights AS weights USING (study, layer, head)
+WHERE weights.p_sink IS NOT NULL AND weights.p_base IS NOT NULL
+"""
+
+_SELECTS = {
+    "assumption_norms": _NORMS,
+    "sink_similarity": _SINK_SIMILARITY,
+    "cosine_by_distance": _COSINES,
+    "assumption_similarity": _SIMILARITY,
+    "assumption_similarity_model": _SIMILARITY_MODEL,
+    "assumption_weights": _WEIGHTS,
+    "assumption_weights_model": _WEIGHTS_MODEL,
+    "selection_means": _MEANS,
+    "selection_means_model": _MEANS_MODEL,
+    "parameter_effects": _EFFECTS,
+    "monte_carlo": _MONTE_CARLO,
+    "planted_assumptions": _PLANTED,
+}
+"""For each table its rows, from those of the tables before it."""
+
+
+def summaries(tables: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
+    """Rows of every table that summarises a study and is not derived in SQL.
+
+    Parameters
+    ----------
+    tables
+        Rows of one study: of ``studies``, ``heads``, ``selection_counts``, ``value_scales``, ``attention_by_position``
+        and ``value_norm_by_position``. Only sizes, counts, weights and norms are read from them.
+    """
+    found: dict[str, pa.Table] = {}
+    with duckdb.connect() as connection:
+        for name, rows in tables.items():
+            connection.register(name, rows)
+        for name, select in _SELECTS.items():
+            rows = connection.sql(f"FROM ({select}) ORDER BY ALL").to_arrow_table()
+            kept = pa.schema(_no_decimal(field) for field in rows.schema if field.name not in {"ok", "several"})
+            found[name] = rows.select(kept.names).cast(kept)
+            connection.register(name, found[name])
+    return found
+
+
+def _no_decimal(field: pa.Field) -> pa.Field:
+    """The field as the warehouse has it: SQL takes 0.1 for a decimal."""
+    return field.with_type(pa.float64()) if pa.types.is_decimal(field.type) else field

@@ -1,0 +1,394 @@
+"""Lower bounds in SQL, and the means, coverage and comparison that follow, against a literal reading of the paper."""
+
+import math
+from itertools import product
+from typing import Any
+
+import duckdb
+import numpy as np
+import pytest
+
+from geometry.lower import lower_bounds
+from tests.sql.hand_made import MEANS, Row, break_statement, database, insert, rows_of
+
+KAPPAS = (0.02, 0.5, 8.0)
+N_KEYS = 9
+HEADS = 6
+HEAD_DIM = 16
+INGREDIENTS = ("a_0", "s_in", "a_min_in", "a_max_in", "a_max_out", "rho_out")
+BOUNDS = ("precision_lower", "recall_lower", "f_r_max_lower", "f_r_min_lower")
+
+
+def ingredients(rng: np.random.Generator, n: int, head: int) -> Row:
+    """Possible ingredients of one selection, as float32; even heads see the sink, head 4 has weights near underflow."""
+    in_j = n - (head % 2 == 0)
+    least = np.float32(rng.uniform(0.2, 1)) * np.float32(1e-25 if head == 4 else 1)
+    spread = np.float32(rng.uniform(1, 1.5))
+    row = {
+        "a_0": float(np.float32(rng.uniform(0.1, 4)) * least) if head % 2 == 0 else None,
+        "s_in": float(np.float32(least * (1 + spread * (in_j - 1)))) if in_j else None,
+        "a_min_in": float(least) if in_j else None,
+        "a_max_in": float(np.float32(least * spread)) if in_j else None,
+        "a_max_out": float(np.float32(least * np.float32(rng.uniform(0, 1)))),
+        "rho_out": float(np.float32(rng.choice([0, 0.05, 0.3, 0.9]))) if in_j else None,
+    }
+    if head == 5 and n == 3:
+        row |= dict.fromkeys(INGREDIENTS[1:], 0.0)
+    return row
+
+
+def study() -> dict[str, list[Row]]:
+    """Three sequences of six heads; KV head 1 (heads 3 to 5) has value states of norm 0 in sequence 2."""
+    rng = np.random.default_rng(0)
+    selections, uppers = [], []
+    for sequence, head, n in product(range(3), range(HEADS), range(1, N_KEYS)):
+        where = {"sequence": sequence, "query": 8, "layer": 0, "head": head, "n": n}
+        lengths = dict.fromkeys(("r_min", "r_max", "norm_s", "norm_s_without_last"), 1.0)
+        free = dict.fromkeys(("precision_lower_scale_free", "recall_lower_scale_free"), None if n == 2 else 0.25 / n)
+        counts = {"n_keys": N_KEYS, "k_in": 1, "k_out": int(rng.integers(0, N_KEYS - n + 1))}
+        row = where | counts | lengths | free | ingredients(rng, n, head)
+        selections.append(row)
+        for kappa in KAPPAS:
+            bound = rng.uniform(0.5, 1) if literal(row, kappa, "unit", scale_of(sequence, head)) else None
+            where_kappa = where | {"kappa": kappa, "scale": "unit"}
+            uppers.append(where_kappa | {"precision_upper": bound, "recall_upper": bound and 1.5 - bound})
+    heads = [{"layer": 0, "head": head, "kv_head": head // 3, "head_dim": HEAD_DIM} for head in range(HEADS)]
+    scales = [
+        {
+            "sequence": sequence,
+            "query": 8,
+            "layer": 0,
+            "kv_head": kv_head,
+            "value_scale": scale_of(sequence, 3 * kv_head),
+        }
+        for sequence, kv_head in product(range(3), range(2))
+    ]
+    means = [
+        MEANS | {"query": 8, "layer": 0, "head": head, "n": n, "precision": rng.uniform(0.1, 1), "recall": rng.random()}
+        for head, n in product(range(HEADS), range(1, N_KEYS))
+    ]
+    return {
+        "selection_counts": selections,
+        "upper_bounds": uppers,
+        "heads": heads,
+        "value_scales": scales,
+        "selection_means": means,
+        "selection_means_model": [MEANS | {"query": 8, "n": n, "heads": HEADS} for n in range(1, N_KEYS)],
+    }
+
+
+def scale_of(sequence: int, head: int) -> float | None:
+    """C of a sequence and head; a float32."""
+    return (0.5, 2.0, (1.0, 0.0)[head // 3])[sequence]
+
+
+def literal(row: Row, kappa: float, scale: str, value_scale: float | None) -> dict[str, float] | None:
+    """Equations 7, 8, 12, 14, 16 and 17 word by word; None where there is no bound."""
+    unit = 1.0 if scale == "raw" else value_scale
+    if row["s_in"] is None or not unit:
+        return None
+    a_0 = None if row["a_0"] is None else row["a_0"] / unit
+    s_in, a_min_in, a_max_in, a_max_out = (row[name] / unit for name in ("s_in", "a_min_in", "a_max_in", "a_max_out"))
+    delta = a_min_in**2 - 2 * a_max_out * s_in * row["rho_out"]
+    b = a_max_in + a_max_out + s_in
+    if b == 0:
+        return None
+    n, left = row["n"], row["n_keys"] - row["n"]
+    miss = left * (math.exp(-kappa * HEAD_DIM * (delta / b) ** 2) if delta > 0 else 1.0)
+    if a_0 is not None:
+        delta_0 = a_0**2 - (s_in * row["rho_out"]) ** 2
+        miss += left / n * (math.exp(-kappa * HEAD_DIM * (delta_0 / b) ** 2) if delta_0 > 0 else 1.0)
+    precision, recall = 1 / (1 + miss), max(0.0, 1 - miss)
+    return {
+        "delta": delta,
+        "margin": delta / b,
+        "precision_lower": precision,
+        "recall_lower": recall,
+        "f_r_max_lower": 2 * precision / (1 + precision),
+        "f_r_min_lower": 2 * recall / (1 + recall),
+    }
+
+
+def key(row: Row, *names: str) -> tuple[Any, ...]:
+    return tuple(row[name] for name in names)
+
+
+def same(found: Any, expected: Any) -> None:
+    """Equal to rounding, the rounding of float64 alone, however small."""
+    if expected is None:
+        assert found is None
+    else:
+        assert found == pytest.approx(expected, rel=1e-9, abs=1e-300)
+
+
+def compare_lower_bounds(connection: duckdb.DuckDBPyConnection) -> None:
+    given = {key(row, "sequence", "head", "n"): row for row in study()["selection_counts"]}
+    for kappa, scale in product(KAPPAS, ("unit", "raw")):
+        found = rows_of(connection, f"lower_bounds({kappa}, '{scale}')")
+        assert len(found) == len(given)
+        for row in found:
+            asked = given[key(row, "sequence", "head", "n")]
+            expected = literal(asked, kappa, scale, scale_of(row["sequence"], row["head"]))
+            for name in BOUNDS:
+                same(row[name], expected and expected[name])
+            if expected:
+                same(row["delta"], expected["delta"])
+                same(row["margin"], expected["margin"])
+
+
+def mean_of(numbers: list[float]) -> float | None:
+    return sum(numbers) / len(numbers) if numbers else None
+
+
+def literal_means(tables: dict[str, list[Row]], head: int, n: int, kappa: float) -> Row:
+    """A row of ``bound_means`` of the printed family."""
+    rows = [row for row in tables["selection_counts"] if key(row, "head", "n") == (head, n)]
+    lower = [literal(row, kappa, "unit", scale_of(row["sequence"], head)) for row in rows]
+    known = [bounds for bounds in lower if bounds]
+    upper = [row for row in tables["upper_bounds"] if key(row, "head", "n", "kappa") == (head, n, kappa)]
+    expected = {name: mean_of([bounds[name] for bounds in known]) for name in ("margin", *BOUNDS)}
+    expected["premise_share"] = mean_of([float(bounds["delta"] > 0) for bounds in known])
+    for metric, f_score in (("precision", "f_r_max"), ("recall", "f_r_min")):
+        values = [float(np.float32(row[f"{metric}_upper"])) for row in upper if row[f"{metric}_upper"] is not None]
+        expected[f"{metric}_upper"] = mean_of(values)
+        expected[f"{f_score}_upper"] = mean_of([2 * value / (1 + value) for value in values])
+    return expected
+
+
+def compare_means(connection: duckdb.DuckDBPyConnection) -> None:
+    tables = study()
+    found = rows_of(connection, "bound_means")
+    assert len(found) == HEADS * (N_KEYS - 1) * (len(KAPPAS) + 1)
+    for row in found:
+        if row["family"] == "printed":
+            assert row["scale"] == "unit"
+            for name, value in literal_means(tables, row["head"], row["n"], row["kappa"]).items():
+                same(row[name], value)
+        else:
+            bound = None if row["n"] == 2 else float(np.float32(0.25 / row["n"]))
+            assert (row["kappa"], row["scale"], row["margin"], row["premise_share"]) == (None,) * 4
+            assert (row["precision_upper"], row["recall_upper"], row["f_r_max_upper"]) == (None,) * 3
+            same(row["precision_lower"], bound)
+            same(row["f_r_max_lower"], bound)
+            same(row["f_r_min_lower"], bound)
+
+
+def test_lower_bounds_are_those_of_the_paper() -> None:
+    with database(**study()) as connection:
+        compare_lower_bounds(connection)
+
+
+def test_the_study_has_every_case() -> None:
+    """Or the comparison would compare little."""
+    found = [literal(row, 0.5, "raw", None) for row in study()["selection_counts"]]
+    known = [bounds for bounds in found if bounds]
+    assert 0 < len(known) < len(found)
+    assert {bounds["delta"] > 0 for bounds in known} == {True, False}
+    assert any(0 < bounds["recall_lower"] < 1 for bounds in known)
+    assert any(bounds["recall_lower"] == 0 for bounds in known)
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("delta", "- 2 *", "-"),
+        ("delta", "a_min_in::DOUBLE * a_min_in::DOUBLE", "(a_min_in * a_min_in)::DOUBLE"),
+        ("margin", "+ s_in::DOUBLE", ""),
+        ("margin", "nullif(a_max_in", "nullif(1e-30 + a_max_in"),
+        ("sink_margin", "- (s_in::DOUBLE * rho_out::DOUBLE) *", "- s_in::DOUBLE *"),
+        ("tail", "margin > 0", "margin < 0 OR margin > 0"),
+        ("tail", "* head_dim", ""),
+        ("tail", "1::DOUBLE", "0::DOUBLE"),
+        ("miss", "/ n)", ")"),
+        ("miss", "(n_keys - n)", "n_keys"),
+        ("f_score", "(1 +", "(2 +"),
+        ("unit_of", "nullif(value_scale::DOUBLE, 0)", "1::DOUBLE"),
+        ("unit_of", "nullif(value_scale::DOUBLE, 0)", "value_scale::DOUBLE"),
+        ("margins", "value_scale, --", "1 AS value_scale, --"),
+        ("lower_bounds", "delta / (unit * unit)", "delta / unit"),
+        ("lower_bounds", "CASE WHEN missed IS NOT NULL THEN recall_lower END", "recall_lower"),
+    ],
+)
+def test_the_comparison_notices_another_formula(monkeypatch: pytest.MonkeyPatch, name: str, old: str, new: str) -> None:
+    break_statement(monkeypatch, name, old, new)
+    with pytest.raises(AssertionError), database(**study()) as connection:
+        compare_lower_bounds(connection)
+
+
+def test_means_of_bounds_ignore_what_has_none() -> None:
+    with database(**study()) as connection:
+        compare_means(connection)
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("bound_means", "(margin > 0)", "(margin >= -1)"),
+        ("bound_means", "FILTER (WHERE missed IS NOT NULL)", ""),
+        ("bound_means", "avg(f_score(1 / (1 + missed)))", "f_score(avg(1 / (1 + missed)))"),
+        ("bound_means", "avg(f_score(recall_upper))", "f_score(avg(recall_upper))"),
+        (
+            "bound_means",
+            "avg(recall_lower_scale_free::DOUBLE) AS f_r_min",
+            "avg(f_score(recall_lower_scale_free)) AS f_r_min",
+        ),
+        ("bound_means", "margin / unit AS margin", "margin AS margin"),
+        ("bound_means", "avg(precision_upper::DOUBLE)", "max(precision_upper::DOUBLE)"),
+        ("bound_means", "avg(precision_lower_scale_free::DOUBLE)", "avg(recall_lower_scale_free::DOUBLE) / 2"),
+    ],
+)
+def test_the_comparison_notices_other_means(monkeypatch: pytest.MonkeyPatch, name: str, old: str, new: str) -> None:
+    break_statement(monkeypatch, name, old, new)
+    with pytest.raises(AssertionError), database(**study()) as connection:
+        compare_means(connection)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("0.5, 'Unit'", "scale must be 'unit' or 'raw', not 'Unit'"),
+        ("0.5, NULL", "scale must be 'unit' or 'raw', not NULL"),
+        ("0, 'unit'", "kappa must be a finite number above 0"),
+        ("-1, 'raw'", "kappa must be a finite number above 0"),
+        ("NULL, 'raw'", "kappa must be a finite number above 0"),
+        ("'inf'::DOUBLE, 'raw'", "kappa must be a finite number above 0"),
+        ("'nan'::DOUBLE, 'raw'", "kappa must be a finite number above 0"),
+    ],
+)
+def test_a_wrong_question_is_refused(arguments: str, message: str) -> None:
+    with database(**study()) as connection, pytest.raises(duckdb.InvalidInputException, match=message):
+        connection.execute(f"FROM lower_bounds({arguments})").fetchall()
+
+
+def literal_inside(row: Row, metric: str) -> bool | None:
+    lower, upper, mean = row[f"{metric}_lower"], row[f"{metric}_upper"], row[metric]
+    if row["family"] == "scale_free":
+        return None if lower is None else mean >= lower
+    return None if lower is None or upper is None else lower <= mean <= upper
+
+
+def test_the_comparison_shows_every_head_and_n_and_what_lies_outside() -> None:
+    with database(**study()) as connection:
+        found = rows_of(connection, "bounds_comparison")
+        means = {key(row, "head", "n"): row for row in rows_of(connection, "selection_means")}
+        bounds = {key(row, "head", "n", "family", "kappa"): row for row in rows_of(connection, "bound_means")}
+    assert len(found) == len(bounds)
+    for row in found:
+        both = means[key(row, "head", "n")] | bounds[key(row, "head", "n", "family", "kappa")]
+        assert {name: row[name] for name in both} == both
+        for metric in ("precision", "recall", "f_r_max", "f_r_min"):
+            assert row[f"{metric}_inside"] == literal_inside(row, metric)
+    assert {row["precision_inside"] for row in found} == {True, False, None}
+
+
+def test_rounding_of_a_stored_bound_is_not_outside() -> None:
+    with database() as connection:
+        assert connection.execute(
+            "SELECT inside('printed', 0.5, 0.5 + 9e-7, 1), inside('printed', 0.5, 0.5 + 2e-6, 1), "
+            "inside('printed', 0.5, 0.1, 0.5 - 9e-7), inside('printed', 0.5, 0.1, 0.5 - 2e-6), "
+            "inside('printed', 0.5, 0.1, NULL), inside('scale_free', 0.5, 0.1, NULL)"
+        ).fetchall() == [(True, False, True, False, None, True)]
+
+
+def test_the_models_bounds_are_means_over_heads() -> None:
+    with database(**study()) as connection:
+        by_head = rows_of(connection, "bound_means")
+        found = rows_of(connection, "bounds_comparison_model")
+    assert len(found) == (N_KEYS - 1) * (len(KAPPAS) + 1)
+    for row in found:
+        heads = [other for other in by_head if key(other, "n", "family", "kappa") == key(row, "n", "family", "kappa")]
+        known = [other for other in heads if other["precision_lower"] is not None]
+        assert (row["heads"], row["bounded_heads"]) == (HEADS, len(known))
+        for name in ("premise_share", "margin", "recall_lower", "f_r_max_upper"):
+            same(row[name], mean_of([other[name] for other in heads if other[name] is not None]))
+        assert row["recall_inside"] == literal_inside(row, "recall")
+
+
+def test_coverage_counts_rows_with_bounds() -> None:
+    with database(**study()) as connection:
+        rows = rows_of(connection, "bounds_comparison")
+        found = rows_of(connection, "coverage")
+    assert len(found) == len(KAPPAS) + 1
+    for row in found:
+        chosen = [
+            other
+            for other in rows
+            if key(other, "family", "kappa") == key(row, "family", "kappa") and other["precision_inside"] is not None
+        ]
+        premise = [other for other in chosen if (other["premise_share"] or 0) > 0.5]
+        assert (row["rows"], row["premise_rows"]) == (len(chosen), len(premise))
+        for metric in ("precision", "recall"):
+            same(row[f"{metric}_coverage"], mean_of([other[f"{metric}_inside"] for other in chosen]))
+            same(row[f"{metric}_coverage_premise"], mean_of([other[f"{metric}_inside"] for other in premise]))
+            widths = [other[f"{metric}_upper"] - other[f"{metric}_lower"] for other in chosen if other["kappa"]]
+            same(row[f"{metric}_width"], mean_of(widths))
+        same(row["premise_share"], mean_of([other["premise_share"] for other in chosen if other["kappa"]]))
+
+
+def envelope(kappa: float, lower: float, upper: float, n: int) -> Row:
+    bounds = {
+        f"{metric}_{end}": value
+        for metric in ("precision", "recall", "f_r_max", "f_r_min")
+        for end, value in (("lower", lower), ("upper", upper))
+    }
+    return bounds | {
+        "query": 8, "layer": 0, "head": 0, "n": n, "family": "printed", "kappa": kappa, "scale": "unit",
+        "premise_share": 1.0, "margin": 0.1,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("envelopes", "best"),
+    [
+        ({0.1: (0, 1), 1: (0.3, 0.7), 10: (0.6, 0.7)}, 1),  # two cover, one is narrower
+        ({0.1: (0.6, 0.9), 1: (0.6, 0.8), 10: (0.49, 0.51)}, 10),  # one covers
+        ({0.1: (0.6, 0.9), 1: (0.6, 0.8)}, 0.1),  # none covers, both as badly
+        ({0.1: (0, 1), 1: (0, 1)}, 0.1),  # both serve as well
+    ],
+)
+def test_the_kappa_that_serves_best(envelopes: dict[float, tuple[float, float]], best: float) -> None:
+    means = [MEANS | {"query": 8, "layer": 0, "head": 0, "n": n} for n in (1, 2)]
+    with database(selection_means=means) as connection:
+        insert(
+            connection,
+            "bound_means",
+            [envelope(kappa, *ends, n) for kappa, ends in envelopes.items() for n in (1, 2)],
+        )
+        found = connection.execute("SELECT kappa FROM coverage WHERE serves_best").fetchall()
+    assert found == [(best,)]
+
+
+def test_more_coverage_serves_better_than_a_narrow_envelope_that_covers_too_little() -> None:
+    means = [MEANS | {"query": 8, "layer": 0, "head": 0, "n": n, "recall": 0.1 * n} for n in (1, 2, 3)]
+    with database(selection_means=means) as connection:
+        narrow = [envelope(1, 0.45, 0.5 if n == 3 else 0.55, n) for n in (1, 2, 3)]
+        wide = [envelope(2, 0.15, 0.9, n) for n in (1, 2, 3)]
+        insert(connection, "bound_means", narrow + wide)
+        found = connection.execute("SELECT kappa, recall_coverage FROM coverage WHERE serves_best").fetchall()
+    assert found == [(2, pytest.approx(2 / 3))]
+
+
+def test_the_geometry_says_the_same() -> None:
+    """``geometry.lower`` is the twin of these macros; the two must not part."""
+    with database(**study()) as connection:
+        found = rows_of(
+            connection, "selection_counts JOIN margins USING (study, sequence, query, layer, head, n, n_keys)"
+        )
+        bounds = rows_of(connection, "lower_bounds(0.5, 'unit')")
+    by_key = {key(row, "sequence", "head", "n"): row for row in bounds}
+    columns = {
+        name: np.array([np.nan if row[name] is None else row[name] for row in found], float)
+        for name in (*INGREDIENTS, "n", "n_keys", "value_scale")
+    }
+    precision, recall = lower_bounds(
+        *(columns[name] for name in INGREDIENTS),
+        size=columns["n"],
+        n_keys=columns["n_keys"],
+        head_dim=HEAD_DIM,
+        kappa=0.5,
+        unit=columns["value_scale"],
+    )
+    for row, of_precision, of_recall in zip(found, precision, recall, strict=True):
+        in_sql = by_key[key(row, "sequence", "head", "n")]
+        same(in_sql["precision_lower"], None if np.isnan(of_precision) else of_precision)
+        same(in_sql["recall_lower"], None if np.isnan(of_recall) else of_recall)

@@ -1,0 +1,144 @@
+"""What the paper claims: each value is the one it says, and the verdict turns where the threshold lies."""
+
+from collections.abc import Iterator
+
+import duckdb
+import pytest
+
+import sql
+from tests.reports.synthetic import Synthetic, warehouse
+
+STUDY = Synthetic(kappas=(0.1, 2.0))
+
+CHANGES = {
+    "norms_stable": [
+        ("UPDATE assumption_norms SET cv_of_mean_norm = 0.05", 0.05, True),
+        ("UPDATE assumption_norms SET cv_of_mean_norm = CASE WHEN layer = 0 THEN 9 ELSE 0.06 END", 0.06, False),
+        ("UPDATE assumption_norms SET cv_of_mean_norm = NULL", None, None),
+    ],
+    "norms_stable_within_sequence": [
+        ("UPDATE assumption_norms SET cv_within_sequence = 0.04", 0.04, True),
+        ("UPDATE assumption_norms SET cv_within_sequence = CASE WHEN layer = 0 THEN 9 ELSE 0.3 END", 0.3, False),
+    ],
+    "sink_compressed": [
+        ("UPDATE assumption_norms SET lambda_sink = 0.5", 0.5, True),
+        ("UPDATE assumption_norms SET lambda_sink = CASE WHEN layer = 0 THEN 9 ELSE 0.6 END", 0.6, False),
+    ],
+    "similarity_decays_exponentially": [
+        ("UPDATE assumption_similarity SET mae = 0.09", 0.09, True),
+        ("UPDATE assumption_similarity SET mae = 0.1 * (1 + layer)", 0.2, False),
+        ("DELETE FROM assumption_similarity", None, None),
+    ],
+    "exponential_preferred": [
+        (
+            "UPDATE assumption_similarity SET preferred = CASE kv_head WHEN 0 THEN 'exponential' ELSE 'floor' END",
+            0.5,
+            True,
+        ),
+        ("UPDATE assumption_similarity SET preferred = 'floor'", 0, False),
+        ("UPDATE assumption_similarity SET preferred = NULL", None, None),
+    ],
+    "sink_dominates": [
+        ("UPDATE assumption_weights_model SET p_sink = 0.25, p_base = 0.0025", 100, True),
+        ("UPDATE assumption_weights_model SET p_sink = 0.25, p_base = 0.25", 1, False),
+        ("UPDATE assumption_weights_model SET p_sink = NULL", None, None),
+    ],
+    "four_phases": [
+        ("UPDATE assumption_weights_model SET variant = 'untied'", 1, True),
+        ("UPDATE assumption_weights_model SET variant = 'growth'", 0, False),
+        ("UPDATE assumption_weights_model SET variant = NULL", None, None),
+    ],
+    "phases_fit": [
+        ("UPDATE assumption_weights_model SET r2_log = 0.9", 0.9, True),
+        ("UPDATE assumption_weights_model SET r2_log = 0.89", 0.89, False),
+    ],
+    "premise_holds": [
+        ("UPDATE bound_means SET premise_share = 0.5", 0.5, True),
+        ("UPDATE bound_means SET premise_share = 0.4", 0.4, False),
+    ],
+    "precision_covered": [
+        ("UPDATE bound_means SET precision_lower = 0, precision_upper = 1 WHERE precision_lower > 0", 1, True),
+        ("UPDATE bound_means SET precision_lower = 2", 0, False),
+        ("UPDATE bound_means SET precision_lower = 2 WHERE premise_share > 0.5", 0, False),
+        ("UPDATE bound_means SET premise_share = 0.5", None, None),  # nothing that the theorems speak of
+        ("DELETE FROM bound_means", None, None),
+    ],
+    "recall_covered": [
+        ("UPDATE bound_means SET recall_lower = 0, recall_upper = 1 WHERE recall_lower >= 0", 1, True),
+        ("UPDATE bound_means SET recall_lower = 2 WHERE kappa = 2", 1, True),  # then another κ serves better
+        ("UPDATE bound_means SET recall_lower = 2", 0, False),
+    ],
+    "small_n_elbow": [
+        ("UPDATE elbows_model SET elbow_n = 4", 4, True),
+        ("UPDATE elbows_model SET elbow_n = 5", 5, False),
+        ("UPDATE elbows_model SET status = 'no_decline', elbow_n = NULL, lowest_n = 2", None, None),
+    ],
+    "intermediate_weakest": [
+        ("UPDATE elbows_model SET elbow_n = 2, lowest_n = 22", 1, True),
+        ("UPDATE elbows_model SET elbow_n = 2, lowest_n = 23", 0, False),
+        ("UPDATE elbows_model SET elbow_n = 5, lowest_n = 5", 0, False),
+        ("UPDATE elbows_model SET status = 'no_decline', elbow_n = NULL, lowest_n = 2", 0, False),
+        ("DELETE FROM elbows_model", None, None),
+    ],
+}
+"""For each claim, changes of a study, and the value and the verdict that follow."""
+
+
+@pytest.fixture(scope="module")
+def whole() -> Iterator[duckdb.DuckDBPyConnection]:
+    with warehouse(STUDY, Synthetic("other", layers=1, seed=3)) as connection:
+        connection.execute("UPDATE bound_means SET recall_lower = 0, recall_upper = 1 WHERE study = 'small'")
+        yield connection
+
+
+@pytest.fixture
+def changed(whole: duckdb.DuckDBPyConnection) -> Iterator[duckdb.DuckDBPyConnection]:
+    """The same, and what a test changes there is forgotten."""
+    whole.begin()
+    yield whole
+    whole.rollback()
+
+
+def claims(connection: duckdb.DuckDBPyConnection, study: str) -> dict[str, tuple[float | None, bool | None]]:
+    found = connection.execute("SELECT claim, value, supported FROM claims WHERE study = ?", [study]).fetchall()
+    assert len(found) == len(CHANGES)
+    return {claim: (value, supported) for claim, value, supported in found}
+
+
+@pytest.mark.parametrize(
+    ("claim", "change", "value", "supported"),
+    [(claim, *change) for claim, changes in CHANGES.items() for change in changes],
+)
+def test_a_verdict_follows_from_its_value(
+    changed: duckdb.DuckDBPyConnection, claim: str, change: str, value: float | None, supported: bool | None
+) -> None:
+    before = claims(changed, "other")
+    where = "AND" if "WHERE" in change else "WHERE"
+    changed.execute(f"{change} {where} study = 'small'")
+    found, verdict = claims(changed, "small")[claim]
+    assert found == (value if value is None else pytest.approx(value))
+    assert verdict is supported
+    assert claims(changed, "other") == before
+
+
+def test_claims_are_about_the_last_query(changed: duckdb.DuckDBPyConnection) -> None:
+    before = claims(changed, "small")
+    earlier = {
+        "assumption_weights_model": "variant = 'growth', p_base = 1, r2_log = 0",
+        "elbows_model": "elbow_n = 9, lowest_n = 9",
+        "bound_means": "precision_lower = 2, recall_lower = 2",
+        "selection_means": "precision = 0.5",
+        "selection_means_model": "precision = 0.5",
+    }
+    for table, changes in earlier.items():
+        changed.execute(f"CREATE TEMP TABLE earlier AS SELECT * REPLACE (query - 5 AS query) FROM {table}")
+        changed.execute(f"UPDATE earlier SET {changes}")
+        changed.execute(f"INSERT INTO {table} FROM earlier")
+        changed.execute("DROP TABLE earlier")
+    assert claims(changed, "small") == before
+
+
+def test_a_study_without_any_results_supports_nothing() -> None:
+    empty = Synthetic("empty", without=sorted(set(sql.names("schema")) - {"studies"}))
+    with warehouse(empty) as connection:
+        assert set(claims(connection, "empty").values()) == {(None, None)}

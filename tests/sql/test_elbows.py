@@ -1,0 +1,105 @@
+"""The elbow in SQL against a plain search, and on curves whose elbow one can see."""
+
+import math
+
+import numpy as np
+import pytest
+
+from tests.sql.hand_made import MEANS, Row, break_statement, database, rows_of
+
+HEADS = 40
+
+
+def curves() -> list[list[tuple[float, float]]]:
+    """Precision and Recall from N = 1 of many heads: smooth and rough, short and long, some that never fall."""
+    rng = np.random.default_rng(0)
+    found = []
+    for head in range(HEADS):
+        size = int(rng.integers(1, 40))
+        if head % 4 == 0:
+            numbers = rng.choice([0.25, 0.5, 1.0], (size, 2))  # ties
+        else:
+            n = np.arange(1, size + 1)[:, None]
+            numbers = np.clip(np.exp(-rng.uniform(0, 1, 2) * n) + rng.uniform(0, 0.1, (size, 2)), 0.01, 1)
+        if head % 5 == 0:
+            numbers[:, 1] *= rng.integers(0, 2, size)  # Recall of 0
+        found.append([(float(precision), float(recall)) for precision, recall in numbers])
+    return found
+
+
+def literal(curve: list[tuple[float, float]]) -> Row:
+    separability = {n: 2 * p * r / (p + r) for n, (p, r) in enumerate(curve, 1) if n > 1}
+    if not separability:
+        unknown = ("lowest_n", "lowest_separability", "elbow_n", "separability")
+        return dict.fromkeys(unknown) | {"status": "trivial"}
+    lowest_n = min(separability, key=lambda n: (separability[n], n))
+    lowest = {"lowest_n": lowest_n, "lowest_separability": separability[lowest_n]}
+    if lowest_n == 2:
+        return lowest | {"elbow_n": None, "separability": None, "status": "no_decline"}
+    slope = (separability[lowest_n] - separability[2]) / math.log(lowest_n / 2)
+    heights = {n: separability[n] - (separability[2] + slope * math.log(n / 2)) for n in range(2, lowest_n + 1)}
+    heights[2] = heights[lowest_n] = 0.0
+    elbow_n = max(heights, key=lambda n: (heights[n], -n))
+    return lowest | {"elbow_n": elbow_n, "separability": separability[elbow_n], "status": "ok"}
+
+
+def rows(curve: list[tuple[float, float]], **where: int) -> list[Row]:
+    return [
+        MEANS | {"query": 9, "n": n, "precision": precision, "recall": recall} | where
+        for n, (precision, recall) in enumerate(curve, 1)
+    ]
+
+
+def compare() -> list[Row]:
+    means = [row for head, curve in enumerate(curves()) for row in rows(curve, layer=0, head=head)]
+    with database(selection_means=means) as connection:
+        found = rows_of(connection, "elbows")
+    assert len(found) == HEADS
+    for row in found:
+        for name, value in literal(curves()[row["head"]]).items():
+            assert row[name] == (value if value is None else pytest.approx(value)), (row["head"], name)
+    return found
+
+
+def test_elbows_are_where_a_plain_search_finds_them() -> None:
+    found = compare()
+    assert {row["status"] for row in found} == {"ok", "no_decline", "trivial"}
+    assert any(row["elbow_n"] == 2 for row in found)
+    assert any((row["elbow_n"] or 0) > 2 for row in found)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("2 * precision * recall / (precision + recall)", "(precision + recall) / 2"),
+        ("arg_min(n, (separability, n))", "arg_min(n, (separability, -n))"),
+        ("ln(n / 2) / ln(lowest_n / 2)", "(n - 2) / (lowest_n - 2)"),
+        ("arg_max(n, (height, -n))", "arg_max(n, (abs(height), -n))"),
+        ("arg_max(n, (height, -n))", "arg_max(n, (-height, -n))"),
+        ("arg_max(separability, (height, -n))", "max(separability)"),
+        ("WHERE lowest_n > 2 AND", "WHERE"),
+        ("WHERE n > 1", "WHERE true"),
+    ],
+)
+def test_the_comparison_notices_another_elbow(monkeypatch: pytest.MonkeyPatch, old: str, new: str) -> None:
+    break_statement(monkeypatch, "elbows_of", old, new)
+    with pytest.raises(AssertionError):
+        compare()
+
+
+@pytest.mark.parametrize(
+    ("separability", "elbow_n"),
+    [
+        ([1, 1, 1, 1, 0.1, 0.1, 0.5], 4),  # a cliff after 4
+        ([1, 0.9, 0.3, 0.2, 0.15, 0.1], 2),  # falls at once: nowhere above the straight line
+        ([0.5, 0.9, 0.4, 0.3], 2),  # rises first
+        ([0.2, 0.5, 1], None),  # never falls
+    ],
+)
+def test_elbows_one_can_see(separability: list[float], elbow_n: int | None) -> None:
+    curve = [(value, value) for value in separability]
+    model = [row | {"heads": 1} for row in rows(curve)]
+    with database(selection_means=rows(curve, layer=0, head=0), selection_means_model=model) as connection:
+        (of_head,), (of_model,) = rows_of(connection, "elbows"), rows_of(connection, "elbows_model")
+    assert of_head["elbow_n"] == elbow_n
+    assert of_model == {name: value for name, value in of_head.items() if name not in {"layer", "head"}}

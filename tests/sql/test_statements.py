@@ -1,0 +1,64 @@
+"""The files of ``sql``: what they say of their inputs is true, and enough to create them in order."""
+
+import re
+from dataclasses import replace
+from graphlib import CycleError
+
+import pytest
+
+import sql
+
+CODE = [(kind, name) for kind in ("macros", "views", "derived", "queries", "checks") for name in sql.names(kind)]
+RELATIONS = {*sql.names("schema"), *sql.names("views")}
+MACROS = set(sql.names("macros"))
+
+
+def used(text: str) -> set[str]:
+    """Names of tables, views and macros that a statement reads."""
+    code = re.sub(r"--.*|'[^']*'", "", text)
+    local = set(re.findall(r"\b(\w+)(?: \([\w, ]*\))? AS \(\s*(?:SELECT|VALUES|UNPIVOT|FROM)", code))
+    clauses = re.findall(r"\b(?:FROM|JOIN)\s+\(?(?:FROM )?(\w+(?:, \w+)*)", code)
+    read = {name for clause in clauses for name in clause.split(", ")}
+    called = set(re.findall(r"\b(\w+)\(", code))
+    return ((read & RELATIONS) - local) | (called & MACROS)
+
+
+@pytest.mark.parametrize(("kind", "name"), CODE)
+def test_the_header_names_every_input(kind: sql.Kind, name: str) -> None:
+    statement = sql.statement(kind, name)
+    stated = set(re.findall(r"\w+", statement.inputs))
+    assert used(statement.text) - {name} <= stated
+
+
+@pytest.mark.parametrize(("kind", "name"), CODE)
+def test_the_header_names_every_parameter(kind: sql.Kind, name: str) -> None:
+    statement = sql.statement(kind, name)
+    code = re.sub(r"--.*", "", statement.text)
+    if kind == "queries":
+        assert set(re.findall(r"\$\w+", code)) == set(re.findall(r"\$\w+", statement.inputs))
+    else:
+        assert set(re.findall(r"\$\w+", code)) == ({"$study"} if kind in {"derived", "checks"} else set())
+
+
+def test_every_statement_comes_after_its_inputs() -> None:
+    kinds: tuple[sql.Kind, ...] = ("macros", "views")
+    found = [statement.name for statement in sql.in_order(*kinds)]
+    assert sorted(found) == sorted([*sql.names("macros"), *sql.names("views")])
+    for kind in kinds:
+        for name in sql.names(kind):
+            earlier = used(sql.statement(kind, name).text) & set(found) - {name}
+            assert all(found.index(other) < found.index(name) for other in earlier), name
+    assert [statement.name for statement in sql.in_order(*kinds)] == found
+
+
+def test_a_circle_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = sql.statement
+    monkeypatch.setattr(
+        sql, "statement", lambda kind, name: replace(whole(kind, name), inputs="claims" if name == "tail" else "tail")
+    )
+    with pytest.raises(CycleError):
+        list(sql.in_order("macros", "views"))
+
+
+def test_every_derived_table_is_in_the_schema() -> None:
+    assert set(sql.names("derived")) <= set(sql.names("schema"))

@@ -1,0 +1,84 @@
+"""Tables on their way to the warehouse: whole or not at all, and known by what they were made from."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from storage.errors import UserError
+from storage.rows import batch
+from storage.summaries import made_from, read_summary, rows_of, sweep, write_summary
+
+MADE = {"step": "norms", "versions": {"norms": 1}, "settings": {"beta": [0.5, float("inf")]}}
+
+
+def batches() -> Iterator[pa.RecordBatch]:
+    for layer in range(3):
+        yield batch({"layer": np.full(2, layer, np.int16), "c": np.array([1.5, np.nan])}, status="ok")
+
+
+def test_rows_come_back_with_what_they_were_made_from(tmp_path: Path) -> None:
+    path = tmp_path / "study" / "norms.parquet"
+    assert write_summary(path, batches(), MADE) == 6
+    assert made_from(path) == MADE
+    assert rows_of(path) == 6
+    found = pa.Table.from_batches(read_summary(path)).to_pylist()
+    assert found == pa.Table.from_batches(batches()).to_pylist()
+    assert found[1] == {"layer": 0, "c": None, "status": "ok"}
+    assert [entry.name for entry in path.parent.iterdir()] == ["norms.parquet"]
+
+
+def test_a_table_without_rows(tmp_path: Path) -> None:
+    path = tmp_path / "norms.parquet"
+    assert write_summary(path, iter(()), MADE) == 0
+    assert made_from(path) == MADE
+    assert sum(found.num_rows for found in read_summary(path)) == 0
+
+
+def test_what_fails_half_way_leaves_the_table_before(tmp_path: Path) -> None:
+    def failing() -> Iterator[pa.RecordBatch]:
+        yield next(batches())
+        raise RuntimeError
+
+    path = tmp_path / "norms.parquet"
+    write_summary(path, batches(), MADE)
+    with pytest.raises(RuntimeError):
+        write_summary(path, failing(), MADE | {"step": "other"})
+    assert made_from(path) == MADE
+    assert [entry.name for entry in tmp_path.iterdir()] == ["norms.parquet"]
+
+
+def test_what_a_killed_process_left_is_swept(tmp_path: Path) -> None:
+    leftover, other = tmp_path / f"norms.parquet.{'0a' * 16}.partial", tmp_path / "mine.partial"
+    leftover.touch()
+    other.touch()
+    sweep(tmp_path)
+    assert (leftover.exists(), other.exists()) == (False, True)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"PAR1 and nothing more", "foreign", "list"])
+def test_no_table_or_none_of_ours_was_made_from_nothing(tmp_path: Path, content: bytes | str | None) -> None:
+    path = tmp_path / "norms.parquet"
+    if content == "foreign":
+        pa.parquet.write_table(pa.table({"c": [1.0]}), path)
+    elif content == "list":
+        write_summary(path, batches(), [1, 2])
+    elif content is not None:
+        path.write_bytes(content)
+    assert made_from(path) is None
+
+
+def test_a_damaged_table_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "norms.parquet"
+    write_summary(path, batches(), MADE)
+    content = bytearray(path.read_bytes())
+    content[30:40] = b"\xff" * 10
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=r"norms\.parquet cannot be read .*; delete it and run the study again"):
+        list(read_summary(path))
+    path.unlink()
+    with pytest.raises(UserError, match="cannot be read"):
+        list(read_summary(path))
