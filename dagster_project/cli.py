@@ -58,7 +58,7 @@ def run(
     home: HomeOption = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Delete the study's stores first and extract again.")] = False,
     name: Annotated[str | None, typer.Option(help="Record a new study under this name and run it.")] = None,
-    model: Annotated[str | None, typer.Option(help="`embedded`, a local directory, or a hub id.")] = None,
+    model: Annotated[str | None, typer.Option(help="`embedded`, `synthetic`, a local directory, or a hub id.")] = None,
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of the hub id.")] = None,
     corpus: Annotated[
         str | None, typer.Option(help="`embedded`, a .txt/.jsonl/.parquet file, or a hub dataset.")
@@ -78,6 +78,8 @@ def run(
     """Run a study: extract, measure, land, report. What is done already is not done again.
 
     A study that stands in studies.yaml: `attention-geometry run embedded`
+
+    Heads drawn from the paper's assumptions, to see what the fits find: `attention-geometry run synthetic`
 
     Your own model and text, recorded for later under a name:
     `attention-geometry run --name mine --model ./checkpoint --corpus ./book.txt --context-length 256 --sequences 16`
@@ -252,11 +254,13 @@ def _chosen(home: Home, study: str | None, name: str | None, settings: dict[str,
 
 def _print_results(home: Home, study: str) -> None:
     """A short table of results, and where the report lies."""
-    import sql
     from dagster_project.output import console, rich_table
+    from reports.queries import ask
     from storage.warehouse import connect
 
     with closing(connect(home.warehouse)) as connection:
-        found = connection.sql(sql.statement("queries", "results_at_a_glance").text, params={"study": study})
-        console().print(rich_table(found.to_arrow_table(), title=f"{study}: mean over heads and sequences"))
+        found = ask(connection, "results_at_a_glance", study=study)
+        console().print(rich_table(found.table, title=f"{study}: mean over heads and sequences"))
+        verdicts = [claim["supported"] for claim in ask(connection, "claims", study=study).rows()]
+    typer.echo(f"Supports {verdicts.count(True)} of {len(verdicts)} claims of the paper: FROM claims, or the report")
     typer.echo(f"Report: {home.report(study)}")

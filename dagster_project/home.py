@@ -56,6 +56,10 @@ class Home:
         """The metrics store of a study."""
         return self.root / "metrics" / f"{study}.zarr"
 
+    def summaries(self, study: str) -> Path:
+        """The folder of a study's small tables: fits and means on their way to the warehouse."""
+        return self.root / "summaries" / study
+
     def report(self, study: str) -> Path:
         """The HTML report of a study."""
         return self.root / "reports" / f"{study}.html"
@@ -99,7 +103,7 @@ class Home:
         with exclusive(self.lock(study), f"study '{study}'", wait=0):
             moved = {
                 store: store.rename(store.with_name(f"{store.name}.{uuid4().hex}.partial"))
-                for store in (self.tensors(study), self.metrics(study))
+                for store in (self.tensors(study), self.metrics(study), self.summaries(study))
                 if store.exists()
             }
         try:

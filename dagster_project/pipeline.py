@@ -26,6 +26,8 @@ from storage.locks import exclusive
 if TYPE_CHECKING:
     import dask.array as da
 
+    from dagster_project.summaries import Step
+    from dagster_project.summaries.sources import Sources
     from extract.extraction import ExtractionReport
     from reports.page import ReportSummary
     from storage.arrays import ArraySpec
@@ -37,7 +39,7 @@ logger = logging.getLogger(__name__)
 ROW_SUM_TOLERANCE = 2.0**-24
 """How far a row of float32 weights may be from summing to 1, for each of its keys: one rounding."""
 
-METRICS_VERSION = 2
+METRICS_VERSION = 3
 """Version of the numbers in a metrics store; raised when their computation changes, so that stores are made anew."""
 
 CUDA_WORKERS = 4
@@ -63,7 +65,9 @@ def extract_tensors(home: Home, name: str, study: Study) -> "ExtractionReport":
     """Extract the tensors of a study, or what is missing of them."""
     from extract.extraction import extract
 
-    logger.info("%s: reading %s with %s", name, study.corpus.id, study.model.id)
+    drawn = "drawing heads from Assumptions 1-3"
+    reading = f"reading {study.corpus.id} with {study.model.id}"
+    logger.info("%s: %s", name, drawn if study.synthetic else reading)
     with exclusive(home.lock(name), f"study '{name}'", wait=0):
         report = extract(study.extraction(), study=name, path=home.tensors(name))
     new = f"{report.written} of {report.sequences} sequences extracted" if report.written else "nothing to extract"
@@ -87,11 +91,13 @@ def lazy_metrics(
 
     ``device`` is where blocks are computed: None for the CPU, or a CUDA device.
     """
-    from geometry.lazy import selection_arrays, value_norms
+    from geometry.lazy import scale_free_bounds, selection_arrays, similarities, value_norms
 
     attention, values, first_key = (tensors.lazy(name) for name in ("attention", "values", "first_key"))
     arrays = selection_arrays(attention, values, first_key, kappas=analysis.kappas, scale=analysis.scale, device=device)
-    return arrays | {"value_norm": value_norms(values)}
+    norms = value_norms(values)
+    lower = scale_free_bounds(attention, norms, first_key, head_dim=tensors.sizes["head_dim"])
+    return arrays | lower | similarities(values) | {"value_norm": norms}
 
 
 def measure(home: Home, name: str, study: Study) -> Measured:
@@ -226,24 +232,97 @@ def _identity_violations(metrics: "SequenceStore") -> int:
     return int((broken & (n < n_keys)).sum().compute())
 
 
-def land_study(home: Home, name: str, study: Study) -> "Landing":
-    """Land a study's rows in the warehouse; they are published if no check finds a violation."""
+@dataclass(frozen=True)
+class Summarised:
+    """What a step between metrics and warehouse did."""
+
+    path: Path
+    """Folder of its tables."""
+    rows: dict[str, int]
+    """Rows of each."""
+    seconds: float
+
+
+def summarise(home: Home, name: str, study: Study, step: "Step") -> Summarised:
+    """Make the tables of one step, unless they are there, made from the same metrics and settings."""
+    from storage.summaries import made_from, rows_of, sweep, write_summary
+
+    started = time.monotonic()
+    with exclusive(home.lock(name), f"study '{name}'", wait=0):
+        sources, folder = _sources(home, name, study), home.summaries(name)
+        sweep(folder)
+        paths, wanted = _summary_paths(folder, step), step.provenance(study.analysis, sources.metrics.provenance)
+        if any(made_from(path) != wanted for path in paths.values()):
+            for table, batches in step.make(sources).items():
+                write_summary(paths[table], batches, wanted)
+        rows = {table: rows_of(path) for table, path in paths.items()}
+    seconds = time.monotonic() - started
+    logger.info("%s: %s, %s rows, %.1f s", name, step.name.replace("_", " "), f"{sum(rows.values()):,}", seconds)
+    return Summarised(folder, rows, seconds)
+
+
+def _summary_paths(folder: Path, step: "Step") -> dict[str, Path]:
+    """The file of each table of a step."""
+    return {table: folder / f"{table}.parquet" for table in step.tables}
+
+
+def _sources(home: Home, name: str, study: Study) -> "Sources":
+    """What steps after the metrics read: whole stores that belong together and to the study's settings.
+
+    Raises
+    ------
+    UserError
+        If they do not.
+    """
+    from dagster_project.summaries.sources import Sources
     from storage.arrays import TENSORS
     from storage.sequences import SequenceStore
+
+    tensors = SequenceStore.open(home.tensors(name), TENSORS).whole()
+    metrics = open_metrics(home, name).whole()
+    wanted = _metrics_provenance(name, tensors, study.analysis)
+    if any(metrics.provenance.get(part) != wanted[part] for part in wanted):
+        msg = (
+            f"The metrics of study '{name}' are those of other settings or tensors; run: attention-geometry run {name}"
+        )
+        raise UserError(msg)
+    return Sources(tensors, metrics, home.summaries(name), study)
+
+
+def _summary_tables(home: Home, name: str, sources: "Sources") -> dict[str, Any]:
+    """The rows of the tables of all steps, as streams.
+
+    Raises
+    ------
+    UserError
+        If one is missing, or made from other metrics or settings.
+    """
+    from dagster_project.summaries import STEPS
+    from storage.summaries import made_from, read_summary
+
+    found = {}
+    for step in STEPS.values():
+        wanted = step.provenance(sources.study.analysis, sources.metrics.provenance)
+        for table, path in _summary_paths(home.summaries(name), step).items():
+            if made_from(path) != wanted:
+                msg = (
+                    f"The table {path} is missing, damaged or made from other metrics; "
+                    f"run: attention-geometry run {name}"
+                )
+                raise UserError(msg)
+            found[table] = read_summary(path)
+    return found
+
+
+def land_study(home: Home, name: str, study: Study) -> "Landing":
+    """Land a study's rows in the warehouse; they are published if no check finds a violation."""
     from storage.warehouse import land
 
     with exclusive(home.lock(name), f"study '{name}'", wait=0):
-        tensors = SequenceStore.open(home.tensors(name), TENSORS).whole()
-        metrics = open_metrics(home, name).whole()
-        wanted = _metrics_provenance(name, tensors, study.analysis)
-        if any(metrics.provenance.get(part) != wanted[part] for part in wanted):
-            msg = (
-                f"The metrics of study '{name}' are those of other settings or tensors; "
-                f"run: attention-geometry run {name}"
-            )
-            raise UserError(msg)
-        expected = _expected_rows(tensors, kappas=len(study.analysis.kappas))
-        landing = land(home.warehouse, name, _tables(tensors, metrics, study), expected)
+        sources = _sources(home, name, study)
+        tables = _summary_tables(home, name, sources) | _tables(sources.tensors, sources.metrics, study)
+        expected = _expected_rows(sources.tensors, kappas=len(study.analysis.kappas))
+        landing = land(home.warehouse, name, tables, expected)
     total = f"{sum(landing.rows.values()):,}"
     logger.info("%s: %s rows landed, %.1f MB, %.1f s", name, total, landing.bytes / 1e6, landing.seconds)
     return landing
@@ -264,8 +343,29 @@ def _tables(tensors: "SequenceStore", metrics: "SequenceStore", study: Study) ->
         "upper_bounds": rows.upper_bound_rows(metrics, query),
         "attention_rows": rows.attention_rows(metrics, query),
         "value_scales": rows.value_scale_rows(metrics, query),
+        "sink_similarity": rows.sink_similarity_rows(metrics),
+        "planted_assumptions": _planted_rows(study),
         **_position_tables(tensors, metrics, query),
     }
+
+
+def _planted_rows(study: Study) -> Iterator[Any]:
+    """The rows of ``planted_assumptions``: what a synthetic study was drawn from; none of any other study."""
+    from dataclasses import asdict
+
+    import pyarrow as pa
+
+    from extract.settings import SYNTHETIC
+    from extract.synthetic import planted
+
+    if study.model.id != SYNTHETIC:
+        return
+    rows = []
+    for head in planted(study.extraction()):
+        drawn = asdict(head.assumed) | {"p_base": head.assumed.p_base(study.context_length)}
+        place = {"layer": head.layer, "head": head.head, "kv_head": head.kv_head, "c": drawn.pop("value_scale")}
+        rows.append(place | drawn)
+    yield pa.RecordBatch.from_pylist(rows)
 
 
 def _expected_rows(tensors: "SequenceStore", *, kappas: int) -> dict[str, int]:
@@ -281,20 +381,31 @@ def _expected_rows(tensors: "SequenceStore", *, kappas: int) -> dict[str, int]:
         "upper_bounds": selections * kappas,
         "attention_rows": keys.size * sizes["head"],
         "value_scales": keys.size * sizes["kv_head"],
+        "sink_similarity": keys.size * sizes["kv_head"],
         "value_norm_by_position": sizes["layer"] * sizes["kv_head"] * sizes["key"],
+        "cosine_by_distance": sizes["layer"] * sizes["kv_head"] * (sizes["key"] - 2),
+        "assumption_norms": sizes["layer"] * sizes["kv_head"],
+        "assumption_similarity": sizes["layer"] * sizes["kv_head"],
+        "assumption_similarity_model": 1,
+        "assumption_weights": sizes["layer"] * sizes["head"],
+        "assumption_weights_model": 1,
+        "selection_means": int((keys.max(axis=0) - 1).sum()) * sizes["head"],
         "attention_by_position": int(keys.min(axis=0).sum()) * sizes["head"],
     }
 
 
 def _position_tables(tensors: "SequenceStore", metrics: "SequenceStore", query: int) -> dict[str, Any]:
-    """The rows of the two tables by position; their statistics are small and computed first."""
+    """The rows of the tables by position or distance; their statistics are small and computed first."""
     from dask.base import compute
 
     from geometry.lazy import over_sequences
-    from storage.rows import position_rows
+    from storage.rows import distance_rows, position_rows
 
-    norms, weights = compute(
-        over_sequences(metrics.lazy("value_norm")), over_sequences(tensors.lazy("attention")), scheduler="threads"
+    norms, weights, cosines = compute(
+        over_sequences(metrics.lazy("value_norm")),
+        over_sequences(tensors.lazy("attention")),
+        over_sequences(metrics.lazy("mean_cosine")),
+        scheduler="threads",
     )
     sequences, first = tensors.sizes["sequence"], np.asarray(tensors.array("first_key")[:]).max(axis=0)
     return {
@@ -304,7 +415,17 @@ def _position_tables(tensors: "SequenceStore", metrics: "SequenceStore", query: 
         "attention_by_position": position_rows(
             *weights, sequences=sequences, head="head", quantity="weight", first=first, constant={"query": query}
         ),
+        "cosine_by_distance": distance_rows(*cosines, sequences=sequences),
     }
+
+
+def judge_claims(home: Home, name: str) -> list[dict[str, Any]]:
+    """The rows of the view ``claims`` for a landed study: what the paper claims, and whether the study supports it."""
+    from reports.queries import ask
+    from storage.warehouse import connect
+
+    with closing(connect(home.warehouse)) as connection:
+        return ask(connection, "claims", study=name).rows()
 
 
 def write_study_report(home: Home, name: str, study: Study) -> "ReportSummary":

@@ -27,7 +27,7 @@ def run_study(home: Home, name: str, *, fresh: bool) -> None:
     """
     home.prepare()
     with home.without_stores(name) if fresh else nullcontext():
-        _materialise(home, name, ["tensors", "selection_metrics", "warehouse", "report"])
+        _materialise(home, name)
 
 
 def run_report(home: Home, name: str) -> None:
@@ -43,8 +43,8 @@ def run_report(home: Home, name: str) -> None:
     _materialise(home, name, ["report"])
 
 
-def _materialise(home: Home, name: str, assets: Sequence[str]) -> None:
-    """Run some assets of the job ``study`` for one partition, and wait."""
+def _materialise(home: Home, name: str, assets: Sequence[str] | None = None) -> None:
+    """Run the job ``study``, or some of its assets, for one partition, and wait."""
     import dagster as dg
     from dagster._core.errors import (  # Dagster exports no names for them
         DagsterAssetCheckFailedError,
@@ -62,7 +62,7 @@ def _materialise(home: Home, name: str, assets: Sequence[str]) -> None:
             defs().resolve_job_def("study").execute_in_process(
                 instance=instance,
                 partition_key=name,
-                asset_selection=[dg.AssetKey(asset) for asset in assets],
+                asset_selection=None if assets is None else [dg.AssetKey(asset) for asset in assets],
                 run_config=QUIET,
                 tags=tags,
             )

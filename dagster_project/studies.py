@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -46,6 +46,35 @@ def _positive(given: object) -> bool:
     return isinstance(given, int | float) and not isinstance(given, bool) and 0 < given <= sys.float_info.max
 
 
+Sizes = Annotated[tuple[Annotated[int, Field(ge=2, le=2**16)], ...], Field(min_length=1, max_length=16)]
+"""Some sizes of drawn heads."""
+
+
+class MonteCarloGrid(BaseModel):
+    """Heads to draw from the paper's assumptions, to hold its bounds against: every combination is one grid point.
+
+    What is not named here (C, and the weights' phases) is as fitted to the study.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    head_dim: Sizes = Field(default=(16, 64, 128), description="lengths d of one value state")
+    n_keys: Sizes = Field(default=(64, 256), description="numbers of keys, the sink included")
+    n: tuple[Annotated[int, Field(ge=1)], ...] = Field(
+        default=(1, 2, 4, 8, 16, 32, 64, 128), min_length=1, description="N; those below a point's n_keys are taken"
+    )
+    beta: tuple[Annotated[float, Field(ge=0, allow_inf_nan=True)], ...] = Field(
+        default=(0.1, 1.0, float("inf")), min_length=1, description="β of the cosines; .inf: independent directions"
+    )
+    lambda_sink: tuple[Annotated[float, Field(ge=0, allow_inf_nan=False)], ...] = Field(
+        default=(0.1, 1.0), min_length=1, description="λ, norm of the sink's value state over C"
+    )
+    rho_0: tuple[Annotated[float, Field(gt=-1, lt=1)], ...] = Field(
+        default=(0.0, 0.2), min_length=1, description="ρ_0, cosine of the sink's value state with the others"
+    )
+    draws: int = Field(default=100, ge=2, le=10_000, description="heads drawn at each grid point")
+
+
 class AnalysisSettings(BaseModel):
     """How the metrics of a study are computed and shown."""
 
@@ -61,11 +90,14 @@ class AnalysisSettings(BaseModel):
         description="what upper bounds are computed from: unit, weighted norms divided by the head's median norm of "
         "values, so that their unit does not matter; raw, as printed in the paper",
     )
+    monte_carlo: MonteCarloGrid | None = Field(
+        default=None, description="grid of drawn heads to hold the bounds against in expectation; none if left out"
+    )
     map_n: int = Field(default=4, ge=1, description="N at which the layer by head maps show Precision and Recall")
 
     def measured(self) -> dict[str, Any]:
         """The settings that decide the metrics, as JSON; the others only decide how they are shown."""
-        return self.model_dump(mode="json", exclude={"map_n"})
+        return self.model_dump(mode="json", exclude={"map_n", "monte_carlo"})
 
 
 class Study(ExtractionSettings):
@@ -202,8 +234,9 @@ def _descriptions(model: type[BaseModel], prefix: str = "") -> dict[str, str]:
     found: dict[str, str] = {}
     for name, field in model.model_fields.items():
         found[prefix + name] = field.description or ""
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            found |= _descriptions(field.annotation, f"{prefix}{name}.")
+        for part in (field.annotation, *get_args(field.annotation)):  # a part that may be left out is a union
+            if isinstance(part, type) and issubclass(part, BaseModel):
+                found |= _descriptions(part, f"{prefix}{name}.")
     return found
 
 

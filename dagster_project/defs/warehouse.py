@@ -11,6 +11,7 @@ from dagster_project import pipeline
 from dagster_project.defs.metrics import selection_metrics
 from dagster_project.defs.partitions import studies
 from dagster_project.defs.resources import DataRoot
+from dagster_project.defs.summaries import summaries
 from dagster_project.studies import find_study
 
 _CHECKS = [
@@ -30,9 +31,9 @@ _CHECKS = [
     partitions_def=studies,
     group_name="study",
     kinds={"duckdb", "sql"},
-    deps=[selection_metrics],
+    deps=[selection_metrics, *summaries],
     pool="warehouse",
-    code_version="3",
+    code_version="4",
     check_specs=_CHECKS,
 )
 def warehouse(context: dg.AssetExecutionContext, data_root: DataRoot) -> dg.MaterializeResult:

@@ -1,7 +1,6 @@
 """Dagster's side: definitions that load anywhere, checks that stop a run, a schedule, a sensor, pools."""
 
 import datetime as dt
-import itertools
 import json
 import os
 import subprocess
@@ -21,6 +20,8 @@ from dagster_project.definitions import defs
 from dagster_project.defs.resources import DataRoot
 from dagster_project.home import HOME_VARIABLE, Home
 from dagster_project.registration import register_studies, use_instance
+from dagster_project.summaries import STEPS
+from storage.warehouse import paper_claims
 from tests.dagster_project.driver import CHECKOUT, attention_geometry, environment, files, instance_of
 
 ROWS = ("sql", "FROM selection ORDER BY ALL", "--format", "csv")
@@ -34,36 +35,60 @@ def loaded() -> dg.Definitions:
 def test_definitions_are_loadable(loaded: dg.Definitions) -> None:
     dg.Definitions.validate_loadable(loaded)
     keys = {key.to_user_string() for key in loaded.resolve_asset_graph().get_all_asset_keys()}
-    assert keys == {"tensors", "selection_metrics", "warehouse", "report"}
+    assert keys == {"tensors", "selection_metrics", *STEPS, "warehouse", "claims", "report"}
 
 
 def test_assets_hand_over_in_order_and_have_one_partition_per_study(loaded: dg.Definitions) -> None:
     graph = loaded.resolve_asset_graph()
-    order = ["tensors", "selection_metrics", "warehouse", "report"]
-    for earlier, later in itertools.pairwise(order):
-        assert graph.get(dg.AssetKey(later)).parent_keys == {dg.AssetKey(earlier)}
-    assert {graph.get(dg.AssetKey(key)).partitions_def.name for key in order} == {"study"}
-    assert all(graph.get(dg.AssetKey(key)).description for key in order)
+    parents = {
+        "tensors": set(),
+        "selection_metrics": {"tensors"},
+        **{name: {"selection_metrics", *step.after} for name, step in STEPS.items()},
+        "warehouse": {"selection_metrics", *STEPS},
+        "claims": {"warehouse"},
+        "report": {"warehouse"},
+    }
+    for key, before in parents.items():
+        node = graph.get(dg.AssetKey(key))
+        assert {parent.to_user_string() for parent in node.parent_keys} == before
+        assert node.partitions_def.name == "study"
+        assert node.description
 
 
-def test_every_check_is_blocking_and_says_what_it_checks(loaded: dg.Definitions) -> None:
+def test_what_must_be_true_blocks_and_what_the_paper_claims_does_not(loaded: dg.Definitions) -> None:
     specs = list(loaded.resolve_asset_graph().asset_check_keys)
-    assert len(specs) == 4 + len(sql.names("checks"))
+    assert len(specs) == 4 + len(sql.names("checks")) + len(paper_claims())
     for key in specs:
         spec = loaded.resolve_asset_graph().get_check_spec(key)
-        assert spec.blocking, key
+        assert spec.blocking == (key.asset_key.to_user_string() != "claims"), key
         assert spec.description, key
+
+
+def test_the_records_say_which_claims_a_study_supports(mine: Path) -> None:
+    asked = ("sql", "SELECT claim, supported FROM claims", "--format", "json")
+    verdicts = {row["claim"]: row["supported"] for row in json.loads(attention_geometry(*asked, home=mine).text)}
+    assert set(verdicts) == {claim["claim"] for claim in paper_claims()}
+    assert {True, False} <= set(verdicts.values())
+    with instance_of(mine) as instance:
+        run = instance.get_runs(limit=1)[0]
+        assert run.status is dg.DagsterRunStatus.SUCCESS
+        kinds = {dg.DagsterEventType.ASSET_CHECK_EVALUATION}
+        events = [entry.dagster_event for entry in instance.all_logs(run.run_id, of_type=kinds)]
+    found = {event.event_specific_data.check_name: event.event_specific_data for event in events}
+    for claim, supported in verdicts.items():
+        assert found[claim].passed == (supported is not False), claim
+        assert found[claim].severity is dg.AssetCheckSeverity.WARN
 
 
 def test_pools_for_gpu_and_warehouse(loaded: dg.Definitions) -> None:
     def pool(asset: str) -> str | None:
         return loaded.resolve_assets_def(dg.AssetKey(asset)).op.pool
 
-    assert {name: pool(name) for name in ("tensors", "selection_metrics", "warehouse", "report")} == {
+    others = ("selection_metrics", *STEPS, "claims", "report")
+    assert {name: pool(name) for name in ("tensors", "warehouse", *others)} == {
         "tensors": "gpu",
-        "selection_metrics": None,
         "warehouse": "warehouse",
-        "report": None,
+        **dict.fromkeys(others),
     }
 
 
@@ -134,7 +159,7 @@ def test_the_schedule_is_off_and_asks_for_one_run_per_study(
     given = {"instance": instance, "repository_def": loaded.get_repository_def()}
     with dg.build_schedule_context(scheduled_execution_time=when, **given) as context:
         requests = schedule.evaluate_tick(context).run_requests
-    studies = ["embedded", "llama-2-7b", "gemma-7b", "mistral-7b", "gpt2", "mine"]
+    studies = ["embedded", "synthetic", "llama-2-7b", "gemma-7b", "mistral-7b", "gpt2", "mine"]
     assert [request.partition_key for request in requests] == studies
     assert len({request.run_key for request in requests}) == len(studies)
     assert instance.get_dynamic_partitions("study") == studies
@@ -145,7 +170,7 @@ def test_the_sensor_registers_studies_and_starts_nothing(loaded: dg.Definitions,
     with dg.build_sensor_context(instance=instance) as context:
         tick = loaded.resolve_sensor_def("studies_registered").evaluate_tick(context)
     assert tick.run_requests == []
-    assert "6 studies are registered" in tick.skip_message
+    assert "7 studies are registered" in tick.skip_message
     assert set(instance.get_dynamic_partitions("study")) >= {"mine", "gpt2", "of-another-data-root"}
 
 
@@ -166,7 +191,8 @@ def test_the_job_runs_without_the_command_line(copied: Path, loaded: dg.Definiti
             instance=instance, partition_key="mine", resources={"data_root": DataRoot(path=str(copied))}
         )
     assert result.success
-    assert all(check.passed for check in result.get_asset_check_evaluations())
+    checked = result.get_asset_check_evaluations()
+    assert all(check.passed for check in checked if check.severity is dg.AssetCheckSeverity.ERROR)
     assert (copied / "reports" / "mine.html").exists()
 
 
@@ -211,7 +237,7 @@ def disordered(home: Path) -> None:
     [
         (unbalanced, "rows_sum_to_one", ["tensors"]),
         (miscounted, "identities_hold", ["tensors", "selection_metrics"]),
-        (disordered, "radii_in_order", ["tensors", "selection_metrics", "warehouse"]),
+        (disordered, "radii_in_order", ["tensors", "selection_metrics", *STEPS, "warehouse"]),
     ],
 )
 def test_a_check_stops_the_run_and_what_is_published_stays(

@@ -77,6 +77,14 @@ def test_what_a_table_must_hold_follows_from_the_tensors_alone(home: Home) -> No
         "upper_bounds": 3 * 4 * (11 + 8) * 3,
         "attention_rows": 3 * 2 * 4,
         "value_scales": 3 * 2 * 2,
+        "sink_similarity": 3 * 2 * 2,
+        "cosine_by_distance": 2 * 2 * 10,  # two positions but the sink's are 1 to 10 apart
+        "assumption_norms": 2 * 2,
+        "assumption_similarity": 2 * 2,
+        "assumption_similarity_model": 1,
+        "assumption_weights": 2 * 4,
+        "assumption_weights_model": 1,
+        "selection_means": 4 * (11 + 8),
         "value_norm_by_position": 2 * 2 * 12,
         "attention_by_position": 4 * (12 + 9),
     }

@@ -13,6 +13,7 @@ import sql
 from dagster_project import pipeline
 from dagster_project.home import Home
 from dagster_project.studies import find_study, shipped_file
+from dagster_project.summaries import STEPS
 from storage.errors import UserError
 from tests.dagster_project.conftest import settings
 from tests.dagster_project.driver import attention_geometry, files, instance_of
@@ -185,7 +186,8 @@ def test_a_study_of_an_earlier_version_is_measured_and_landed_again(copied: Path
     assert older.code == 0
     assert older.text.split()[-2:] == ["1504", "0"]
     assert older.errors == (
-        "mine was landed by an earlier version and lacks the bounds; rebuild it: attention-geometry run mine\n"
+        "mine was landed by an earlier version and lacks tables or columns of this version; "
+        "rebuild it: attention-geometry run mine\n"
     )
     again = attention_geometry("run", "mine", home=copied)
     assert again.code == 0, again.errors
@@ -234,7 +236,8 @@ def test_fresh_makes_everything_anew(copied: Path) -> None:
     done = attention_geometry("run", "mine", "--fresh", home=copied)
     assert done.code == 0, done.errors
     assert "4 of 4 sequences extracted" in done.errors
-    assert [line.split(":")[0] for line in done.errors.splitlines()] == ["mine"] * 4, "in a pipe, plain lines only"
+    lines = [line.split(":")[0] for line in done.errors.splitlines()]
+    assert lines == ["mine"] * (4 + len(STEPS)), "in a pipe, plain lines only"
     assert not set("\r\x1b") & set(done.errors + done.text)
     assert all(stores(copied)[name] != found for name, found in before.items() if "/c/" in name)
     assert attention_geometry(*ROWS, home=copied) == rows

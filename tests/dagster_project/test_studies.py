@@ -141,10 +141,11 @@ def test_relative_paths_start_from_the_folder_of_the_file(tmp_path: Path) -> Non
 
 def test_the_shipped_studies_are_those_of_the_paper() -> None:
     shipped = read_studies(shipped_file())
-    assert list(shipped) == ["embedded", "llama-2-7b", "gemma-7b", "mistral-7b", "gpt2"]
-    for name in list(shipped)[1:]:
+    assert list(shipped) == ["embedded", "synthetic", "llama-2-7b", "gemma-7b", "mistral-7b", "gpt2"]
+    for name in list(shipped)[2:]:
         assert (shipped[name].context_length, shipped[name].corpus.id) == (1024, "Skylion007/openwebtext")
-    assert shipped["embedded"].model.id == shipped["embedded"].corpus.id == "embedded"
+    for name in ("embedded", "synthetic"):
+        assert shipped[name].model.id == shipped[name].corpus.id == name
 
 
 def test_kappas_and_scale_decide_the_metrics_and_map_n_does_not() -> None:

@@ -1,0 +1,58 @@
+"""The steps between metrics and warehouse: means, fits and bounds in expectation, as small tables.
+
+Holds ``STEPS``, which says what each step makes and from what; a module each for their work. What does not belong here:
+the mathematics (``geometry``), files (``storage``) and when a step runs (``dagster_project.pipeline``).
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dagster_project.studies import AnalysisSettings
+from dagster_project.summaries.expectation import expectation
+from dagster_project.summaries.fits import similarity, weights
+from dagster_project.summaries.means import selection_means
+from dagster_project.summaries.norms import norms
+from dagster_project.summaries.sources import Sources, Tables
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step: an asset of the study's partition."""
+
+    name: str
+    tables: tuple[str, ...]
+    """The tables it makes."""
+    version: int
+    """Version of the numbers; raised when their computation changes, so that they are made anew."""
+    make: Callable[[Sources], Tables]
+    after: tuple[str, ...] = ()
+    """The steps whose tables it reads."""
+    settings: Callable[[AnalysisSettings], Any] = lambda _: None
+    """The part of the settings that decides the numbers, beside those that the metrics were made with, as JSON."""
+
+    def provenance(self, analysis: AnalysisSettings, metrics: Mapping[str, Any]) -> dict[str, Any]:
+        """What the tables are made from, as JSON: versions, settings, and the provenance of the metrics."""
+        versions = {name: STEPS[name].version for name in (*self.after, self.name)}
+        made = {part: value for part, value in metrics.items() if part != "versions"}
+        return {"step": self.name, "versions": versions, "settings": self.settings(analysis), "metrics": made}
+
+
+STEPS: dict[str, Step] = {
+    step.name: step
+    for step in (
+        Step("assumption_norms", ("assumption_norms",), 1, norms),
+        Step("assumption_similarity", ("assumption_similarity", "assumption_similarity_model"), 1, similarity),
+        Step("assumption_weights", ("assumption_weights", "assumption_weights_model"), 1, weights),
+        Step("selection_means", ("selection_means", "selection_means_model"), 1, selection_means),
+        Step(
+            "bounds_in_expectation",
+            ("monte_carlo", "parameter_effects"),
+            1,
+            expectation,
+            after=("assumption_norms", "assumption_similarity", "assumption_weights"),
+            settings=lambda analysis: analysis.model_dump(mode="json", include={"monte_carlo"}),
+        ),
+    )
+}
+"""Every step by name, in an order in which they can be made."""

@@ -1,0 +1,144 @@
+"""Fitting a curve of every head, layer by layer, with standard errors over sequences.
+
+Holds what the steps of Assumptions 2 and 3 share. What does not belong here: the fits themselves (``geometry.decay``,
+``geometry.phases``).
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dagster_project.summaries.sources import F64
+
+if TYPE_CHECKING:
+    from storage.sequences import SequenceStore
+
+
+@dataclass(frozen=True)
+class Curves:
+    """What is fitted head by head: one array of a store, its mean over sequences as a function of its last axis."""
+
+    store: "SequenceStore"
+    name: str
+    """The array, (sequence, layer, head, key)."""
+    fit: Callable[[F64], Any]
+    """From a curve, (key,), NaN where there is nothing, to a fit."""
+    influence: Callable[[Any], F64]
+    """From a fit to the derivatives of its parameters by every element of the curve, (parameter, key)."""
+    change: Callable[[F64, F64], F64] = lambda deviation, _: deviation
+    """From the deviation of one sequence, and the mean, to the change of what the influence is about."""
+    first: NDArray[np.integer] | None = None
+    """First element of every layer that is no NaN, (layer,), where a window hides some."""
+
+    @property
+    def sequences(self) -> int:
+        """How many sequences are averaged."""
+        return self.store.sizes["sequence"]
+
+    def of(self, sequence: int, layer: int) -> F64:
+        """The curves of one layer of one sequence, (head, key)."""
+        curves = np.asarray(self.store.array(self.name)[sequence, layer], np.float64)
+        if self.first is not None:
+            curves[:, : self.first[layer]] = np.nan
+        return curves
+
+    def of_model(self, sequence: int) -> F64:
+        """The mean over all heads of one sequence, (1, key)."""
+        mean = Mean()
+        for layer in range(self.store.sizes["layer"]):
+            mean.add(self.of(sequence, layer))
+        return mean.over_heads()
+
+
+class Mean:
+    """A running mean of arrays of one shape, element by element, without NaN."""
+
+    def __init__(self) -> None:
+        self._total: Any = 0.0
+        self._known: Any = 0
+
+    def add(self, part: F64) -> None:
+        """Take in one array."""
+        self._total = self._total + np.nan_to_num(part)
+        self._known = self._known + ~np.isnan(part)
+
+    def value(self) -> F64:
+        """The mean; NaN where everything was."""
+        return _ratio(self._total, self._known)
+
+    def over_heads(self) -> F64:
+        """The mean over the first axis as well, which keeps length 1."""
+        return _ratio(self._total.sum(axis=0, keepdims=True), self._known.sum(axis=0, keepdims=True))
+
+
+def _ratio(total: F64, known: NDArray[np.integer]) -> F64:
+    ratio: F64 = np.divide(total, known, out=np.full(total.shape, np.nan), where=known > 0)
+    return ratio
+
+
+def fitted(curves: Curves, what: str) -> Iterator[tuple[int | None, list[Any], F64]]:
+    """Fit every head of every layer, then the mean over all heads.
+
+    Yields
+    ------
+    layer, fits, errors
+        Layer by layer, and None for the model: the fits of its heads, and their standard errors over sequences,
+        (head, parameter), to first order; NaN for one sequence. In memory are the curves, their influences, and one
+        sequence of one layer.
+    """
+    from tqdm import tqdm
+
+    layers, whole = curves.store.sizes["layer"], Mean()
+    for layer in tqdm(range(layers), desc=what, unit="layer", disable=None):
+        mean = mean_of(curves.of(sequence, layer) for sequence in range(curves.sequences))
+        whole.add(mean)
+        fits = _in_parallel(curves.fit, mean)
+        parts = (curves.of(sequence, layer) for sequence in range(curves.sequences))
+        yield layer, fits, _standard_errors(curves, fits, mean, parts)
+    mean = whole.over_heads()
+    fits = [curves.fit(mean[0])]
+    parts = (curves.of_model(sequence) for sequence in range(curves.sequences))
+    yield None, fits, _standard_errors(curves, fits, mean, parts)
+
+
+def mean_of(parts: Iterable[F64]) -> F64:
+    """Mean of arrays of one shape, element by element, without NaN."""
+    mean = Mean()
+    for part in parts:
+        mean.add(part)
+    return mean.value()
+
+
+HEADS_PER_TASK = 4
+"""Heads fitted by one task."""
+
+
+def _in_parallel(fit: Callable[[F64], Any], curves: F64) -> list[Any]:
+    """Fit every row of ``curves`` on all cores through Dask; results in order."""
+    from dask.base import compute
+    from dask.delayed import delayed
+    from threadpoolctl import threadpool_limits
+
+    def fit_all(rows: F64) -> list[Any]:
+        return [fit(row) for row in rows]
+
+    starts = range(0, len(curves), HEADS_PER_TASK)
+    tasks = [delayed(fit_all, pure=False)(curves[start : start + HEADS_PER_TASK]) for start in starts]
+    with threadpool_limits(limits=1, user_api="blas"):
+        found = compute(*tasks, scheduler="threads")
+    return [result for part in found for result in part]
+
+
+def _standard_errors(curves: Curves, fits: Sequence[Any], mean: F64, parts: Iterable[F64]) -> F64:
+    """Standard errors over sequences of the parameters of ``fits``, (head, parameter); the parts are the sequences'."""
+    influences = np.array([curves.influence(fit) for fit in fits])
+    squares = np.zeros(influences.shape[:2])
+    for part in parts:
+        moved = np.nan_to_num(curves.change(np.nan_to_num(part - mean), mean))
+        squares += np.einsum("hpk,hk->hp", influences, moved) ** 2
+    count = curves.sequences
+    errors: F64 = np.sqrt(squares / (count * (count - 1))) if count > 1 else np.full(squares.shape, np.nan)
+    return errors

@@ -1,0 +1,269 @@
+"""The steps between metrics and warehouse: their numbers beside literal ones, and when they are made anew."""
+
+import tracemalloc
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from dagster_project import pipeline
+from dagster_project.home import Home
+from dagster_project.studies import Study
+from dagster_project.summaries import STEPS
+from dagster_project.summaries.sources import standard_error
+from geometry.bootstrap import REPLICATES
+from geometry.decay import fit_decay
+from geometry.phases import fit_phases
+from storage.arrays import TENSORS
+from storage.errors import UserError
+from storage.sequences import SequenceStore
+from storage.summaries import made_from, read_summary
+
+SIZES = {"sequence": 5, "layer": 2, "head": 4, "kv_head": 2, "key": 40, "head_dim": 6}
+FIRST = np.array([0, 7])
+"""A window hides seven keys of layer 1."""
+STUDY = Study.model_validate({"model": "m", "corpus": "c", "context_length": 40, "sequences": 5})
+NAME = "drawn"
+
+
+def draw(rng: np.random.Generator, keys: int = 40, head_dim: int = 6) -> dict[str, np.ndarray]:
+    """Tensors of one sequence: value states that share a direction with their neighbours, weights that grow."""
+    shape = (2, 2, keys, head_dim)
+    values = rng.standard_normal(shape).cumsum(axis=2) * 0.3 + rng.standard_normal(shape)
+    values[0, 1, 0] = 0  # a sink without a direction
+    logits = 4 / keys * np.arange(keys) + 0.2 * rng.standard_normal((2, 4, keys))
+    logits[:, :, 0] = 5
+    hidden = np.arange(keys) < FIRST[:, None, None]
+    weights = np.where(hidden, 0, np.exp(logits))
+    return {
+        "attention": (weights / weights.sum(axis=-1, keepdims=True)).astype(np.float32),
+        "values": values.astype(np.float32),
+        "tokens": np.arange(keys, dtype=np.int32),
+        "first_key": FIRST.astype(np.int32),
+    }
+
+
+def measured(root: Path, sequences: int = 5, keys: int = 40, head_dim: int = 6) -> Home:
+    """A data root with the tensors and metrics of a drawn study."""
+    home, rng = Home(root), np.random.default_rng(7)
+    home.prepare()
+    provenance = {"study": NAME, "settings": {}, "inputs": {}, "versions": {"device": "cpu"}}
+    sizes = SIZES | {"sequence": sequences, "key": keys, "head_dim": head_dim}
+    store = SequenceStore.resume(home.tensors(NAME), TENSORS, sizes, provenance)
+    for sequence in range(sequences):
+        store.write(sequence, draw(rng, keys, head_dim))
+    pipeline.measure(home, NAME, STUDY)
+    return home
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
+    """A data root in which every step has been made."""
+    found = measured(tmp_path_factory.mktemp("drawn"))
+    for step in STEPS.values():
+        pipeline.summarise(found, NAME, STUDY, step)
+    return found
+
+
+def rows(home: Home, table: str) -> list[dict[str, Any]]:
+    path = home.summaries(NAME) / f"{table}.parquet"
+    found: list[dict[str, Any]] = pa.Table.from_batches(read_summary(path)).to_pylist()
+    return found
+
+
+def tensor(home: Home, name: str) -> np.ndarray:
+    return np.asarray(SequenceStore.open(home.tensors(NAME), TENSORS).array(name)[:], np.float64)
+
+
+def lengths(home: Home, layer: int, kv_head: int) -> np.ndarray:
+    """Norms of a KV head's value states, (sequence, key)."""
+    found: np.ndarray = np.linalg.norm(tensor(home, "values")[:, layer, kv_head], axis=-1)
+    return found
+
+
+def test_norms_are_those_of_all_sequences_but_the_sinks(home: Home) -> None:
+    found = {(row["layer"], row["kv_head"]): row for row in rows(home, "assumption_norms")}
+    assert list(found) == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    for place, row in found.items():
+        norms = lengths(home, *place)
+        others = norms[:, 1:]
+        per_sequence = [np.std(one) / np.mean(one) for one in others]
+        medians = [np.median(one) for one in others]
+        wanted = {
+            "c": np.median(others),
+            "c_se": np.std(medians, ddof=1) / 5**0.5,
+            "lambda_sink": np.median(norms[:, 0]) / np.median(others),
+            "cv_of_mean_norm": np.std(others.mean(axis=0)) / np.mean(others),
+            "cv_within_sequence": np.mean(per_sequence),
+            "cv_within_sequence_sd": np.std(per_sequence),
+            "norm_p05": np.quantile(others, 0.05),
+            "norm_p25": np.quantile(others, 0.25),
+            "norm_p75": np.quantile(others, 0.75),
+            "norm_p95": np.quantile(others, 0.95),
+        }
+        assert {name: row[name] for name in wanted} == pytest.approx(wanted, rel=1e-6)
+        assert (row["sequences"], row["status"]) == (5, "ok")
+
+
+def test_value_states_of_norm_0_have_no_ratio(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.prepare()
+    store = SequenceStore.resume(
+        home.tensors(NAME), TENSORS, SIZES | {"sequence": 1}, {"study": NAME, "versions": {"device": "cpu"}}
+    )
+    drawn = draw(np.random.default_rng(1))
+    drawn["values"][0, 0] = 0
+    store.write(0, drawn)
+    pipeline.measure(home, NAME, STUDY)
+    for step in STEPS.values():
+        pipeline.summarise(home, NAME, STUDY, step)
+    row = rows(home, "assumption_norms")[0]
+    assert (row["status"], row["c"], row["lambda_sink"], row["cv_within_sequence"]) == ("zero", 0, None, None)
+    row = rows(home, "assumption_similarity")[0]
+    assert (row["status"], row["beta"], row["floor"], row["rho_0"]) == ("undefined", None, None, None)
+    assert all(row["beta_se"] is None for row in rows(home, "assumption_similarity"))
+    assert all(row["recall_ci_low"] is None for row in rows(home, "selection_means"))
+
+
+def cosines(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean cosine by distance, (key,), and cosines with the sink, (key - 1,), of one sequence: literally."""
+    unit = values / np.maximum(np.linalg.norm(values, axis=1, keepdims=True), 1e-300)
+    gram = unit[1:] @ unit[1:].T
+    mean = [np.diagonal(gram, k).mean() for k in range(len(gram))]
+    return np.array([*mean, np.nan]), unit[1:] @ unit[0]
+
+
+def test_similarity_is_fitted_to_the_mean_over_sequences(home: Home) -> None:
+    found = {(row["layer"], row["kv_head"]): row for row in rows(home, "assumption_similarity")}
+    values, model = tensor(home, "values"), []
+    for (layer, kv_head), row in found.items():
+        curves, sinks = zip(*(cosines(values[s, layer, kv_head]) for s in range(5)), strict=True)
+        fit = fit_decay(np.mean(curves, axis=0))
+        model.append(np.mean(curves, axis=0))
+        assert row["beta"] == pytest.approx(fit.beta, rel=1e-4)
+        assert row["mae"] == pytest.approx(fit.mae, rel=1e-4)
+        if (layer, kv_head) == (0, 1):
+            assert (row["rho_0"], row["rho_0_sd"], row["rho_0_se"]) == (None, None, None)
+        else:
+            means = [sink.mean() for sink in sinks]
+            assert row["rho_0"] == pytest.approx(np.mean(means), abs=1e-6)
+            assert row["rho_0_sd"] == pytest.approx(np.mean([sink.std() for sink in sinks]), abs=1e-6)
+            assert row["rho_0_se"] == pytest.approx(np.std(means, ddof=1) / 5**0.5, rel=1e-4)
+    (whole,) = rows(home, "assumption_similarity_model")
+    assert whole["beta"] == pytest.approx(fit_decay(np.mean(model, axis=0)).beta, rel=1e-4)
+    assert whole["kv_heads"] == 4
+
+
+def nudged(fit: Any, curves: np.ndarray, parameter: str) -> float:
+    """The standard error of a parameter from refits with every sequence weighing a little more."""
+    small, mean = 1e-4, curves.mean(axis=0)
+    up, down = ([getattr(fit(mean + sign * small * (one - mean)), parameter) for one in curves] for sign in (1, -1))
+    moved = (np.array(up) - np.array(down)) / (2 * small)
+    return float(np.sqrt((moved**2).sum() / (len(curves) * (len(curves) - 1))))
+
+
+def test_standard_errors_are_those_of_refits_with_one_sequence_weighing_more(home: Home) -> None:
+    values, weights = tensor(home, "values"), tensor(home, "attention")
+    row = rows(home, "assumption_similarity")[2]
+    curves = np.array([cosines(values[s, 1, 0])[0] for s in range(5)])
+    assert row["beta_se"] == pytest.approx(nudged(fit_decay, curves, "beta"), rel=1e-2)
+    assert row["floor_se"] == pytest.approx(nudged(fit_decay, curves, "floor"), rel=1e-2)
+    row = rows(home, "assumption_weights")[5]
+    assert (row["layer"], row["head"], row["variant"]) == (1, 1, "growth")
+    curves = weights[:, 1, 1, 7:]
+    assert row["eta_growth_se"] == pytest.approx(
+        nudged(lambda curve: fit_phases(curve, first=7), curves, "eta_growth"), rel=1e-2
+    )
+    assert row["p_base_se"] == pytest.approx(
+        nudged(lambda curve: fit_phases(curve, first=7), curves, "p_base"), rel=1e-2
+    )
+    assert row["p_sink_se"] is None
+    row = rows(home, "assumption_weights")[2]
+    assert row["p_sink_se"] == pytest.approx(np.std(weights[:, 0, 2, 0], ddof=1) / 5**0.5, rel=1e-5)
+    (whole,) = rows(home, "assumption_weights_model")
+    hidden = np.where(np.arange(40) < FIRST[:, None, None], np.nan, weights)
+    curves = np.nanmean(hidden, axis=(1, 2))
+    assert whole["eta_growth_se"] == pytest.approx(nudged(fit_phases, curves, "eta_growth"), rel=1e-2)
+
+
+def test_weights_are_fitted_where_the_mask_shows_them(home: Home) -> None:
+    found = rows(home, "assumption_weights")
+    weights = tensor(home, "attention").mean(axis=0)
+    for row in found:
+        layer, head = row["layer"], row["head"]
+        fit = fit_phases(weights[layer, head, FIRST[layer] :], first=int(FIRST[layer]))
+        for name in ("status", "variant", "positions", "t_1", "t_2"):
+            assert row[name] == getattr(fit, name), name
+        assert row["p_base"] == pytest.approx(fit.p_base, rel=1e-6)
+        assert (row["p_sink"] is None) == (layer == 1)
+        assert (row["query"], row["sequences"]) == (39, 5)
+
+
+def test_means_of_the_selection_are_those_of_the_counts(home: Home) -> None:
+    metrics = pipeline.open_metrics(home, NAME)
+    k_in, k_out = (np.asarray(metrics.array(name)[:], np.float64) for name in ("k_in", "k_out"))
+    found = rows(home, "selection_means")
+    assert [(row["layer"], row["head"], row["n"]) for row in found] == [
+        (layer, head, n) for layer in range(2) for head in range(4) for n in range(1, 40 - FIRST[layer])
+    ]
+    for row in found:
+        at = (slice(None), row["layer"], row["head"], row["n"] - 1)
+        precision, recall = row["n"] / (row["n"] + k_out[at]), k_in[at] / row["n"]
+        assert row["precision"] == pytest.approx(precision.mean())
+        assert row["recall"] == pytest.approx(recall.mean())
+        assert row["f_r_max"] == pytest.approx((2 * precision / (1 + precision)).mean())
+        assert row["f_r_min"] == pytest.approx((2 * recall / (1 + recall)).mean())
+        assert precision.min() <= row["precision_ci_low"] + 1e-6
+        assert row["precision_ci_high"] <= precision.max() + 1e-6
+        assert row["recall_ci_low"] <= row["recall_ci_high"] + 1e-6
+    assert any(row["recall_ci_low"] < row["recall"] < row["recall_ci_high"] for row in found)
+    model = rows(home, "selection_means_model")
+    assert [row["heads"] for row in model] == [8] * 32 + [4] * 7
+    by_n = {row["n"]: [other["recall"] for other in found if other["n"] == row["n"]] for row in model}
+    assert [row["recall"] for row in model] == pytest.approx([np.mean(by_n[row["n"]]) for row in model])
+
+
+def test_a_step_that_is_made_is_not_made_again(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    step = STEPS["assumption_norms"]
+    path = home.summaries(NAME) / "assumption_norms.parquet"
+    before = path.stat().st_mtime_ns
+    again = pipeline.summarise(home, NAME, STUDY, step)
+    assert (again.rows, path.stat().st_mtime_ns) == ({"assumption_norms": 4}, before)
+    newer = replace(step, version=step.version + 1)
+    monkeypatch.setitem(STEPS, "assumption_norms", newer)
+    pipeline.summarise(home, NAME, STUDY, newer)
+    assert path.stat().st_mtime_ns > before
+    assert made_from(path)["versions"] == {"assumption_norms": step.version + 1}
+    monkeypatch.undo()
+    with pytest.raises(UserError, match=r"assumption_norms\.parquet is missing, damaged or made from other metrics"):
+        pipeline.land_study(home, NAME, STUDY)
+    pipeline.summarise(home, NAME, STUDY, step)
+
+
+def test_one_sequence_has_no_standard_error() -> None:
+    assert np.isnan(standard_error(np.ones((1, 3)))).all()
+    assert standard_error(np.array([[1.0], [3.0]])) == pytest.approx([1.0])
+
+
+def peaks(root: Path, sequences: int) -> dict[str, int]:
+    """The most memory that each step takes, in bytes."""
+    home, found = measured(root, sequences, keys=256, head_dim=16), {}
+    for step in STEPS.values():
+        tracemalloc.start()
+        pipeline.summarise(home, NAME, STUDY, step)
+        found[step.name] = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    return found
+
+
+@pytest.mark.usefixtures("home")  # what is compiled or imported once is there
+def test_memory_does_not_grow_with_the_sequences(tmp_path: Path) -> None:
+    """Eleven times the sequences: beside what reading leaves to be collected, only their resampling takes more."""
+    few, many = peaks(tmp_path / "few", 6), peaks(tmp_path / "many", 66)
+    attention, values = 4 * 60 * 2 * 4 * 256, 4 * 60 * 2 * 2 * 256 * 16
+    for step, peak in few.items():
+        resampled = 4 * 60 * REPLICATES if step == "selection_means" else 0
+        assert many[step] - peak <= resampled + (attention + values) / 8, step

@@ -1,0 +1,120 @@
+"""A synthetic study, run as a user would: its fits find what it was drawn from."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.dagster_project.driver import attention_geometry
+
+GRID = """studies:
+  planted:
+    model: synthetic
+    context_length: 384
+    sequences: 12
+    synthetic: {layers: 2, heads: 4, kv_heads: 2, head_dim: 64, noise: 0.1}
+    analysis:
+      kappas: [0.5, 5]
+      monte_carlo:
+        {head_dim: [16], n_keys: [24], n: [1, 2, 8], beta: [0.1, .inf], lambda_sink: [0.2], rho_0: [0], draws: 20}
+"""
+
+SLACK = {"C": 1e-6, "lambda": 1e-6, "beta": 0.1, "rho_0": 1e-6, "p_base": 0.01, "T_1": 0.1, "T_2": 0.02}
+"""What a fit may be off beside five standard errors, as a share of what was planted; 0 if not named.
+
+β: cosines of renormalised walks are exact but for O(1/d), and do not depend on the sequence. p_base: the mean of the
+lognormal noise, which weights are divided by. T_1, T_2: an oscillation that ends near a node fades into the plateau.
+"""
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data root with a finished synthetic study and a grid of drawn heads."""
+    home = tmp_path_factory.mktemp("planted")
+    (home / "studies.yaml").write_text(GRID, encoding="utf-8")
+    done = attention_geometry("run", "planted", home=home)
+    assert done.code == 0, done.errors
+    return home
+
+
+def ask(home: Path, query: str) -> list[dict[str, Any]]:
+    done = attention_geometry("sql", query, "--format", "json", home=home)
+    assert done.code == 0, done.errors
+    rows: list[dict[str, Any]] = json.loads(done.text)
+    return rows
+
+
+PARTS = {
+    "value states": (
+        "SELECT {planted} AS planted, {fitted} AS fitted, {error} AS error FROM planted_assumptions AS p "
+        "JOIN assumption_norms AS n USING (study, layer, kv_head) "
+        "JOIN assumption_similarity AS s USING (study, layer, kv_head)"
+    ),
+    "weights": (
+        "SELECT {planted} AS planted, {fitted} AS fitted, {error} AS error FROM planted_assumptions AS p "
+        "JOIN assumption_weights AS w USING (study, layer, head)"
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("parameter", "part", "planted_column", "fitted", "error"),
+    [
+        ("C", "value states", "p.c", "n.c", "n.c_se"),
+        ("lambda", "value states", "p.lambda_sink", "n.lambda_sink", "0"),
+        (
+            "beta",
+            "value states",
+            "p.beta",
+            "if(preferred = 'floor', beta_floor, s.beta)",
+            "if(preferred = 'floor', beta_floor_se, beta_se)",
+        ),
+        ("rho_0", "value states", "p.rho_0", "s.rho_0", "s.rho_0_se"),
+        ("p_sink", "weights", "p.p_sink", "w.p_sink", "w.p_sink_se"),
+        ("p_base", "weights", "p.p_base", "w.p_base", "w.p_base_se"),
+        ("eta", "weights", "p.eta", "w.eta", "w.eta_se"),
+        ("eta_growth", "weights", "p.eta_growth", "w.eta_growth", "w.eta_growth_se"),
+        ("omega", "weights", "p.omega", "w.omega", "w.omega_se"),
+        ("T_1", "weights", "p.t_1", "w.t_1", "0"),
+        ("T_2", "weights", "p.t_2", "w.t_2", "0"),
+    ],
+)
+def test_fits_find_what_was_planted(
+    planted: Path, parameter: str, part: str, planted_column: str, fitted: str, error: str
+) -> None:
+    rows = ask(planted, PARTS[part].format(planted=planted_column, fitted=fitted, error=error))
+    assert len(rows) == 8
+    for row in rows:
+        allowed = 5 * row["error"] + SLACK.get(parameter, 0) * abs(row["planted"]) + 1e-6 * (parameter == "rho_0")
+        if parameter == "rho_0" and row["planted"] == 0:
+            allowed += 0.02  # an independent direction, not an orthogonal one
+        assert row["fitted"] == pytest.approx(row["planted"], abs=allowed), row
+    assert len({row["planted"] for row in rows}) > 1
+
+
+def test_the_criterion_finds_the_oscillation_and_the_floor(planted: Path) -> None:
+    assert ask(planted, "SELECT DISTINCT variant, status FROM assumption_weights") == [
+        {"variant": "untied", "status": "ok"}
+    ]
+    found = ask(planted, "SELECT floor, rho_0 FROM assumption_similarity WHERE preferred = 'floor'")
+    assert found
+    for row in found:  # two value states with the same cosine to the sink are not orthogonal
+        assert row["floor"] == pytest.approx(row["rho_0"] ** 2, abs=0.05)
+
+
+def test_the_scale_free_bound_holds_where_directions_are_independent(planted: Path) -> None:
+    rows = ask(planted, "FROM monte_carlo WHERE family = 'scale_free'")
+    assert {row["beta"] for row in rows} == {0.1, None}  # JSON has no infinity
+    independent = [row for row in rows if row["meets_assumptions"]]
+    assert [row["n"] for row in independent] == [1, 2, 8]
+    assert all(row["precision_holds"] and row["recall_holds"] for row in independent)
+    printed = ask(planted, "SELECT DISTINCT kappa, scale FROM monte_carlo WHERE family = 'printed' ORDER BY ALL")
+    assert [(row["kappa"], row["scale"]) for row in printed] == [(0.5, "raw"), (0.5, "unit"), (5, "raw"), (5, "unit")]
+
+
+def test_table_1_has_every_parameter(planted: Path) -> None:
+    rows = ask(planted, "SELECT parameter, effect, paper_effect, agrees FROM parameter_effects")
+    found = {row["parameter"]: row for row in rows}
+    assert set(found) == {"d", "L", "N", "a_0", "a_min_in", "a_max_out", "beta", "eta", "omega", "T_1", "T_2"}
+    assert all(found[name]["agrees"] for name in ("d", "L", "a_0", "a_min_in", "a_max_out")), found
