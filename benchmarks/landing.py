@@ -34,12 +34,10 @@ PROVENANCE = {
 }
 
 
-def landing(*, layers: int, heads: int, context: int, repeats: int) -> list[Result]:
-    """One sequence of a model of ``layers`` x ``heads`` heads lands: with its checks, and without."""
-    sizes = {
-        "sequence": 1, "layer": layers, "head": heads, "kv_head": heads, "key": context, "n": context - 1, "kappa": 1,
-        "head_dim": 1,
-    }  # fmt: skip
+def landing(*, sequences: int, layers: int, heads: int, context: int, repeats: int) -> list[Result]:
+    """Some sequences of a model of ``layers`` x ``heads`` heads land: with their checks, and without."""
+    sizes = {"sequence": sequences, "layer": layers, "head": heads, "kv_head": heads, "key": context}
+    sizes |= {"n": context - 1, "kappa": 1, "head_dim": 1}
     with TemporaryDirectory() as name:
         folder = Path(name)
         tables = _tables(folder, sizes)
@@ -52,7 +50,7 @@ def landing(*, layers: int, heads: int, context: int, repeats: int) -> list[Resu
             repeats=repeats,
         )
     rows_by_n = sum(len(batch) for batches in landed.values() for batch in batches)
-    measured = {"layers": layers, "heads": heads, "context": context, "rows": rows_by_n}
+    measured = {"sequences": sequences, "layers": layers, "heads": heads, "context": context, "rows": rows_by_n}
     checked = ("landing a study, its checks included", seconds[:, 0])
     unchecked = ("landing a study without its checks", seconds[:, 1])
     bare = ("bare DuckDB insert of the same record batches, with CHECKPOINT", seconds[:, 2])
@@ -99,7 +97,8 @@ def _insert(path: Path, tables: Tables) -> None:
 def _tables(folder: Path, sizes: Mapping[str, int]) -> Tables:
     """The tables of a made-up study as the pipeline lands them, made before the clock runs."""
     metrics = SequenceStore.resume(folder / "metrics.zarr", SELECTION, sizes, PROVENANCE)
-    metrics.write(0, _metrics(sizes))
+    for sequence in range(sizes["sequence"]):
+        metrics.write(sequence, _metrics(sizes, sequence))
     return {
         "studies": list(rows.study_rows(metrics, metrics)),
         "heads": list(rows.head_rows(sizes)),
@@ -107,15 +106,72 @@ def _tables(folder: Path, sizes: Mapping[str, int]) -> Tables:
         "upper_bounds": list(rows.upper_bound_rows(metrics, sizes["key"] - 1)),
         "attention_rows": list(rows.attention_rows(metrics, sizes["key"] - 1)),
         "value_scales": list(rows.value_scale_rows(metrics, sizes["key"] - 1)),
+        **_summaries(metrics),
     }
 
 
-def _metrics(sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
+def _summaries(metrics: SequenceStore) -> Tables:
+    """Means over sequences, and fits that found nothing."""
+    sizes = metrics.sizes
+    query, nothing = sizes["key"] - 1, np.full((sizes["layer"], sizes["kv_head"], sizes["key"]), np.nan)
+    layer, kv_head = (axis.ravel().astype(np.int16) for axis in np.indices((sizes["layer"], sizes["kv_head"])))
+    none = {
+        "sequences": np.full(layer.size, sizes["sequence"], np.int32),
+        "distances": np.zeros(layer.size, np.int32),
+    }
+    similar = rows.batch(none | {"kv_heads": none["sequences"]}, status="undefined", status_floor="undefined")
+    fitted = none | {"positions": none["distances"], "zero_positions": none["distances"]}
+    weighed = {name: fitted[name] for name in ("sequences", "positions", "zero_positions")}
+    weighed |= {"query": np.full(layer.size, query, np.int32)}
+    place, by_head = {"layer": layer, "kv_head": kv_head}, {"layer": layer, "head": kv_head}
+    return {
+        "assumption_norms": [rows.batch(place | {"sequences": none["sequences"]}, status="too_short")],
+        "assumption_similarity": [rows.batch(place | none, status="undefined", status_floor="undefined")],
+        "assumption_similarity_model": [similar.slice(0, 1)],
+        "cosine_by_distance": list(rows.distance_rows(nothing, nothing, sequences=sizes["sequence"])),
+        "assumption_weights": [rows.batch(by_head | weighed, status="undefined")],
+        "assumption_weights_model": [
+            rows.batch(weighed | {"heads": none["sequences"]}, status="undefined").slice(0, 1)
+        ],
+        **_means(metrics),
+    }
+
+
+def _means(metrics: SequenceStore) -> Tables:
+    """Mean Precision, Recall and F of every head, and of the model, with intervals of width 0."""
+    k_in, k_out = (np.asarray(metrics.array(name)[:], np.float64) for name in ("k_in", "k_out"))
+    layer, head, n = (axis.ravel().astype(np.int32) for axis in np.indices(k_in.shape[1:]))
+    size = n.reshape(k_in.shape[1:]) + 1
+    precision, recall = size / (size + k_out), k_in / size
+    each = {
+        "precision": precision,
+        "recall": recall,
+        "f_r_max": 2 * precision / (1 + precision),
+        "f_r_min": 2 * recall / (1 + recall),
+    }
+    means = {
+        f"{name}{end}": values.mean(axis=0) for name, values in each.items() for end in ("", "_ci_low", "_ci_high")
+    }
+    same = {
+        "query": np.full(n.size, metrics.sizes["key"] - 1, np.int32),
+        "sequences": np.full(n.size, len(k_in), np.int32),
+    }
+    of_heads = {"layer": layer, "head": head, "n": n + 1} | {name: mean.ravel() for name, mean in means.items()}
+    of_model = {"n": n + 1, "heads": n + 1} | {
+        name: np.resize(mean.mean((0, 1)), n.size) for name, mean in means.items()
+    }
+    return {
+        "selection_means": [rows.batch(same | of_heads)],
+        "selection_means_model": [rows.batch(same | of_model).slice(0, k_in.shape[-1])],
+    }
+
+
+def _metrics(sizes: Mapping[str, int], sequence: int) -> dict[str, np.ndarray]:
     """Random metrics of one sequence that break no check: 1 <= k_in <= N, 1 <= k_out <= keys - N, r_min <= r_max.
 
     The sink is never selected; no sum is longer than s_in, which lies between N a_min_in and N a_max_in.
     """
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(sequence)
     arrays = {
         spec.name: rng.random(spec.shape(sizes)[1:], dtype=np.float32) for spec in SELECTION if spec.dtype == "float32"
     }
@@ -140,6 +196,6 @@ def _metrics(sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
 
 BENCHMARK = Benchmark(
     "landing",
-    full=partial(landing, layers=32, heads=32, context=1024, repeats=9),
-    small=partial(landing, layers=4, heads=8, context=256, repeats=3),
+    full=partial(landing, sequences=16, layers=8, heads=8, context=1024, repeats=9),
+    small=partial(landing, sequences=2, layers=2, heads=8, context=256, repeats=3),
 )
