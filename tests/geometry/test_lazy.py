@@ -9,8 +9,19 @@ import numpy as np
 import pytest
 
 from geometry import PROFILE, selection_profile
-from geometry.lazy import COUNTS, block_bytes, over_sequences, selection_arrays, value_norms
+from geometry.lazy import (
+    COUNTS,
+    block_bytes,
+    over_sequences,
+    scale_free_bounds,
+    selection_arrays,
+    similarities,
+    similarity_bytes,
+    value_norms,
+)
 from geometry.profile import PER_KAPPA
+from geometry.scale_free import scale_free_lower_bounds
+from geometry.similarity import cosine_by_distance, sink_cosines
 
 SEQUENCES, LAYERS, HEADS, KV_HEADS, KEYS, HEAD_DIM = 3, 2, 8, 4, 40, 6
 KAPPAS = (0.5, 50)
@@ -52,7 +63,9 @@ def test_building_computes_nothing() -> None:
     attention, values = study()
     arrays = lazily(attention, values, np.zeros((SEQUENCES, LAYERS), np.int32))
     over_sequences(da.from_array(attention))
-    value_norms(da.from_array(values))
+    norms = value_norms(da.from_array(values))
+    similarities(da.from_array(values))
+    scale_free_bounds(da.from_array(attention), norms, da.zeros((SEQUENCES, LAYERS), dtype=int), head_dim=HEAD_DIM)
     assert arrays["k_in"].shape == (SEQUENCES, LAYERS, HEADS, KEYS - 1)
     with pytest.raises(AssertionError, match="something computed"):
         arrays["k_in"].compute()
@@ -118,6 +131,68 @@ def test_norms_and_means_are_those_of_numpy() -> None:
     mean, deviation = dask.compute(*over_sequences(da.from_array(attention, chunks=(1, 1, -1, -1))))
     np.testing.assert_allclose(mean, attention.astype(float).mean(0), rtol=1e-12)
     np.testing.assert_allclose(deviation, attention.astype(float).std(0), rtol=1e-9, atol=1e-12)
+
+
+def test_means_and_deviations_are_of_what_is_known() -> None:
+    given = np.array([[1.0, np.nan, 2.0], [3.0, np.nan, np.nan]])
+    mean, deviation = dask.compute(*over_sequences(da.from_array(given, chunks=(1, -1))))
+    np.testing.assert_array_equal(mean, [2, np.nan, 2])
+    np.testing.assert_array_equal(deviation, [1, np.nan, 0])
+
+
+@pytest.mark.parametrize("kv_chunk", [1, 4])
+def test_similarities_are_those_of_every_sequence(kv_chunk: int) -> None:
+    _, values = study()
+    values[1, 0, 2, 0] = 0
+    lazy = similarities(da.from_array(values, chunks=(1, 1, kv_chunk, -1, -1)))
+    computed = dask.compute(lazy)[0]
+    mean, spread = sink_cosines(values)
+    for name, whole in {"mean_cosine": cosine_by_distance(values), "rho_0": mean, "rho_0_sd": spread}.items():
+        assert (computed[name].dtype, computed[name].shape) == (np.float32, whole.shape)
+        assert lazy[name].npartitions == SEQUENCES * LAYERS * KV_HEADS // kv_chunk
+        np.testing.assert_array_equal(computed[name], whole.astype(np.float32))
+    assert np.isnan(computed["rho_0"]).sum() == 1
+
+
+def test_scale_free_bounds_are_those_of_every_head() -> None:
+    attention, values = study()
+    norms = np.linalg.norm(values.astype(float), axis=-1).astype(np.float32)
+    first_key = np.array([[0, 15], [0, 15], [0, KEYS - 1]], np.int32)
+    lazy = scale_free_bounds(
+        da.from_array(attention, chunks=(1, 1, -1, -1)),
+        da.from_array(norms, chunks=(1, 1, 2, -1)),
+        da.from_array(first_key, chunks=(1, -1)),
+        head_dim=HEAD_DIM,
+    )
+    computed = dask.compute(lazy)[0]
+    for sequence, layer, head in np.ndindex(SEQUENCES, LAYERS, HEADS):
+        first, kv_head = first_key[sequence, layer], head // (HEADS // KV_HEADS)
+        n = KEYS - first
+        for name, found in computed.items():
+            row = found[sequence, layer, head]
+            assert np.isnan(row[n - 1 :]).all()
+            if n >= 2:
+                alone = scale_free_lower_bounds(
+                    attention[sequence, layer, head, first:], norms[sequence, layer, kv_head, first:], HEAD_DIM
+                )
+                wanted = getattr(alone, name.removesuffix("_scale_free"))
+                np.testing.assert_array_equal(row[: n - 1], wanted.astype(np.float32))
+
+
+def test_memory_of_similarities_is_bounded_by_a_block() -> None:
+    keys, head_dim = 512, 64
+    values = da.random.default_rng(1).standard_normal(
+        (16, 1, KV_HEADS, keys, head_dim), chunks=(1, 1, KV_HEADS, keys, head_dim), dtype=np.float32
+    )
+    total = similarities(values)["mean_cosine"][..., 1].sum()
+    bound = similarity_bytes({"key": keys, "head_dim": head_dim}, KV_HEADS)
+    similarities(values[:1])["rho_0"].compute()
+    tracemalloc.start()
+    total.compute(scheduler="threads", num_workers=1)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert bound / 4 < peak <= bound
+    assert bound < 4 * 16 * KV_HEADS * keys * head_dim * 3 / 2
 
 
 def peak_bytes(keys: int, head_dim: int, threads: int) -> int:
