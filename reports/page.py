@@ -24,7 +24,7 @@ import jinja2
 import pyarrow as pa
 
 from reports import browser, theme, words
-from reports.figures import Figure, Section, answers, sections
+from reports.figures import Figure, Section, Source, sections
 from reports.queries import Parameter, ask
 from storage.errors import UserError
 
@@ -45,6 +45,14 @@ EXAMPLES = {
         "SELECT sequence, n, k_in, k_out, precision, recall, norm_s, cos_sink FROM selection "
         "WHERE study = $study AND layer = 0 AND head = 0 AND n <= 4 ORDER BY sequence, n"
     ),
+    "The paper's lower bounds at another κ, in the scale it prints": (
+        "SELECT n, avg(margin) AS margin, avg(precision_lower) AS precision_lower, avg(recall_lower) AS recall_lower "
+        "FROM lower_bounds(2.5, 'raw') WHERE study = $study AND n <= 8 GROUP BY n ORDER BY n"
+    ),
+    "Where a mean lies outside its bounds": (
+        "SELECT layer, head, n, family, kappa, precision, precision_lower, precision_upper FROM bounds_comparison "
+        "WHERE study = $study AND NOT precision_inside ORDER BY ALL LIMIT 20"
+    ),
     "What columns there are, and what they mean": (
         "SELECT table_name, column_name, comment FROM duckdb_columns() "
         "WHERE comment IS NOT NULL ORDER BY table_name, column_index"
@@ -60,7 +68,7 @@ class ReportSummary:
     path: Path
     bytes: int
     charts: int
-    """Number of charts drawn; figures without data are not counted."""
+    """Number of charts drawn; a figure may have none, or several."""
 
 
 def write_report(connection: duckdb.DuckDBPyConnection, study: str, path: Path, *, map_n: int) -> ReportSummary:
@@ -92,12 +100,15 @@ def write_report(connection: duckdb.DuckDBPyConnection, study: str, path: Path, 
         msg = f"The warehouse holds nothing of the study '{study}'; run it first: attention-geometry run {study}"
         raise UserError(msg)
     row = overview[0]
-    found = answers(connection, study, query=row["query"] or 0, last_n=row["last_n"] or 0, map_n=map_n)
-    parts = sections(found)
-    headlines = words.headlines(found.curves.rows(), found.heads.rows(), found.sinks.rows(), found.n)
-    texts = _texts(connection, study)
-    html = _render(row, parts, headlines=headlines, texts=texts)
-    return ReportSummary(path, _replace(path, html), sum(figure.chart is not None for figure in _figures(parts)))
+    source = Source(connection, study, query=row["query"] or 0, last_n=row["last_n"] or 0, asked_n=map_n)
+    parts = sections(source)
+    html = _render(row, parts, headlines=_headlines(source), texts=_texts(connection, study))
+    return ReportSummary(path, _replace(path, html), sum(len(figure.charts) for figure in _figures(parts)))
+
+
+def _headlines(source: Source) -> list[words.Headline]:
+    curves, heads = source.of_query("curves_by_n").rows(), source.of_query("heads_at_n", n=source.n).rows()
+    return words.headlines(curves, heads, source.of_query("sink_by_head").rows(), source.n)
 
 
 def _figures(parts: tuple[Section, ...]) -> Iterator[Figure]:
@@ -138,7 +149,8 @@ def _template() -> jinja2.Template:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader(__package__), autoescape=True, undefined=jinja2.StrictUndefined
     )
-    environment.filters |= {"bound": _bound, "cell": _cell, "count_of": words.count, "visible": _visible}
+    environment.filters |= {"bound": _bound, "cell": _cell, "count_of": words.count}
+    environment.filters |= {"together": _together, "visible": _visible}
     environment.tests["numbers"] = _numeric
     return environment.get_template("study.html.j2")
 
@@ -147,10 +159,10 @@ def _charts(study: str, parts: tuple[Section, ...]) -> str:
     """Specifications of all charts as JSON; the theme stands beside them once for light and once for dark."""
     specs = []
     for figure in _figures(parts):
-        if figure.chart is not None:
-            spec = figure.chart.to_dict()
+        for key, chart in figure.drawn:
+            spec = chart.to_dict()
             del spec["config"]
-            specs.append({"key": figure.key, "spec": spec})
+            specs.append({"key": key, "spec": spec})
     configs = {"light": theme.config(theme.LIGHT), "dark": theme.config(theme.DARK)}
     return browser.safe_json({"name": study, "charts": specs, **configs})
 
@@ -215,6 +227,11 @@ def _cell(value: Any) -> str:
     if value is None:
         return "–"
     return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _together(sentence: str) -> str:
+    """A sentence that no line break parts at an equals sign: ``N = 4``."""
+    return sentence.replace(" = ", "\u00a0=\u00a0")
 
 
 def _numeric(column: pa.ChunkedArray) -> bool:

@@ -4,8 +4,9 @@ Holds the two palettes and the registered Altair theme. Charts name a style (``m
 never a colour, so that a page can switch between light and dark by exchanging the configuration. What does not belong
 here: charts (``reports.charts``) and the page's own layout (``reports/templates``).
 
-The two series colours are Okabe and Ito's blue and orange tones, which stay apart without red-green vision; the ramp
-grows monotonically in lightness, so that it survives a grey-scale print.
+The series colours begin with Okabe and Ito's blue and orange tones, which stay apart without red-green vision; lines
+that need more than these two also differ in their dashes. The ramp grows monotonically in lightness, so that it
+survives a grey-scale print.
 """
 
 from dataclasses import dataclass
@@ -25,6 +26,9 @@ HEIGHT = 280
 
 MAP_HEIGHT = 340
 """Height a layer × head map aims at, in pixels; rows stay between ``ROW_HEIGHTS``."""
+
+PANEL_HEIGHT = 150
+"""Height of one of many charts that stand side by side."""
 
 ROW_HEIGHTS = (11, 34)
 """Least and greatest height of one layer on a map, in pixels."""
@@ -46,8 +50,8 @@ class Palette:
     """Grid lines, rules and borders."""
     accent: str
     """Links, and the marks of the sink."""
-    series: tuple[str, str]
-    """What Precision and Recall are drawn in."""
+    series: tuple[str, str, str, str]
+    """What lines and bars are told apart by, in the order of their legend."""
     ramp: tuple[str, ...]
     """Small to large values on a map; the small end lies near the surface."""
 
@@ -59,7 +63,7 @@ LIGHT = Palette(
     muted="#59636e",
     line="#e3e1da",
     accent="#b3450a",
-    series=("#0067a5", "#c2560c"),
+    series=("#0067a5", "#c2560c", "#3d7a34", "#8a4b94"),
     ramp=("#f3f1e7", "#d3e3d8", "#9fcbc6", "#62abb6", "#33859f", "#1c5c82", "#123763", "#0c1a3d"),
 )
 DARK = Palette(
@@ -69,7 +73,7 @@ DARK = Palette(
     muted="#a0aab5",
     line="#2b333d",
     accent="#f2a65a",
-    series=("#5bb5ee", "#f0a04b"),
+    series=("#5bb5ee", "#f0a04b", "#7fc77a", "#d3a0dd"),
     ramp=("#1b2530", "#1a3b52", "#1d5a75", "#2f7f92", "#57a5a6", "#8fc7b5", "#c9e3c6", "#f6f6dc"),
 )
 
@@ -88,6 +92,7 @@ def config(palette: Palette) -> dict[str, Any]:
         "legend": {
             "labelColor": palette.ink,
             "labelFontSize": 12,
+            "labelLimit": 320,
             "titleColor": palette.muted,
             "titleFontSize": 12,
             "titleFontWeight": 400,
@@ -132,6 +137,9 @@ def _styles(palette: Palette) -> dict[str, Any]:
         "band": {"color": palette.series[0]},
         "head": {"color": palette.series[0], "opacity": 0.6},
         "average": {"color": palette.ink, "size": 70},
+        "bar": {"color": palette.series[0], "opacity": 0.85},
+        "fit": {"color": palette.series[1], "strokeDash": [6, 3]},
+        "outside": {"color": palette.accent, "size": 90, "strokeWidth": 1.75, "filled": False},
         "accent": {"color": palette.accent, "size": 110},
         "accent-spread": {"color": palette.accent, "strokeWidth": 2, "opacity": 0.65},
         "accent-label": {"color": palette.accent, "fontSize": 12, "fontWeight": 600},

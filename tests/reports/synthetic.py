@@ -12,7 +12,8 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-import sql
+from storage.warehouse import create_relations, create_tables, derive
+from tests.sql.made_up import summaries
 
 WORDS = list("abcdefghijklmnopqrstuvwxyz")
 
@@ -36,6 +37,8 @@ class Synthetic:
     tokens: Sequence[str] = field(default_factory=lambda: WORDS)
     provenance: dict[str, Any] = field(default_factory=lambda: {"seed": 0, "versions": {"torch": "2.13.0"}})
     seed: int = 0
+    without: Sequence[str] = ()
+    """Tables that have no row of this study, as those of a feature that it does not use."""
 
     @property
     def query(self) -> int:
@@ -45,12 +48,12 @@ class Synthetic:
 def warehouse(*studies: Synthetic) -> duckdb.DuckDBPyConnection:
     """An in-memory warehouse with these studies."""
     connection = duckdb.connect()
-    for kind in ("schema", "views"):
-        for name in sql.names(kind):
-            connection.execute(sql.statement(kind, name).text)
+    create_tables(connection)
+    create_relations(connection)
     for study in studies:
         for table, rows in tables(study).items():
             insert(connection, table, rows)
+        derive(connection, study.study)
     return connection
 
 
@@ -61,9 +64,9 @@ def insert(connection: duckdb.DuckDBPyConnection, table: str, rows: pa.Table) ->
 
 
 def tables(study: Synthetic) -> dict[str, pa.Table]:
-    """The rows of every table of the warehouse."""
+    """The rows of every table of the warehouse that no other tables imply."""
     rng = np.random.default_rng(study.seed)
-    return {
+    measured = {
         "studies": _study(study),
         "heads": _heads(study),
         "tokens": _tokens(study, rng),
@@ -74,6 +77,7 @@ def tables(study: Synthetic) -> dict[str, pa.Table]:
         "attention_rows": _attention_rows(study),
         "value_scales": _value_scales(study),
     }
+    return {name: rows for name, rows in (measured | summaries(measured)).items() if name not in study.without}
 
 
 def _first_keys(study: Synthetic) -> np.ndarray:
@@ -110,7 +114,13 @@ def _study(study: Synthetic) -> pa.Table:
 
 def _heads(study: Synthetic) -> pa.Table:
     layer, head = np.indices((study.layers, study.heads))
-    return _table(study, layer=layer, head=head, kv_head=head // (study.heads // study.kv_heads))
+    return _table(
+        study,
+        layer=layer,
+        head=head,
+        kv_head=head // (study.heads // study.kv_heads),
+        head_dim=np.full(layer.shape, study.head_dim),
+    )
 
 
 def _tokens(study: Synthetic, rng: np.random.Generator) -> pa.Table:
@@ -161,7 +171,9 @@ def _selection(study: Synthetic, rng: np.random.Generator) -> pa.Table:
         a_min_in=no_j * norm * np.where(in_j > 1, 0.5, 1),
         a_max_in=no_j * norm,
         a_max_out=norm,
-        rho_out=no_j * 0.4,
+        rho_out=no_j * np.minimum(0.4, 0.02 * n),  # Δ above 0 for few keys, below for many
+        precision_lower_scale_free=np.where(n == 1, 1, n / n_keys).astype(np.float32),
+        recall_lower_scale_free=np.where(n == 1, 1, 0).astype(np.float32),
     )
 
 

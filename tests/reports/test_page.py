@@ -17,15 +17,55 @@ from storage.query import query
 from tests.reports.conftest import DEGENERATE, HOSTILE, SMALL, hostile_study
 from tests.reports.synthetic import Synthetic, tables, warehouse
 
-FIGURES = [
-    "precision-recall",
-    "f-scores",
-    "precision-map",
-    "recall-map",
-    "attention-by-position",
-    "sink-by-layer",
-    "value-norm",
-]
+FIGURES = {
+    "claims-table": 0,
+    "precision-bounds": 1,
+    "recall-bounds": 1,
+    "f-r-max-bounds": 1,
+    "f-r-min-bounds": 1,
+    "precision-recall": 1,
+    "elbows": 1,
+    "precision-map": 1,
+    "recall-map": 1,
+    "coverage": 1,
+    "width": 1,
+    "value-norm": 1,
+    "norm-variation": 1,
+    "similarity-errors": 1,
+    "similarity-model": 1,
+    "similarity-heads": 3,
+    "attention-by-position": 1,
+    "weight-variants": 1,
+    "sink-by-layer": 1,
+    "parameter-effects": 0,
+    "regimes": 0,
+    "margins": 1,
+    "monte-carlo": 0,
+    "printed-gaps": 2,
+    "scale-free-gaps": 2,
+    "failures": 0,
+    "planted-recovery": 11,
+}
+"""Figures in reading order, with the number of their charts."""
+
+LISTINGS = {"claims-table", "parameter-effects", "regimes", "monte-carlo", "failures", "planted-recovery"}
+"""Figures with a table in the open."""
+
+SUMMARIES = (
+    "assumption_norms",
+    "sink_similarity",
+    "cosine_by_distance",
+    "assumption_similarity",
+    "assumption_similarity_model",
+    "assumption_weights",
+    "assumption_weights_model",
+    "selection_means",
+    "selection_means_model",
+    "parameter_effects",
+    "monte_carlo",
+    "planted_assumptions",
+)
+"""Tables of which a study that an earlier version landed has no row."""
 
 
 class Page(HTMLParser):
@@ -83,15 +123,18 @@ def page(report: ReportSummary) -> Page:
 
 def test_the_summary_says_what_was_written(report: ReportSummary) -> None:
     assert report.bytes == report.path.stat().st_size
-    assert report.charts == len(FIGURES)
+    assert report.charts == sum(FIGURES.values())
     assert [entry.name for entry in report.path.parent.iterdir()] == ["small.html"]
 
 
-def test_every_figure_has_chart_words_table_and_sql(page: Page) -> None:
-    assert [attributes["id"] for attributes, _ in page.find("figure")] == FIGURES
+def test_every_figure_has_charts_or_a_table_words_rows_and_sql(page: Page) -> None:
+    assert [attributes["id"] for attributes, _ in page.find("figure")] == list(FIGURES)
     charts = json.loads(next(text for _, text in page.find("script", id="charts")))
-    assert [chart["key"] for chart in charts["charts"]] == FIGURES
+    keys = [chart["key"] for chart in charts["charts"]]
+    assert keys == [name for key, number in FIGURES.items() for name in chart_keys(key, number)]
     assert all("config" not in chart["spec"] for chart in charts["charts"])
+    assert all(len(list(page.find("div", id=f"chart-{key}"))) == 1 for key in keys)
+    assert len(list(page.find("div", **{"class": "listing"}))) == len(LISTINGS)
     for key in FIGURES:
         ((attributes, text),) = page.find("figure", id=key)
         assert attributes["role"] == "figure"
@@ -99,7 +142,34 @@ def test_every_figure_has_chart_words_table_and_sql(page: Page) -> None:
         assert len(page.text("figcaption", id=attributes["aria-describedby"])) > 40
         assert "Table and SQL" in text
         assert "-- grain:" in text
-        assert len(list(page.find("div", id=f"chart-{key}"))) == 1
+
+
+def chart_keys(figure: str, number: int) -> list[str]:
+    return [figure] if number == 1 else [f"{figure}-{index}" for index in range(1, number + 1)]
+
+
+def test_captions_name_what_the_paper_found(page: Page) -> None:
+    """Every figure says where in the paper its like stands, or that the paper has none."""
+    for key in set(FIGURES) - {"precision-recall", "precision-map", "recall-map", "sink-by-layer"}:
+        assert re.search(r"[Pp]aper|Theorem", page.text("figcaption", id=f"{key}-caption")), key
+    for key, part in (
+        ("precision-bounds", "Figure 5 (left)"),
+        ("recall-bounds", "Figure 5 (right)"),
+        ("value-norm", "Figure 2 (left)"),
+        ("norm-variation", "Figure 2 (right)"),
+        ("similarity-errors", "Figure 3"),
+        ("attention-by-position", "Figure 4"),
+        ("parameter-effects", "Table 1"),
+        ("regimes", "Table 2"),
+    ):
+        assert part in page.text("figcaption", id=f"{key}-caption")
+
+
+def test_verdicts_are_words_and_symbols(page: Page, small: duckdb.DuckDBPyConnection) -> None:
+    rows = small.sql("SELECT supported FROM claims ORDER BY figure, claim").fetchall()
+    words = {True: "✓ yes", False: "✗ no", None: "? cannot be judged"}
+    shown = [text for text in page.cells("claims-table") if text in words.values()]
+    assert shown == [words[supported] for (supported,) in rows]
 
 
 def test_tables_behind_the_figures_hold_the_rows(page: Page, small: duckdb.DuckDBPyConnection) -> None:
@@ -216,19 +286,135 @@ def test_an_unwritable_place_is_named_and_left_as_it_was(small: duckdb.DuckDBPyC
     assert {entry.name for entry in tmp_path.iterdir()} == {"file", "small.html"}
 
 
+BOUNDS = {"coverage", "width", "margins"}
+EMPTY = {
+    "least": {*BOUNDS, "elbows", "similarity-errors", "similarity-model", "similarity-heads", "regimes"},
+    "hidden sink": {"sink-by-layer"},
+    "only itself": {
+        *BOUNDS,
+        *(f"{metric}-bounds" for metric in ("precision", "recall", "f-r-max", "f-r-min")),
+        *("precision-recall", "elbows", "precision-map", "recall-map", "sink-by-layer", "regimes"),
+    },
+}
+"""Figures that some degenerate studies have nothing for."""
+
+
 @pytest.mark.parametrize("study", DEGENERATE.values(), ids=DEGENERATE)
 def test_little_to_show_makes_a_report_that_says_so(study: Synthetic, tmp_path: Path) -> None:
     with warehouse(study) as connection:
         summary = write_report(connection, study.study, tmp_path / "report.html", map_n=8)
     page = Page(summary.path)
     empty = {attributes["id"]: text for attributes, text in page.find("figure", **{"class": "empty"})}
-    expected = {"hidden sink": {"sink-by-layer"}, "only itself": set(FIGURES) - {"attention-by-position", "value-norm"}}
-    assert set(empty) == expected.get(study.study, set())
-    assert summary.charts == len(FIGURES) - len(empty)
+    absent = set(FIGURES) - {attributes["id"] for attributes, _ in page.find("figure")}
+    assert absent <= {"planted-recovery"}
+    assert set(empty) == EMPTY.get(study.study, set())
+    assert summary.charts == sum(number for key, number in FIGURES.items() if key not in empty and key not in absent)
     assert all("Cannot be shown." in text for text in empty.values())
     everything = page.text("main")
     assert "None" not in everything
     assert "nan" not in everything.split()
+
+
+def test_a_study_of_an_earlier_version_says_what_it_lacks(tmp_path: Path) -> None:
+    study = Synthetic("older", without=SUMMARIES)
+    with warehouse(study) as connection:
+        page = Page(write_report(connection, "older", tmp_path / "report.html", map_n=8).path)
+    empty = {attributes["id"]: text for attributes, text in page.find("figure", **{"class": "empty"})}
+    kept = {"precision-recall", "precision-map", "recall-map", "value-norm", "attention-by-position", "sink-by-layer"}
+    absent = {"printed-gaps", "scale-free-gaps", "failures", "planted-recovery"}
+    assert set(empty) == set(FIGURES) - kept - absent - {"claims-table"}
+    assert "landed" in empty["coverage"]
+    assert "attention-geometry run synthetic" in empty["monte-carlo"]
+    assert "supports 0 and not 0; 13 cannot be judged" in page.text("figcaption", id="claims-table-caption")
+
+
+CHANGES = (
+    {
+        "claims-table": "UPDATE assumption_norms SET cv_of_mean_norm = 0.9",
+        "precision-bounds": "UPDATE selection_means_model SET precision = 0.001 WHERE n = 5",
+        "elbows": "UPDATE elbows SET elbow_n = 9",
+        "coverage": "UPDATE bound_means SET premise_share = 0.77",
+        "similarity-errors": "UPDATE assumption_similarity SET preferred = 'floor'",
+        "similarity-model": "UPDATE assumption_similarity_model SET rho_0 = -0.77",
+        "attention-by-position": "UPDATE assumption_weights_model SET t_2 = 17",
+        "weight-variants": "UPDATE assumption_weights SET variant = NULL, status = 'too_short' WHERE layer = 1",
+        "parameter-effects": "UPDATE parameter_effects SET effect = -1, agrees = false WHERE parameter = 'd'",
+        "regimes": "UPDATE selection_regimes_model SET first_n = 7 WHERE regime = 'IV'",
+        "monte-carlo": "UPDATE monte_carlo SET recall_holds = false WHERE n = 1",
+        "planted-recovery": "UPDATE planted_assumptions SET c = c * 2",
+    },
+    {
+        "recall-bounds": "UPDATE bound_means SET recall_lower = 1 WHERE n = 5",
+        "elbows": "UPDATE elbows_model SET separability = 0.321",
+        "norm-variation": "UPDATE assumption_norms SET sequences = 77",
+        "similarity-heads": "UPDATE cosine_by_distance SET mean_cosine = 0.77 WHERE distance = 1",
+        "printed-gaps": "UPDATE monte_carlo SET recall_gap = -0.77, recall_holds = false WHERE n = 1",
+    },
+    {
+        "width": "UPDATE bound_means SET recall_lower = 0.1 WHERE family = 'printed'",
+        "norm-variation": "UPDATE assumption_norms SET cv_within_sequence = 0.77",
+        "failures": "UPDATE monte_carlo SET precision = 0.543 WHERE n = 4",
+    },
+    {"margins": "UPDATE bound_means SET margin = margin + 0.1"},
+)
+"""What changes the finding of which figure; statements of one round touch different tables, or columns."""
+
+
+@pytest.mark.parametrize("changes", CHANGES, ids=range(len(CHANGES)))
+def test_changed_rows_change_the_findings(page: Page, tmp_path: Path, changes: dict[str, str]) -> None:
+    with warehouse(SMALL) as connection:
+        for change in changes.values():
+            connection.execute(change)
+        changed = Page(write_report(connection, SMALL.study, tmp_path / "report.html", map_n=4).path)
+    for figure in changes:
+        before, after = (shown.text("figcaption", id=f"{figure}-caption") for shown in (page, changed))
+        assert before != after, figure
+        assert "None" not in after
+
+
+def test_studies_that_were_not_drawn_have_no_recovery(tmp_path: Path) -> None:
+    study = Synthetic("measured", without=("planted_assumptions", "monte_carlo"))
+    with warehouse(study) as connection:
+        page = Page(write_report(connection, "measured", tmp_path / "report.html", map_n=8).path)
+    assert not list(page.find("section", id="recovery"))
+    assert "#recovery" not in {attributes["href"] for attributes, _ in page.find("a")}
+
+
+MISSING = (
+    {
+        "assumption_norms": "status = 'zero', c = NULL, cv_of_mean_norm = NULL, cv_within_sequence = NULL",
+        "assumption_similarity": "status = 'undefined', beta = NULL, mae = NULL, preferred = NULL, rho_0 = NULL",
+        "assumption_similarity_model": "status = 'undefined', beta = NULL, mae = NULL, floor = NULL, rho_0 = NULL",
+        "assumption_weights": "status = 'zero', variant = NULL, p_base = NULL, t_1 = NULL, t_2 = NULL",
+        "assumption_weights_model": "status = 'zero', variant = NULL, p_base = NULL, t_1 = NULL, t_2 = NULL",
+        "elbows": "status = 'no_decline', elbow_n = NULL, separability = NULL",
+        "elbows_model": "status = 'no_decline', elbow_n = NULL, separability = NULL",
+        "bound_means": "precision_lower = NULL, precision_upper = NULL, recall_lower = NULL, recall_upper = NULL",
+        "monte_carlo": "precision_gap = NULL, precision_holds = NULL, recall_gap = NULL, recall_holds = NULL",
+        "parameter_effects": "effect = NULL, agrees = NULL, low = NULL, high = NULL, log_miss_low = NULL",
+        "planted_assumptions": "beta = 'inf'",
+    },
+    {
+        "assumption_norms": "cv_of_mean_norm = 0, cv_within_sequence = 0",
+        "cosine_by_distance": "mean_cosine = NULL",
+        "assumption_weights_model": "p_sink = NULL, eta = NULL, omega = NULL, eta_growth = NULL",
+        "bound_means": "margin = NULL, premise_share = NULL",
+        "selection_regimes_model": "slope = NULL, margin_first = NULL, margin_last = NULL",
+        "planted_assumptions": "c = 'inf'",
+    },
+)
+"""What may be NULL, or not finite, in which table."""
+
+
+@pytest.mark.parametrize("missing", MISSING, ids=range(len(MISSING)))
+def test_missing_numbers_are_told_not_tripped_over(tmp_path: Path, missing: dict[str, str]) -> None:
+    with warehouse(SMALL) as connection:
+        for table, settings in missing.items():
+            assert connection.execute(f"UPDATE {table} SET {settings}").fetchall()[0][0] > 0
+        page = Page(write_report(connection, SMALL.study, tmp_path / "report.html", map_n=4).path)
+    assert list(page.find("figure", **{"class": "empty"}))
+    for _, text in page.find("figcaption"):
+        assert not {"None", "nan", "inf"} & set(re.findall(r"\w+", text)), text
 
 
 def test_windows_are_told_where_they_matter(tmp_path: Path) -> None:

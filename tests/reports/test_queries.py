@@ -1,6 +1,7 @@
 """Every named query: it has its header, runs, stays small, and gives what the inserted rows say."""
 
 import re
+from collections.abc import Iterator
 
 import duckdb
 import numpy as np
@@ -12,7 +13,17 @@ from reports.queries import ask
 from tests.reports.conftest import DEGENERATE, SMALL
 from tests.reports.synthetic import Synthetic, tables, warehouse
 
-PARAMETERS: dict[str, str | int] = {"study": SMALL.study, "query": SMALL.query, "n": 4, "sequences": 2, "positions": 5}
+PARAMETERS: dict[str, str | int] = {
+    "study": SMALL.study,
+    "query": SMALL.query,
+    "n": 4,
+    "sequences": 2,
+    "positions": 5,
+    "layer": 1,
+    "head": 3,
+}
+MEASURED = ("studies", "heads", "tokens", "selection_counts", "attention_by_position", "value_norm_by_position")
+"""Tables that studies of every version have."""
 
 
 def parameters_of(name: str) -> dict[str, str | int]:
@@ -38,11 +49,19 @@ def test_every_query_has_a_header_and_rows(small: duckdb.DuckDBPyConnection, nam
     assert ask(small, name, **parameters_of(name)).table.num_rows > 0
 
 
-@pytest.mark.parametrize("name", sql.names("queries"))
-def test_queries_see_one_study_only(small: duckdb.DuckDBPyConnection, name: str) -> None:
+@pytest.fixture(scope="module")
+def both() -> Iterator[duckdb.DuckDBPyConnection]:
+    """The study ``small`` behind another one."""
     other = Synthetic(study="other", layers=5, heads=2, kv_heads=1, context=24, sequences=4, seed=1)
-    with warehouse(other, SMALL) as both:
-        assert ask(both, name, **parameters_of(name)).rows() == ask(small, name, **parameters_of(name)).rows()
+    with warehouse(other, SMALL) as connection:
+        yield connection
+
+
+@pytest.mark.parametrize("name", sql.names("queries"))
+def test_queries_see_one_study_only(
+    small: duckdb.DuckDBPyConnection, both: duckdb.DuckDBPyConnection, name: str
+) -> None:
+    assert ask(both, name, **parameters_of(name)).rows() == ask(small, name, **parameters_of(name)).rows()
 
 
 @pytest.mark.parametrize(
@@ -53,6 +72,19 @@ def test_made_up_studies_are_possible_but_for_their_radii(study: Synthetic) -> N
         for name in set(sql.names("checks")) - {"radii_in_order"}:
             check = sql.statement("checks", name).text
             assert connection.execute(check, {"study": study.study}).fetchall() == [], name
+
+
+@pytest.mark.parametrize(
+    "study",
+    [*DEGENERATE.values(), Synthetic("older", without=sorted(set(sql.names("schema")) - set(MEASURED)))],
+    ids=lambda study: study.study,
+)
+def test_every_query_answers_for_every_study(study: Synthetic) -> None:
+    with warehouse(study) as connection:
+        for name in sql.names("queries"):
+            parameters = parameters_of(name)
+            given = {"study": study.study, "query": study.query} | {"layer": 0, "head": 0}
+            ask(connection, name, **{key: given.get(key, value) for key, value in parameters.items()})
 
 
 def test_a_parameter_that_is_missing_or_too_many_is_refused(small: duckdb.DuckDBPyConnection) -> None:
@@ -71,10 +103,21 @@ def test_long_contexts_stay_small() -> None:
         curves = ask(connection, "curves_by_n", study="long", query=study.query).table
         weights = ask(connection, "attention_over_heads", study="long", query=study.query).rows()
         norms = ask(connection, "value_norm_over_heads", study="long").rows()
+        fitted = ask(connection, "weights_fit_curve", study="long", query=study.query).rows()
+        bounds = ask(connection, "bounds_by_n", study="long", query=study.query).table
+        cosines = ask(connection, "similarity_curves", study="long").table
     n = np.unique(curves["n"])
     assert len(n) <= 161
     assert (n[0], n[-1]) == (1, study.query)
     assert curves.num_rows == 4 * len(n)
+    assert np.array_equal(np.unique(bounds["n"]), n)
+    assert bounds.num_rows == 2 * 4 * len(n)
+    assert cosines.num_rows <= 4 * 161
+    assert cosines["distance"].to_pylist()[-1] == study.context - 2
+    positions = ("first_position", "last_position")
+    assert [[row[name] for name in positions] for row in fitted] == [
+        [row[name] for name in positions] for row in weights
+    ]
     assert len(weights) <= 514
     assert len(norms) < 250
     for rows in (weights, norms):
@@ -179,3 +222,172 @@ def test_opening_tokens(small: duckdb.DuckDBPyConnection, inserted: dict[str, di
     rows = ask(small, "opening_tokens", study=SMALL.study, sequences=2, positions=5).rows()
     tokens = inserted["tokens"]["token"].reshape(SMALL.sequences, SMALL.context)
     assert [row["token"] for row in rows] == [*tokens[0, :5], *tokens[1, :5]]
+
+
+def test_similarity_curves(small: duckdb.DuckDBPyConnection, inserted: dict[str, dict[str, np.ndarray]]) -> None:
+    fits, measured = inserted["assumption_similarity"], inserted["cosine_by_distance"]
+    order = np.lexsort((fits["kv_head"], fits["layer"], fits["mae"]))
+    chosen = {"best": order[0], "median": order[(len(order) - 1) // 2], "worst": order[-1]}
+    rows = ask(small, "similarity_curves", study=SMALL.study).rows()
+    assert {row["which"] for row in rows} == {*chosen, "model"}
+    for row in rows:
+        at = measured["distance"] == row["distance"]
+        if row["which"] == "model":
+            assert (row["layer"], row["kv_head"]) == (None, None)
+            assert row["mean_cosine"] == pytest.approx(measured["mean_cosine"][at].mean())
+            continue
+        fit = {name: column[chosen[row["which"]]] for name, column in fits.items()}
+        assert (row["layer"], row["kv_head"]) == (fit["layer"], fit["kv_head"])
+        at &= (measured["layer"] == fit["layer"]) & (measured["kv_head"] == fit["kv_head"])
+        assert [row["mean_cosine"]] == pytest.approx(measured["mean_cosine"][at])
+        assert row["exponential"] == pytest.approx(np.exp(-fit["beta"] * row["distance"]))
+        decay = np.exp(-fit["beta_floor"] * row["distance"])
+        assert row["with_floor"] == pytest.approx(fit["floor"] + (1 - fit["floor"]) * decay)
+
+
+@pytest.mark.parametrize(
+    ("status", "floor", "expected"),
+    [("ok", 0.25, 0.25 + 0.75 * np.exp(-0.5 * 2)), ("unbounded", 0.25, 0.25), ("undefined", None, None)],
+)
+def test_decay_goes_to_its_floor_at_once_where_it_is_unbounded(
+    small: duckdb.DuckDBPyConnection, status: str, floor: float | None, expected: float | None
+) -> None:
+    beta = 0.5 if status == "ok" else None
+    ((found,),) = small.execute("SELECT decay(2, $1, $2, $3)", [status, beta, floor]).fetchall()
+    assert found == (None if expected is None else pytest.approx(expected))
+
+
+def phase(position: int, fit: dict[str, float]) -> float:
+    """Assumption 3, word by word."""
+    if position == 0:
+        return fit["p_sink"]
+    if position <= fit["t_1"]:
+        return fit["p_base"]
+    if position <= fit["t_2"]:
+        return fit["p_base"] * (1 + fit["eta"] * np.cos(fit["omega"] * position))
+    return fit["p_base"] * np.exp(fit["eta_growth"] * (position - fit["t_2"]))
+
+
+def test_fitted_weights(small: duckdb.DuckDBPyConnection, inserted: dict[str, dict[str, np.ndarray]]) -> None:
+    (fit,) = ask(small, "weights_fit_of_model", study=SMALL.study, query=SMALL.query).rows()
+    assert 0 < fit["t_1"] < fit["t_2"] < SMALL.query
+    weights = inserted["attention_by_position"]["mean_weight"].astype(float).reshape(-1, SMALL.context).mean(0)
+    rows = ask(small, "weights_fit_curve", study=SMALL.study, query=SMALL.query).rows()
+    for position, row in enumerate(rows):
+        assert (row["first_position"], row["last_position"]) == (position, position)
+        assert row["mean"] == pytest.approx(weights[position])
+        assert row["fitted"] == pytest.approx(phase(position, fit))
+
+
+def test_runs_of_positions_average_the_fit() -> None:
+    study = Synthetic("runs", layers=1, heads=1, kv_heads=1, context=1537, sequences=1)
+    with warehouse(study) as connection:
+        (fit,) = ask(connection, "weights_fit_of_model", study="runs", query=study.query).rows()
+        rows = ask(connection, "weights_fit_curve", study="runs", query=study.query).rows()
+    assert max(row["last_position"] - row["first_position"] for row in rows) == 2
+    for row in rows:
+        run = range(row["first_position"], row["last_position"] + 1)
+        assert row["fitted"] == pytest.approx(np.mean([phase(position, fit) for position in run]))
+
+
+@pytest.mark.parametrize(("query", "relation"), [("bounds_by_n", "_model"), ("bounds_of_head", "")])
+def test_bounds_at_the_best_kappa(query: str, relation: str) -> None:
+    study = Synthetic("kappas", kappas=(0.1, 2.0))
+    with warehouse(study) as connection:
+        head = "" if relation else "AND layer = 1 AND head = 3"
+        expected = connection.sql(
+            f"SELECT * FROM bounds_comparison{relation} WHERE kappa IS NOT DISTINCT FROM "
+            f"(SELECT kappa FROM coverage WHERE serves_best AND family = bounds_comparison{relation}.family) {head}"
+        ).to_arrow_table()
+        of_head = {} if relation else {"layer": 1, "head": 3}
+        rows = ask(connection, query, study="kappas", query=study.query, **of_head).rows()
+    by_key = {(row["family"], row["n"]): row for row in expected.to_pylist()}
+    assert len(rows) == 4 * len(by_key) == 4 * 2 * (study.context - 1)
+    for row in rows:
+        wanted, metric = by_key[row["family"], row["n"]], row["metric"]
+        assert row["mean"] == wanted[metric]
+        names = ("ci_low", "ci_high", "lower", "upper", "inside")
+        assert [row[name] for name in names] == [wanted[f"{metric}_{name}"] for name in names]
+
+
+def test_elbows(small: duckdb.DuckDBPyConnection) -> None:
+    rows = ask(small, "elbow_by_head", study=SMALL.study, query=SMALL.query).rows()
+    counts = ask(small, "elbow_counts", study=SMALL.study, query=SMALL.query).rows()
+    found = [row["elbow_n"] for row in rows]
+    assert len(found) == SMALL.layers * SMALL.heads
+    assert {row["elbow_n"]: row["heads"] for row in counts} == {n: found.count(n) for n in set(found)}
+    study = DEGENERATE["only itself"]
+    with warehouse(study) as connection:
+        alone = ask(connection, "elbow_by_head", study=study.study, query=study.query).rows()
+    assert [row["elbow_n"] for row in alone] == [None] * study.layers * study.heads
+
+
+def test_regimes(small: duckdb.DuckDBPyConnection) -> None:
+    of_model = ask(small, "regimes_of_model", study=SMALL.study, query=SMALL.query).rows()
+    assert [row["regime"] for row in of_model] == ["I", "II", "III", "IV", "V"]
+    assert [row["first_n"] for row in of_model] == [1, 2, None, 8, 20]  # no regime III: valleys come before peaks
+    assert [row["paper_trend"] for row in of_model] == [None, 1, -1, -1, -1]
+    assert [row["trend"] for row in of_model] == [row["slope"] and np.sign(row["slope"]) for row in of_model]
+    by_head = ask(small, "regimes_by_head", study=SMALL.study, query=SMALL.query).rows()
+    counts = ask(small, "regime_counts", study=SMALL.study, query=SMALL.query).rows()
+    assert [row["regime"] for row in counts] == ["I", "II", "III", "IV", "V"]
+    for row in counts:
+        heads = [other for other in by_head if other["regime"] == row["regime"]]
+        assert row["heads"] == len(heads)
+        assert row["falling"] == sum((other["slope"] or 0) < 0 for other in heads)
+        assert row["mostly_positive"] == sum((other["positive_share"] or 0) > 0.5 for other in heads)
+
+
+def test_table_1_is_in_the_papers_order(small: duckdb.DuckDBPyConnection) -> None:
+    rows = ask(small, "parameter_effects", study=SMALL.study).rows()
+    order = ["d", "L", "N", "a_0", "a_min_in", "a_max_out", "beta", "eta", "omega", "T_1", "T_2"]
+    assert [row["parameter"] for row in rows] == order
+
+
+def test_monte_carlo(small: duckdb.DuckDBPyConnection, inserted: dict[str, dict[str, np.ndarray]]) -> None:
+    grid = inserted["monte_carlo"]
+    for row in ask(small, "monte_carlo_summary", study=SMALL.study).rows():
+        at = (grid["family"] == row["family"]) & ((grid["kappa"] == row["kappa"]) | (row["kappa"] is None))
+        met = at & grid["meets_assumptions"].astype(bool)
+        assert (row["points"], row["points_meeting"]) == (at.sum(), met.sum())
+        assert row["precision_holds"] == pytest.approx(grid["precision_holds"][at].astype(float).mean())
+        assert row["precision_holds_meeting"] == pytest.approx(grid["precision_holds"][met].astype(float).mean())
+        assert row["worst_precision_gap"] == pytest.approx(grid["precision_gap"][at].min())
+    failures = ask(small, "monte_carlo_failures", study=SMALL.study).rows()
+    expected = sum(
+        np.equal(grid[f"{name}_holds"], False).sum()
+        for name in ("precision", "recall", "precision_upper", "recall_upper")
+    )
+    assert len(failures) == expected
+    assert [row["gap"] for row in failures] == sorted(row["gap"] for row in failures)
+    assert {row["inequality"] for row in failures} == {"precision_lower", "recall_upper"}
+    for row in failures:
+        sign = -1 if row["inequality"].endswith("upper") else 1
+        assert row["gap"] == pytest.approx(sign * (row["mean"] - row["bound"]))
+
+
+def test_planted_recovery(small: duckdb.DuckDBPyConnection, inserted: dict[str, dict[str, np.ndarray]]) -> None:
+    rows = ask(small, "planted_recovery", study=SMALL.study).rows()
+    pairs, heads = SMALL.layers * SMALL.kv_heads, SMALL.layers * SMALL.heads
+    names = ["C", "lambda", "beta", "rho_0", "p_sink", "p_base", "eta", "eta_growth", "omega", "T_1", "T_2"]
+    assert [row["parameter"] for row in rows] == [name for name in names[:4] for _ in range(pairs)] + [
+        name for name in names[4:] for _ in range(heads)
+    ]
+    planted, norms = inserted["planted_assumptions"], inserted["assumption_norms"]
+    similarity = inserted["assumption_similarity"]
+    for row in rows:
+        if row["fitted"] is not None:
+            assert row["difference"] == pytest.approx(row["fitted"] - row["planted"])
+        at = (planted["layer"] == row["layer"]) & (planted["kv_head"] == row["kv_head"])
+        pair = (norms["layer"] == row["layer"]) & (norms["kv_head"] == row["kv_head"])
+        if row["parameter"] == "C":
+            assert row["head"] is None
+            assert row["planted"] == pytest.approx(planted["c"][at][0])
+            assert [row["fitted"], row["standard_error"]] == pytest.approx(
+                [norms["c"][pair][0], norms["c_se"][pair][0]]
+            )
+        if row["parameter"] == "beta":
+            form = "beta_floor" if similarity["preferred"][pair][0] == "floor" else "beta"
+            assert row["fitted"] == pytest.approx(similarity[form][pair][0])
+    no_oscillation = [row for row in rows if row["parameter"] == "eta" and row["fitted"] is None]
+    assert 0 < len(no_oscillation) < heads

@@ -1,0 +1,120 @@
+"""Attention weights: by position with the four phases (Assumption 3), on the sink, and which phases heads have.
+
+What does not belong here: value states (``reports.charts.values``).
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+from math import log10
+
+import altair as alt
+import pyarrow as pa
+
+from reports import theme, words
+from reports.charts.elements import counts, layered, level
+from reports.charts.positions import POSITIONS, along_positions, labelled, spread
+from reports.words import Row
+
+
+def attention(weights: pa.Table, fitted: pa.Table, *, query: int, fit: Row | None) -> alt.LayerChart:
+    """Attention weight of one key against its position, with the fitted phases; sink and query marked (Figure 4).
+
+    Parameters
+    ----------
+    weights
+        ``attention_over_heads``: first_position, last_position, heads, mean, p10, p90 (shares that sum to 1 over keys).
+    fitted
+        ``weights_fit_curve``: first_position, fitted (share, or NULL: no line there); it may be empty.
+    query
+        Position of the query.
+    fit
+        ``weights_fit_of_model``: variant, t_1, t_2 (positions); ``None`` or NULL: no phase is marked.
+    """
+    curve = {row["first_position"]: row["fitted"] for row in fitted.to_pylist()}
+    marked = labelled(weights, {0: "sink, position 0", query: "the query itself"})
+    rows = [{**row, "fitted": curve.get(row["first_position"])} for row in marked]
+    x = alt.X("position:Q", scale=alt.Scale(nice=False, zero=False, padding=10)).title("Position of the key (token)")
+    x = x.axis(format=",d", grid=False, tickCount=10, tickMinStep=1)
+    floor = _floor(rows)
+    scale = alt.Scale(type="log", nice=False, clamp=True, domain=[floor, 1])
+    axis = alt.Axis(format="~%", values=[10.0**-power for power in range(1 + int(-log10(floor)))])
+    y = partial(alt.Y, title="Attention weight of one key (share, log scale)", scale=scale, axis=axis)
+    fit_of = alt.Tooltip("fitted:Q", title="Fit", format=".3~p")
+    tooltip = [*POSITIONS, *spread(".3~p"), fit_of, alt.Tooltip("heads:Q", title="Heads that see it")]
+    line = alt.Chart().mark_line(style="fit").encode(x=x, y=y("fitted:Q")).transform_filter("datum.label == ''")
+    description = f"Line chart of the mean attention weight against position. {words.attention(rows, query)}"
+    return layered(
+        rows,
+        "Attention weight by position",
+        description,
+        level(1 / (query + 1), "uniform"),
+        *_phases(fit),
+        *along_positions(rows, x, y, tooltip),
+        *([line] if any(row["fitted"] is not None and not row["label"] for row in rows) else []),
+    )
+
+
+def _phases(fit: Row | None) -> list[alt.LayerChart]:
+    """Rules where the plateau ends and where the growth begins."""
+    if fit is None or fit["t_1"] is None or fit["variant"] == "plateau":
+        return []
+    ends = {fit["t_1"]: "T₁", fit["t_2"]: "T₂"} if fit["t_1"] < fit["t_2"] else {fit["t_1"]: "T₁ = T₂"}
+    rows = [{"position": position, "note": f"{name} = {position}"} for position, name in ends.items()]
+    base = alt.Chart(alt.InlineData(values=rows)).encode(x="position:Q")
+    label = base.mark_text(style="reference-label", align="right", baseline="top", dx=-5)
+    return [alt.LayerChart(layer=[base.mark_rule(style="reference"), label.encode(y=alt.value(0), text="note:N")])]
+
+
+def _floor(rows: Sequence[Row]) -> float:
+    """Where a log axis of shares begins: at the smallest spread, but at most a decade below the smallest mean."""
+    means: list[float] = [row["mean"] for row in rows if row["mean"] > 0]
+    spreads: list[float] = [row["p10"] for row in rows if row["p10"] > 0]
+    return min(max(min(spreads, default=1), min(means) / 10), 0.1)
+
+
+def sink_by_layer(sinks: pa.Table) -> alt.LayerChart:
+    """Attention weight every head gives the sink, by layer, with each layer's mean.
+
+    Parameters
+    ----------
+    sinks
+        ``sink_by_head``: layer, head, sink_weight (share, or NULL: left out), uniform_weight (share).
+    """
+    rows = words.known(sinks.to_pylist(), "sink_weight")
+    x = alt.X("layer:O").title("Layer").axis(grid=False, labelAngle=0, labelOverlap=True)
+    axis, scale = alt.Axis(format="~%"), alt.Scale(zero=True)
+    y = partial(alt.Y, title="Attention weight of position 0 (share)", scale=scale, axis=axis)
+    layer, head = alt.Tooltip("layer:O", title="Layer"), alt.Tooltip("head:O", title="Head")
+    share = partial(alt.Tooltip, format=".3~p")
+    weight, mean = "sink_weight:Q", "mean(sink_weight):Q"
+    ticks = alt.Chart().mark_tick(style="head", orient="horizontal", thickness=1.5).encode(x=x, y=y(weight))
+    means = alt.Chart().mark_point(style="average", filled=True).encode(x=x, y=y(mean))
+    return layered(
+        rows,
+        "Attention on the sink by layer",
+        f"Strip chart of the weight each head gives position 0. {words.sink_by_layer(sinks.to_pylist())}",
+        level(min(row["uniform_weight"] for row in rows), "uniform"),
+        ticks.encode(tooltip=[layer, head, share(weight, title="Weight of position 0")]),
+        means.encode(tooltip=[layer, share(mean, title="Mean over its heads")]),
+    )
+
+
+def weight_variants(heads: pa.Table) -> alt.LayerChart:
+    """Number of heads that each variant of the four-phase fit describes best.
+
+    Parameters
+    ----------
+    heads
+        ``weights_fit_by_head``: variant (or NULL: no fit), status.
+    """
+    found = heads.to_pylist()
+    numbers = Counter(words.VARIANTS.get(row["variant"], f"no fit: {row['status']}") for row in found)
+    order = [*words.VARIANTS.values(), *sorted(set(numbers) - set(words.VARIANTS.values()))]
+    rows = [{"variant": name, "heads": numbers[name]} for name in order]
+    y = alt.Y("variant:N", sort=order, title="Variant").axis(labelLimit=240, grid=False)
+    x = alt.X("heads:Q", **counts("Heads", max(numbers.values())))
+    tooltip = [alt.Tooltip("variant:N", title="Variant"), alt.Tooltip("heads:Q", title="Heads", format=",d")]
+    bars = alt.Chart().mark_bar(style="bar").encode(x=x, y=y, tooltip=tooltip)
+    description = f"Bar chart of the number of heads by variant of the fit. {words.weight_variants(found)}"
+    return layered(rows, "Phases of the heads", description, bars).properties(height=theme.HEIGHT)

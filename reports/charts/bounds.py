@@ -1,0 +1,159 @@
+"""What the bounds are worth: their coverage and width, Δ/B, and how they do on data drawn from the assumptions.
+
+What does not belong here: the bounds beside the measured curves (``reports.charts.separation``).
+"""
+
+from collections.abc import Sequence
+from functools import partial
+
+import altair as alt
+import pyarrow as pa
+
+from reports import theme, words
+from reports.charts.elements import keyed, layered, level, n_axis, points
+from reports.words import Row
+
+COVERAGES = {
+    "precision_coverage": "Precision, all rows",
+    "recall_coverage": "Recall, all rows",
+    "precision_coverage_premise": "Precision, rows with Δ > 0",
+    "recall_coverage_premise": "Recall, rows with Δ > 0",
+}
+WIDTHS = {"precision_width": "Precision", "recall_width": "Recall"}
+
+
+def coverage(kappas: pa.Table) -> alt.LayerChart:
+    """Share of (head, N) whose mean lies within the printed envelope, against κ.
+
+    Parameters
+    ----------
+    kappas
+        ``coverage_by_kappa``: family, kappa, the columns of ``COVERAGES`` (shares, or NULL), serves_best, and
+        premise_share, which does not depend on κ.
+    """
+    title, rows = "Coverage of the envelope against κ", kappas.to_pylist()
+    shares = [row["premise_share"] for row in words.known(words.printed(rows), "premise_share")]
+    premise = [level(shares[0], "share of selections with Δ > 0", inside=True)] if shares else []
+    return _by_kappa(kappas, COVERAGES, title, "Coverage (share of rows)", words.coverage(rows), *premise)
+
+
+def width(kappas: pa.Table) -> alt.LayerChart:
+    """Mean width of the printed envelope against κ.
+
+    Parameters
+    ----------
+    kappas
+        ``coverage_by_kappa``: family, kappa, precision_width, recall_width (ratios, or NULL), serves_best.
+    """
+    title = "Width of the envelope against κ"
+    return _by_kappa(kappas, WIDTHS, title, "Upper minus lower bound (ratio)", words.width(kappas.to_pylist()))
+
+
+def _by_kappa(
+    kappas: pa.Table, lines: dict[str, str], title: str, y_title: str, finding: str, *others: alt.LayerChart
+) -> alt.LayerChart:
+    """Quantities between 0 and 1 against κ on a log axis, the κ that serves best marked."""
+    rows = words.printed(kappas.to_pylist())
+    drawn = {column: name for column, name in lines.items() if words.known(rows, column)}
+    ticks = [row["kappa"] for row in rows]
+    x = alt.X("kappa:Q", scale=alt.Scale(type="log", nice=False, padding=14)).title("κ (log scale)")
+    x = x.axis(values=ticks, format=".4~g", grid=False)
+    y = partial(alt.Y, title=y_title, scale=alt.Scale(domain=[0, 1]))
+    tooltip = [
+        alt.Tooltip("kappa:Q", title="κ", format=".4~g"),
+        *(alt.Tooltip(f"{column}:Q", title=name, format=".3~f") for column, name in drawn.items()),
+    ]
+    base, labels = alt.Chart().encode(x=x, tooltip=tooltip), list(drawn.values())
+    marks = [
+        keyed(mark.encode(y=y(f"{column}:Q")), labels, name)
+        for column, name in drawn.items()
+        for mark in (base.mark_line(), base.mark_point(filled=True, size=50))
+    ]
+    description = f"Line chart against κ on a log axis. {finding}"
+    return layered(rows, title, description, _best_kappa(rows), *others, *marks)
+
+
+def _best_kappa(rows: Sequence[Row]) -> alt.LayerChart:
+    """A rule at the κ that serves best."""
+    best = [{"kappa": row["kappa"], "note": f"serves best: κ = {row['kappa']:g}"} for row in rows if row["serves_best"]]
+    base = alt.Chart(alt.InlineData(values=best)).encode(x="kappa:Q")
+    last = bool(best) and best[0]["kappa"] == max(row["kappa"] for row in rows)
+    label = base.mark_text(style="reference-label", align="right" if last else "left", dx=-5 if last else 5)
+    label = label.encode(y=alt.value(theme.HEIGHT / 2), text="note:N")
+    return alt.LayerChart(layer=[base.mark_rule(style="reference"), label])
+
+
+def margins(curve: pa.Table, regimes: pa.Table) -> alt.LayerChart:
+    """Δ/B against N, mean over heads, with the regimes of the selection (Table 2).
+
+    Parameters
+    ----------
+    curve
+        ``bounds_by_n``, one metric of the printed family: n, margin (Δ/B in the study's scale, or NULL: a gap),
+        premise_share (share of selections with Δ > 0).
+    regimes
+        ``regimes_of_model``: regime, first_n (or NULL: not marked); it may be empty.
+    """
+    rows = curve.to_pylist()
+    last = max(row["n"] for row in rows)
+    x, y = n_axis(last), alt.Y("margin:Q", title="Δ/B, mean over heads")
+    starts = [{"n": row["first_n"], "note": row["regime"]} for row in words.known(regimes.to_pylist(), "first_n")]
+    base = alt.Chart(alt.InlineData(values=starts)).encode(x="n:Q")
+    name = base.mark_text(style="reference-label", align="left", baseline="top", dx=5)
+    zero = alt.Chart(alt.InlineData(values=[{"margin": 0}])).mark_rule(style="reference").encode(y="margin:Q")
+    tooltip = [
+        alt.Tooltip("n:Q", title="N", format=",d"),
+        alt.Tooltip("margin:Q", title="Δ/B", format=".3~g"),
+        alt.Tooltip("premise_share:Q", title="Share with Δ > 0", format=".3~p"),
+    ]
+    line = alt.Chart().encode(x=x, y=y)
+    return layered(
+        rows,
+        "Δ/B against N",
+        f"Line chart against N on a log axis. {words.margins(rows)}",
+        zero,
+        base.mark_rule(style="reference"),
+        name.encode(y=alt.value(0), text="note:N"),
+        line.mark_line(style="mean"),
+        points(line.encode(tooltip=tooltip), always=len(words.known(rows, "margin")) == 1),
+    )
+
+
+def gaps(grid: pa.Table, *, metric: str, title: str) -> alt.LayerChart:
+    """How far the mean lies above its lower bound at each point of the Monte Carlo grid, by β and N.
+
+    Parameters
+    ----------
+    grid
+        ``monte_carlo_grid`` for one family: head_dim, n_keys, n, beta, kappa, the metric's ``_gap`` (ratio; below 0
+        where the inequality fails) and ``_holds``; rows without a bound are left out.
+    metric
+        ``precision`` or ``recall``.
+    title
+        What the chart shows.
+    """
+    rows = words.gap_points(grid.to_pylist(), metric)
+    order = list({row["decay"]: None for row in sorted(rows, key=lambda row: row["beta"])})
+    sizes = sorted({row["n"] for row in rows})
+    color = alt.Color(
+        "verdict:N",
+        title=None,
+        scale=alt.Scale(domain=list(words.VERDICTS)),
+        legend=alt.Legend(orient="top", symbolType="circle", symbolSize=70),
+    )
+    shape = alt.Shape("verdict:N", title=None, scale=alt.Scale(domain=list(words.VERDICTS), range=["circle", "cross"]))
+    tooltip = [
+        alt.Tooltip("head_dim:Q", title="d", format=",d"),
+        alt.Tooltip("n_keys:Q", title="Keys", format=",d"),
+        alt.Tooltip("n:Q", title="N", format=",d"),
+        alt.Tooltip("decay:N", title="β"),
+        alt.Tooltip("kappa:Q", title="κ", format=".4~g"),
+        alt.Tooltip("gap:Q", title="Mean minus bound", format=".3~g"),
+        alt.Tooltip("verdict:N", title="Inequality"),
+    ]
+    marks = alt.Chart().mark_point(filled=True, size=70, opacity=0.8)
+    zero = alt.Chart(alt.InlineData(values=[{"gap": 0}])).mark_rule(style="reference").encode(y="gap:Q")
+    x = alt.X("decay:N", sort=order).title("β; within each, N from small to large").axis(labelAngle=0)
+    y = alt.Y("gap:Q").title("Mean minus lower bound (ratio)")
+    dots = marks.encode(x=x, xOffset=alt.XOffset("n:O", sort=sizes), y=y, color=color, shape=shape, tooltip=tooltip)
+    return layered(rows, title, f"Dot plot of mean minus lower bound by β. {words.gaps(rows, title)}", zero, dots)

@@ -1,0 +1,130 @@
+"""What several charts are made of: layers over rows, axes, points that carry tooltips, rules, bars of a histogram.
+
+What does not belong here: a whole chart (the other modules of this package).
+"""
+
+from collections.abc import Sequence
+from math import ceil, floor, isfinite, log10
+from typing import Any
+
+import altair as alt
+import numpy as np
+
+from reports import theme
+from reports.words import Row
+
+BARS = 24
+"""A histogram has at most about so many bars."""
+
+
+def layered(rows: Sequence[Row], title: str, description: str, *layers: alt.Chart | alt.LayerChart) -> alt.LayerChart:
+    """Layers over the same rows, as wide as the place they are put in.
+
+    Six significant digits of each number are embedded: more than a screen shows. A number that is not finite is NULL,
+    since JSON has none.
+    """
+    data = alt.InlineData(values=[{name: _short(value) for name, value in row.items()} for row in rows])
+    chart = alt.LayerChart(layer=list(layers), data=data)
+    return chart.properties(title=title, description=description, width="container")
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(f"{value:.6g}") if isfinite(value) else None
+    return value
+
+
+def log_ticks(last: int) -> list[int]:
+    """Labels of a log axis from 1 to ``last``: 1, 2, 5, 10, 20 ... (powers of ten alone where those would be many)."""
+    mantissas = (1, 2, 5) if last < 10_000 else (1,)
+    ticks = [mantissa * 10**power for power in range(len(str(last))) for mantissa in mantissas]
+    return [tick for tick in ticks if tick <= last]
+
+
+def counts(things: str, largest: int) -> dict[str, Any]:
+    """Title, axis and scale of a channel that counts things, with whole numbers alone as labels."""
+    axis = alt.Axis(format=",d", tickCount=min(largest, 6))
+    return {"title": f"{things} (number)", "axis": axis, "scale": alt.Scale(zero=True)}
+
+
+def n_axis(last: int) -> alt.X:
+    """N on a log axis from 1 to ``last``."""
+    scale = alt.Scale(type="log", nice=False, domain=[1, max(last, 2)], padding=6)
+    x = alt.X("n:Q", scale=scale).title("N, number of selected keys (log scale)")
+    return x.axis(format=",d", values=log_ticks(last), grid=False)
+
+
+def rule_at_n(n: int, note: str) -> alt.LayerChart:
+    """A rule at one N, with its name."""
+    base = alt.Chart(alt.InlineData(values=[{"n": n, "note": note}])).encode(x="n:Q")
+    label = base.mark_text(style="reference-label", align="left", baseline="top", dx=5)
+    return alt.LayerChart(
+        layer=[base.mark_rule(style="reference"), label.encode(y=alt.value(theme.HEIGHT - 16), text="note:N")]
+    )
+
+
+def level(share: float, note: str, *, inside: bool = False) -> alt.LayerChart:
+    """A rule at one share of the vertical axis, with its name beside the plotting area or inside, above its end."""
+    base = alt.Chart(alt.InlineData(values=[{"share": share, "note": note}])).encode(y="share:Q")
+    name = (
+        base.mark_text(style="reference-label", align="right", dy=-8)
+        if inside
+        else base.mark_text(style="reference-label", align="left", dx=6)
+    )
+    label = name.encode(x=alt.value("width"), text="note:N")
+    return alt.LayerChart(layer=[base.mark_rule(style="reference"), label])
+
+
+def points(base: alt.Chart, *, always: bool = False) -> alt.Chart:
+    """Points that carry the tooltip: the one nearest to the pointer shows, or all do."""
+    marks: alt.Chart = base.mark_point(filled=True, size=70, opacity=1)
+    if always:
+        return marks
+    nearest = alt.selection_point("nearest", nearest=True, on="pointerover", clear="pointerout", empty=False)
+    opacity = alt.when(nearest).then(alt.value(1)).otherwise(alt.value(0))
+    return marks.encode(opacity=opacity).properties(name="points").add_params(nearest)
+
+
+def keyed(chart: alt.Chart, labels: Sequence[str], label: str) -> alt.Chart:
+    """A mark in the colour and dashes of one line among ``labels``, which the legend names in this order."""
+    dashes = [[1, 0], [1, 5], [7, 4], [9, 4, 1, 4]][: len(labels)]
+    domain = list(labels)
+    color = alt.Color(
+        "line:N",
+        title=None,
+        scale=alt.Scale(domain=domain),
+        legend=alt.Legend(orient="top", columns=2 if len(domain) > 2 else 0),
+    )
+    dash = alt.StrokeDash("line:N", title=None, scale=alt.Scale(domain=domain, range=dashes))
+    named: alt.Chart = chart.transform_calculate(line=f"'{label}'")
+    return named.encode(color=color, strokeDash=dash)
+
+
+def edges(values: Sequence[float], *, log: bool = False) -> list[float]:
+    """Edges of the bars of a histogram that holds all ``values``: round numbers, or equal steps on a log axis.
+
+    With ``log`` all values are above 0.
+    """
+    low, high = min(values), max(values)
+    if log:
+        low, high = log10(low), log10(high)
+    step = _round_step((high - low) / BARS if high > low else abs(high) or 1)
+    first, last = floor(low / step), max(ceil(high / step), floor(low / step) + 1)
+    marks = [number * step for number in range(first, last + 1)]
+    return [10**mark for mark in marks] if log else marks
+
+
+def _round_step(least: float) -> float:
+    """The smallest of 1, 2 and 5 times a power of ten that is at least ``least``."""
+    power = 10.0 ** floor(log10(least))
+    return next(mantissa * power for mantissa in (1, 2, 5, 10) if mantissa * power >= least * (1 - 1e-9))
+
+
+def histogram(values: Sequence[float], marks: Sequence[float]) -> list[Row]:
+    """Bars of a histogram between ``marks``: low, high and the number of values from low up to high.
+
+    Bars that hold nothing are left out.
+    """
+    numbers, _ = np.histogram(values, marks)
+    bars = zip(marks, marks[1:], numbers.tolist(), strict=False)
+    return [{"low": low, "high": high, "number": number} for low, high, number in bars if number]

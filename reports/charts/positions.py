@@ -1,0 +1,65 @@
+"""Quantities against position: a line with its spread over heads, and the marked positions apart from it.
+
+What does not belong here: a whole chart (``reports.charts.values``, ``reports.charts.attention``).
+"""
+
+from collections.abc import Callable, Sequence
+
+import altair as alt
+import pyarrow as pa
+
+from reports.charts.elements import points
+from reports.words import Row
+
+POSITIONS = [
+    alt.Tooltip("first_position:Q", title="From position", format=",d"),
+    alt.Tooltip("last_position:Q", title="to", format=",d"),
+]
+"""Tooltip lines for a run of positions."""
+
+
+def spread(number_format: str) -> list[alt.Tooltip]:
+    """Tooltip lines for a mean and the quantiles around it."""
+    return [
+        alt.Tooltip("mean:Q", title="Mean over heads", format=number_format),
+        alt.Tooltip("p10:Q", title="10 % of heads below", format=number_format),
+        alt.Tooltip("p90:Q", title="10 % of heads above", format=number_format),
+    ]
+
+
+def labelled(table: pa.Table, marked: dict[int, str]) -> list[Row]:
+    """Rows of runs of positions with the middle ``position``, and a ``label`` where one is marked (else empty)."""
+    return [
+        {
+            **row,
+            "position": (row["first_position"] + row["last_position"]) / 2,
+            "label": marked.get(row["first_position"], ""),
+        }
+        for row in table.to_pylist()
+    ]
+
+
+def along_positions(
+    rows: Sequence[Row], x: alt.X, y: Callable[[str], alt.Y], tooltip: list[alt.Tooltip]
+) -> list[alt.Chart]:
+    """Mean and spread over heads by position, the marked positions apart from the line."""
+    plain, marked = ([row for row in rows if bool(row["label"]) is labelled] for labelled in (False, True))
+    line = alt.Chart().encode(x=x).transform_filter("datum.label == ''")
+    layers = [
+        line.mark_area(style="band").encode(y=y("p10:Q"), y2="p90:Q"),
+        line.mark_line(style="mean").encode(y=y("mean:Q")),
+        points(line.encode(y=y("mean:Q"), tooltip=tooltip), always=len(plain) == 1),
+    ]
+    return [*(layers if plain else []), *(mark for row in marked for mark in _marked(row, x, y, tooltip))]
+
+
+def _marked(row: Row, x: alt.X, y: Callable[[str], alt.Y], tooltip: list[alt.Tooltip]) -> list[alt.Chart]:
+    """One position with its spread and its name, which stands inside the plotting area."""
+    base = alt.Chart().encode(x=x).transform_filter(f"datum.first_position == {row['first_position']}")
+    first = row["first_position"] == 0
+    name = base.mark_text(style="accent-label", align="left" if first else "right", dx=11 if first else -11)
+    return [
+        base.mark_rule(style="accent-spread").encode(y=y("p10:Q"), y2="p90:Q", tooltip=tooltip),
+        base.mark_point(style="accent", filled=True).encode(y=y("mean:Q"), tooltip=tooltip),
+        name.encode(y=y("mean:Q"), text="label:N"),
+    ]

@@ -1,0 +1,43 @@
+"""Planted parameters against what the fits recover, for studies whose tensors are drawn from the assumptions.
+
+What does not belong here: fits of models (``reports.charts.values``, ``reports.charts.attention``).
+"""
+
+import altair as alt
+import pyarrow as pa
+
+from reports import theme, words
+from reports.charts.elements import layered
+
+
+def recovery(heads: pa.Table, *, parameter: str) -> alt.LayerChart:
+    """One parameter as fitted against the same as planted, head by head, with the diagonal where both agree.
+
+    Parameters
+    ----------
+    heads
+        ``planted_recovery`` for one parameter: layer, head, planted, fitted (or NULL: left out), standard_error.
+    parameter
+        Name of the parameter, one of ``reports.words.PARAMETERS``.
+    """
+    rows = words.compared(heads.to_pylist())
+    ends = [value for row in rows for value in (row["planted"], row["fitted"])]
+    scale = alt.Scale(zero=False, nice=True, domain=[min(ends), max(ends)] if min(ends) < max(ends) else alt.Undefined)
+    x = alt.X("planted:Q", scale=scale).title("planted").axis(format=".4~g", tickCount=4)
+    y = alt.Y("fitted:Q", scale=scale).title("fitted").axis(format=".4~g", tickCount=4)
+    diagonal = alt.Chart(alt.InlineData(values=[{"planted": end, "fitted": end} for end in (min(ends), max(ends))]))
+    tooltip = [
+        alt.Tooltip("layer:O", title="Layer"),
+        alt.Tooltip("head:O", title="Head"),
+        alt.Tooltip("planted:Q", title="Planted", format=".4~g"),
+        alt.Tooltip("fitted:Q", title="Fitted", format=".4~g"),
+        alt.Tooltip("standard_error:Q", title="Standard error", format=".2~g"),
+    ]
+    name = words.PARAMETERS[parameter]
+    return layered(
+        rows,
+        name,
+        f"Scatter plot of {name} as fitted against the same as planted. {words.recovery(rows, parameter)}",
+        diagonal.mark_line(style="reference").encode(x=x, y=y),
+        alt.Chart().mark_point(style="head", filled=True, size=40).encode(x=x, y=y, tooltip=tooltip),
+    ).properties(height=theme.PANEL_HEIGHT)

@@ -1,0 +1,209 @@
+"""How well heads separate what they select: curves with their bounds, the spread over heads, maps, elbows.
+
+What does not belong here: what the bounds are worth (``reports.charts.bounds``).
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+
+import altair as alt
+import pyarrow as pa
+
+from reports import theme, words
+from reports.charts.elements import counts, keyed, layered, n_axis, points, rule_at_n
+from reports.words import Row
+
+WRITTEN_HEADS = 12
+"""A map with at most this many heads in a row has the value written in each cell."""
+
+LINES = {
+    "mean": "mean",
+    "upper": "upper, printed",
+    "lower": "lower, printed",
+    "scale_free_lower": "lower, scale-free",
+}
+"""Lines of a chart with bounds, as its legend names them."""
+
+
+def bounded(curves: pa.Table, *, metric: str, elbow_n: int | None) -> alt.LayerChart:
+    """One metric of the whole model against N with its bounds; N where it lies outside stand out (Figure 5).
+
+    Parameters
+    ----------
+    curves
+        ``bounds_by_n``: metric, family, n, mean, ci_low, ci_high, lower, upper (ratios from 0 to 1, or NULL).
+    metric
+        The metric that is drawn.
+    elbow_n
+        Elbow of the model, which a rule marks; ``None``: there is none.
+    """
+    rows = words.beside_bounds(curves.to_pylist(), metric)
+    last = max(row["n"] for row in rows)
+    y = partial(alt.Y, title=f"{words.NAMES[metric]} (ratio)", scale=alt.Scale(domain=[0, 1]))
+    base = alt.Chart().encode(x=n_axis(last))
+    outside = base.mark_point(style="outside", shape="diamond").encode(y=y("mean:Q")).transform_filter("datum.outside")
+    return layered(
+        rows,
+        f"{words.NAMES[metric]} against N, with bounds",
+        f"Line chart against N on a log axis. {words.course(rows, metric)} {words.envelope(rows, metric)}",
+        *([rule_at_n(elbow_n, f"elbow: N = {elbow_n}")] if elbow_n else []),
+        base.mark_area(style="band").encode(y=y("ci_low:Q"), y2="ci_high:Q"),
+        *(_line(base, y, column, always=last == 1) for column in reversed(LINES)),
+        outside,
+        points(base.encode(y=y("mean:Q"), tooltip=_bounded_tooltip(metric)), always=last == 1),
+    )
+
+
+def _line(base: alt.Chart, y: "partial[alt.Y]", column: str, *, always: bool) -> alt.Chart:
+    """One line of a chart with bounds; NULL leaves a gap. A single N is a point, since a line would show nothing."""
+    return keyed(base.mark_line(point=always).encode(y=y(f"{column}:Q")), list(LINES.values()), LINES[column])
+
+
+def _bounded_tooltip(metric: str) -> list[alt.Tooltip]:
+    lines = {"mean": words.NAMES[metric], "ci_low": "95 % interval from", "ci_high": "to"} | {
+        column: f"Bound: {name}" for column, name in LINES.items() if column != "mean"
+    }
+    shown = [alt.Tooltip(f"{column}:Q", title=title, format=".3~g") for column, title in lines.items()]
+    return [alt.Tooltip("n:Q", title="N", format=",d"), *shown]
+
+
+def precision_recall(curves: pa.Table, *, marked_n: int) -> alt.LayerChart:
+    """Precision P(r_max, N) and Recall R(r_min, N) against N, mean and spread over heads.
+
+    Parameters
+    ----------
+    curves
+        ``curves_by_n``: metric, n, heads, mean, p10, p90 (ratios from 0 to 1).
+    marked_n
+        The N that the maps show; a rule marks it.
+    """
+    metrics = ("precision", "recall")
+    rows = _with_partners([row for row in curves.to_pylist() if row["metric"] in metrics])
+    labels = [words.NAMES[metric] for metric in metrics]
+    last = max(row["n"] for row in rows)
+    y = partial(alt.Y, title=f"{', '.join(labels)} (ratio)", scale=alt.Scale(domain=[0, 1]))
+    color = alt.Color("label:N", title=None, scale=alt.Scale(domain=labels), legend=alt.Legend(orient="top"))
+    dash = alt.StrokeDash("label:N", title=None, scale=alt.Scale(domain=labels, range=[[1, 0], [7, 4]]))
+    base = alt.Chart().encode(x=n_axis(last), color=color)
+    means = [alt.Tooltip(f"{metric}:Q", title=words.NAMES[metric], format=".3~g") for metric in metrics]
+    tooltip = [alt.Tooltip("n:Q", title="N", format=",d"), *means, alt.Tooltip("heads:Q", title="Heads", format=",d")]
+    findings = " ".join(words.course(rows, metric) for metric in metrics)
+    return layered(
+        rows,
+        "Precision and Recall over heads",
+        f"Line chart against N on a log axis. {findings}",
+        rule_at_n(marked_n, f"maps: N = {marked_n}"),
+        base.mark_area().encode(y=y("p10:Q"), y2="p90:Q"),
+        base.mark_line().encode(y=y("mean:Q"), strokeDash=dash),
+        points(base.encode(y=y("mean:Q"), tooltip=tooltip), always=last == 1),
+    )
+
+
+def _with_partners(rows: Sequence[Row]) -> list[Row]:
+    """Rows of ``curves_by_n`` with the metric's name and, beside each mean, the means of all metrics at the same N.
+
+    The tooltip shows these, and no text: with ``nearest``, Vega-Lite 6.4 finds no text field (it shows ``undefined``).
+    """
+    means: dict[int, dict[str, float]] = {}
+    for row in rows:
+        means.setdefault(row["n"], {})[row["metric"]] = row["mean"]
+    return [{**row, "label": words.NAMES[row["metric"]], **means[row["n"]]} for row in rows]
+
+
+def precision_map(heads: pa.Table, *, n: int) -> alt.LayerChart:
+    """Precision P(r_max, N) of every head at one N.
+
+    Parameters
+    ----------
+    heads
+        ``heads_at_n``: layer, head, precision (ratio from 0 to 1, or NULL: a blank cell).
+    n
+        The N of the table.
+    """
+    return _map(heads, "precision", n)
+
+
+def recall_map(heads: pa.Table, *, n: int) -> alt.LayerChart:
+    """Recall R(r_min, N) of every head at one N.
+
+    Parameters
+    ----------
+    heads
+        ``heads_at_n``: layer, head, recall (ratio from 0 to 1, or NULL: a blank cell).
+    n
+        The N of the table.
+    """
+    return _map(heads, "recall", n)
+
+
+def _map(heads: pa.Table, metric: str, n: int) -> alt.LayerChart:
+    """Layers by heads, coloured by one metric; the value is written where there is room."""
+    rows: list[Row] = heads.to_pylist()
+    layers, columns = (sorted({row[axis] for row in rows}) for axis in ("layer", "head"))
+    name, middle = words.NAMES[metric], _middle(rows, metric)
+    base = alt.Chart().encode(
+        x=alt.X("head:O", scale=alt.Scale(domain=columns)).title("Head").axis(labelAngle=0, labelOverlap=True),
+        y=alt.Y("layer:O", scale=alt.Scale(domain=layers)).title("Layer").axis(labelOverlap=True),
+    )
+    least, most = theme.ROW_HEIGHTS
+    height = len(layers) * max(least, min(most, theme.MAP_HEIGHT // len(layers)))
+    legend = alt.Legend(format=".2~f", gradientLength=height)
+    tooltip = [alt.Tooltip("layer:O", title="Layer"), alt.Tooltip("head:O", title="Head")]
+    cells = base.mark_rect().encode(
+        color=alt.Color(f"{metric}:Q", title=None, legend=legend),
+        tooltip=[*tooltip, alt.Tooltip(f"{metric}:Q", title=name, format=".4~f")],
+    )
+    written = [_written(base, metric, f"<= {middle}", "on-small"), _written(base, metric, f"> {middle}", "on-large")]
+    return layered(
+        words.known(rows, metric),
+        f"{name} of every head at N = {n}",
+        f"Heat map of {name}, layers by heads, at N = {n}. {words.extremes(rows, metric)}",
+        cells,
+        *(written if len(columns) <= WRITTEN_HEADS else []),
+    ).properties(height=height)
+
+
+def _middle(rows: Sequence[Row], metric: str) -> float:
+    """The value whose colour lies in the middle of the ramp."""
+    values: list[float] = [row[metric] for row in words.known(rows, metric)]
+    return (min(values) + max(values)) / 2
+
+
+def _written(base: alt.Chart, metric: str, which: str, style: str) -> alt.Chart:
+    """The values of some cells as text that stands out from the colour below."""
+    text: alt.Chart = base.mark_text(style=style).encode(text=alt.Text(f"{metric}:Q", format=".2f"))
+    return text.transform_filter(f"datum.{metric} {which}")
+
+
+def elbows(heads: pa.Table) -> alt.LayerChart:
+    """Number of heads by the N of their elbow, those within the paper's range apart.
+
+    Parameters
+    ----------
+    heads
+        ``elbow_by_head``: elbow_n (or NULL: left out).
+    """
+    numbers = Counter(_elbow_bin(row["elbow_n"]) for row in words.known(heads.to_pylist(), "elbow_n"))
+    inside, beyond = words.ELBOW_RANGES
+    rows = [
+        {"bin": name, "first": first, "heads": numbers[first, name], "range": inside if first <= 4 else beyond}
+        for first, name in sorted(numbers)
+    ]
+    order = [name for _, name in sorted(numbers)]
+    x = alt.X("bin:N", sort=order).title("N of the elbow").axis(labelAngle=-35)
+    y = alt.Y("heads:Q", **counts("Heads", max(numbers.values())))
+    legend = alt.Legend(orient="top", symbolType="square", symbolSize=120)
+    color = alt.Color("range:N", title=None, scale=alt.Scale(domain=[inside, beyond]), legend=legend)
+    tooltip = [alt.Tooltip("bin:N", title="Elbow at N"), alt.Tooltip("heads:Q", title="Heads", format=",d")]
+    bars = alt.Chart().mark_bar(style="bar").encode(x=x, y=y, color=color, tooltip=tooltip)
+    description = f"Bar chart of the number of heads by N of their elbow. {words.elbows(heads.to_pylist())}"
+    return layered(rows, "Elbow of every head", description, bars)
+
+
+def _elbow_bin(n: int) -> tuple[int, str]:
+    """First N and name of the bar an elbow falls in: each N up to 4 alone, then doubling ranges."""
+    if n <= 4:
+        return n, str(n)
+    first = 2 ** ((n - 1).bit_length() - 1) + 1
+    return first, f"{first}–{2 * (first - 1)}"

@@ -1,0 +1,144 @@
+"""Value states: their norms (Assumption 1) and how alike they are (Assumption 2).
+
+What does not belong here: attention weights (``reports.charts.attention``).
+"""
+
+from collections.abc import Sequence
+from functools import partial
+
+import altair as alt
+import pyarrow as pa
+
+from reports import words
+from reports.charts.elements import counts, edges, histogram, keyed, layered, log_ticks, points
+from reports.charts.positions import POSITIONS, along_positions, labelled, spread
+from reports.words import Row
+
+VARIATIONS = {
+    "cv_of_mean_norm": "of the mean norm over sequences",
+    "cv_within_sequence": "within one sequence",
+}
+"""Coefficients of variation, as the legend names them."""
+
+SIMILARITIES = {
+    "mean_cosine": "measured",
+    "exponential": "exponential",
+    "with_floor": "with a floor",
+}
+"""Lines of a chart of similarity, as its legend names them."""
+
+BOUNDARY = 0.09
+"""Mean absolute error of the exponential that the paper reports (Figure 3)."""
+
+
+def value_norm(norms: pa.Table) -> alt.LayerChart:
+    """Norm of the value states against position, the sink marked (Figure 2 left).
+
+    Parameters
+    ----------
+    norms
+        ``value_norm_over_heads``: first_position, last_position, kv_heads, mean, p10, p90 (model units).
+    """
+    rows = labelled(norms, {0: "sink, position 0"})
+    last = max(row["last_position"] for row in rows)
+    scale = alt.Scale(type="symlog", nice=False, padding=10, domain=[0, max(last, 1)])
+    x = alt.X("position:Q", scale=scale).title("Position (token, log scale from 0)")
+    x = x.axis(format=",d", values=[0, *log_ticks(last)], grid=False)
+    y = partial(alt.Y, title="Norm of the value state (model units)", scale=alt.Scale(zero=True))
+    tooltip = [*POSITIONS, *spread(".4~g"), alt.Tooltip("kv_heads:Q", title="KV heads")]
+    description = f"Line chart of the mean norm of value states against position. {words.value_norm(rows)}"
+    return layered(rows, "Norm of value states by position", description, *along_positions(rows, x, y, tooltip))
+
+
+def norm_variation(heads: pa.Table) -> alt.LayerChart:
+    """Number of KV heads by both coefficients of variation of their norms, the sink's left out (Figure 2 right).
+
+    Parameters
+    ----------
+    heads
+        ``norm_variation_by_head``: cv_of_mean_norm, cv_within_sequence (ratios, or NULL: left out).
+    """
+    found = heads.to_pylist()
+    values = {column: [row[column] for row in words.known(found, column)] for column in VARIATIONS}
+    positive = {column: [value for value in some if value > 0] for column, some in values.items()}
+    marks = edges([value for some in positive.values() for value in some] or [1.0], log=True)
+    rows = [
+        {**bar, "measure": VARIATIONS[column]} for column, some in positive.items() for bar in histogram(some, marks)
+    ]
+    color = alt.Color(
+        "measure:N",
+        title="Coefficient of variation",
+        scale=alt.Scale(domain=list(VARIATIONS.values())),
+        legend=alt.Legend(orient="top", symbolType="square", symbolSize=120),
+    )
+    scale = alt.Scale(type="log", nice=False, domain=[marks[0], marks[-1]], padding=6)
+    x = alt.X("low:Q", scale=scale).title("Coefficient of variation over positions (ratio, log scale)")
+    bars = _bars(rows, x.axis(format=".4~g", grid=False))
+    description = f"Histogram of both coefficients of variation over KV heads. {words.norm_variation(found)}"
+    return layered(rows, "Variation of norms over KV heads", description, bars.encode(color=color))
+
+
+def similarity_errors(heads: pa.Table) -> alt.LayerChart:
+    """Number of KV heads by mean absolute error of the exponential fit, with the paper's mean (Figure 3).
+
+    Parameters
+    ----------
+    heads
+        ``similarity_fit_by_head``: mae (a cosine, or NULL: left out).
+    """
+    found = heads.to_pylist()
+    values = [row["mae"] for row in words.known(found, "mae")]
+    rows = histogram(values, edges([0.0, *values]))
+    x = alt.X("low:Q").title("Mean absolute error of exp(−β k) (cosine)").axis(format=".4~g", grid=False)
+    note = alt.InlineData(values=[{"mae": BOUNDARY, "note": "the paper’s mean"}])
+    rule = alt.Chart(note).encode(x="mae:Q")
+    label = rule.mark_text(style="reference-label", align="left", baseline="top", dx=5)
+    return layered(
+        rows,
+        "Error of the exponential over KV heads",
+        f"Histogram of the error of the exponential fit over KV heads. {words.similarity_errors(found)}",
+        _bars(rows, x),
+        alt.LayerChart(layer=[rule.mark_rule(style="reference"), label.encode(y=alt.value(0), text="note:N")]),
+    )
+
+
+def _bars(rows: Sequence[Row], x: alt.X) -> alt.Chart:
+    """Bars from low to high, as high as the number of KV heads between."""
+    tooltip = [
+        alt.Tooltip("low:Q", title="From", format=".3~g"),
+        alt.Tooltip("high:Q", title="to", format=".3~g"),
+        alt.Tooltip("number:Q", title="KV heads", format=",d"),
+    ]
+    y = alt.Y("number:Q", **counts("KV heads", max(row["number"] for row in rows)))
+    bars: alt.Chart = alt.Chart().mark_rect(style="bar")
+    return bars.encode(x=x, x2="high:Q", y=y, y2=alt.datum(0), tooltip=tooltip)
+
+
+def similarity(curve: pa.Table, *, title: str, domain: tuple[float, float]) -> alt.LayerChart:
+    """Mean cosine of value states against their distance, with both fits (Figure 3).
+
+    Parameters
+    ----------
+    curve
+        Rows of ``similarity_curves`` for one KV head, or for the model: distance (tokens), mean_cosine, exponential,
+        with_floor (cosines, or NULL: left out).
+    title
+        What the curve is of.
+    domain
+        Least and largest cosine of all charts that stand side by side.
+    """
+    rows = curve.to_pylist()
+    last = max(row["distance"] for row in rows)
+    scale = alt.Scale(type="log", nice=False, domain=[1, max(last, 2)], padding=6)
+    x = alt.X("distance:Q", scale=scale).title("Distance k (tokens, log scale)")
+    x = x.axis(format=",d", values=log_ticks(last), grid=False)
+    y = partial(alt.Y, title="Mean cosine", scale=alt.Scale(domain=list(domain)))
+    base, labels = alt.Chart().encode(x=x), list(SIMILARITIES.values())
+    lines = [keyed(base.mark_line().encode(y=y(f"{column}:Q")), labels, name) for column, name in SIMILARITIES.items()]
+    tooltip = [
+        alt.Tooltip("distance:Q", title="Distance", format=",d"),
+        *(alt.Tooltip(f"{column}:Q", title=name.capitalize(), format=".3~f") for column, name in SIMILARITIES.items()),
+    ]
+    dots = points(base.encode(y=y("mean_cosine:Q"), tooltip=tooltip), always=len(rows) == 1)
+    description = f"Line chart of the mean cosine against distance. {words.similarity_curve(rows, title)}"
+    return layered(rows, title, description, *lines, dots)

@@ -1,0 +1,29 @@
+"""Which figures a study's report has: each joins a query, charts or a table, and the words below it.
+
+Holds the sections of the report in reading order. What does not belong here: how a chart is drawn (``reports.charts``),
+how a finding is worded (``reports.words``), and HTML (``reports.page``).
+
+A figure that a study has no data for keeps its place and says why it is empty. Modules: ``parts`` (figures, sections,
+questions), and one per subject: ``claims``, ``separation``, ``bounds``, ``values``, ``attention``, ``recovery``.
+"""
+
+from reports.figures import attention, bounds, claims, recovery, separation, values
+from reports.figures.parts import Figure, Section, Source
+
+__all__ = ["Figure", "Section", "Source", "sections"]
+
+
+def sections(source: Source) -> tuple[Section, ...]:
+    """The figures of the report, in reading order."""
+    return (
+        claims.section(source),
+        separation.separation(source),
+        separation.heads(source),
+        bounds.bounds(source),
+        values.norms(source),
+        values.similarity(source),
+        attention.section(source),
+        bounds.analysis(source),
+        bounds.expectation(source),
+        *recovery.sections(source),
+    )

@@ -1,0 +1,91 @@
+"""Attention weights: the four phases (Assumption 3) and the sink.
+
+What does not belong here: value states (``reports.figures.values``).
+"""
+
+from reports import charts, words
+from reports.figures.parts import NOT_ANALYSED, Figure, Section, Source, missing, only_row
+from reports.figures.values import NO_POSITIONS
+
+FITTED = [
+    "layer",
+    "head",
+    "status",
+    "variant",
+    "p_sink",
+    "p_base",
+    "eta",
+    "eta_growth",
+    "omega",
+    "t_1",
+    "t_2",
+    "r2_log",
+]
+"""Columns of the fit by head that its table shows; the query has errors and criteria as well."""
+
+NO_SINK = "A sliding window hides position 0 from every head, so no head can attend to the sink."
+
+
+def section(source: Source) -> Section:
+    """Assumption 3."""
+    return Section(
+        "attention",
+        "Assumption 3: attention weight runs in four phases",
+        "What the last token gives to each key: the paper reads a sink, a plateau up to T₁, an oscillation up to T₂, "
+        "and growth towards the query itself.",
+        (_attention(source), _variants(source), _sinks(source)),
+    )
+
+
+def _attention(source: Source) -> Figure:
+    key, title, answer = (
+        "attention-by-position",
+        "Attention weight by position",
+        source.of_query("attention_over_heads"),
+    )
+    if not answer.table.num_rows:
+        return missing(key, title, answer, NO_POSITIONS)
+    fit = only_row(source.of_query("weights_fit_of_model"))
+    curve = source.of_query("weights_fit_curve").table
+    return Figure(
+        key,
+        title,
+        words.sentences(words.attention(answer.rows(), source.query), words.phases(fit)),
+        "Each head is first averaged over sequences. Line: mean over heads; band: the middle 80 % of them; dashed: "
+        "the fit to the mean, on the log of the weight. Figure 4: in the paper the sink has a weight two orders of "
+        "magnitude above other keys, the plateau reaches to position 100, the oscillation to 800, and growth to the "
+        "end.",
+        answer.table,
+        answer,
+        charts=(charts.attention(answer.table, curve, query=source.query, fit=fit),),
+        broad=True,
+    )
+
+
+def _variants(source: Source) -> Figure:
+    key, title, answer = "weight-variants", "Phases of the heads", source.of_query("weights_fit_by_head")
+    if not answer.table.num_rows:
+        return missing(key, title, answer, NOT_ANALYSED)
+    return Figure(
+        key,
+        title,
+        words.weight_variants(answer.rows()),
+        "Each head’s mean weight over sequences is fitted by four variants of the phases, and BIC chooses: as printed "
+        "there is one η for oscillation and growth. The paper fits no single heads.",
+        answer.table.select(FITTED),
+        answer,
+        charts=(charts.weight_variants(answer.table),),
+    )
+
+
+def _sinks(source: Source) -> Figure:
+    key, title, answer = "sink-by-layer", "Attention on the sink by layer", source.of_query("sink_by_head")
+    table = answer.table.select(["layer", "head", "sink_weight", "uniform_weight"])
+    rows: list[words.Row] = table.to_pylist()
+    if not words.known(rows, "sink_weight"):
+        return missing(key, title, answer, NO_SINK)
+    reading = (
+        "Position 0 often gets much weight without much to say: a key counts by its weight times its value state. "
+        "Each stroke is one head, averaged over sequences; each dot is the mean of its layer."
+    )
+    return Figure(key, title, words.sink_by_layer(rows), reading, table, answer, charts=(charts.sink_by_layer(table),))

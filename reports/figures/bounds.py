@@ -1,0 +1,220 @@
+"""What the bounds are worth: coverage and width, Tables 1 and 2, and the bounds in expectation.
+
+What does not belong here: the bounds beside the measured curves (``reports.figures.separation``).
+"""
+
+import pyarrow.compute as pc
+
+from reports import charts, listings, words
+from reports.figures.parts import Figure, Section, Source, any_known, missing
+
+NO_BOUNDS = "No selection holds a key besides the sink and leaves one out, so there are no bounds."
+NO_PHASES = "The model’s mean weights have no fit of the four phases, so keys belong to none."
+NO_GRID = "This study has no Monte Carlo grid; attention-geometry run synthetic makes one."
+_GAPS = {
+    "printed": (
+        "Each mark is a point of the grid, at every κ and scale: the least over λ and ρ₀ of mean minus lower bound; "
+        "crosses lie below 0 by more than three standard errors. Theorems 1 and 2 (equations 12 and 14)."
+    ),
+    "scale_free": (
+        "As above, for the bound without κ. It is proved for independent directions (β = ∞, ρ₀ = 0) and shown for the "
+        "others too. It is not the paper’s."
+    ),
+    "correlated": (
+        "As above, for a bound whose pairs account for the correlation exp(−β k): exact for Gaussian directions, "
+        "which unit vectors approach as d grows, so its assumptions are never quite met. It is not the paper’s."
+    ),
+}
+"""What the marks are."""
+
+NO_EFFECTS = "This study has no effects of parameters; they are drawn around its fits of the assumptions."
+
+
+def bounds(source: Source) -> Section:
+    """Coverage and width against κ."""
+    return Section(
+        "bounds",
+        "What the bounds are worth",
+        "The paper gives κ no value, so bounds stand here for several. Coverage is the share of rows (head, N) whose "
+        "mean lies within. By itself it is no evidence: an envelope that is as wide as the range covers everything, "
+        "and where Δ ≤ 0 the theorems say nothing.",
+        (_coverage(source), _width(source)),
+    )
+
+
+def analysis(source: Source) -> Section:
+    """Tables 1 and 2."""
+    return Section(
+        "parameters",
+        "What moves the bounds",
+        "The bounds rest on Δ/B: by how much the least weighted value state selected outweighs those left out, over "
+        "the size of all. Where Δ ≤ 0, nothing follows.",
+        (_effects(source), _regimes(source), _margins(source)),
+    )
+
+
+def expectation(source: Source) -> Section:
+    """Monte Carlo of the bounds."""
+    summary = _summary(source)
+    drawn = {row["family"] for row in source.of_study("monte_carlo_summary").rows()}
+    gaps = (_gaps(source, family) for family in words.FAMILIES if family in drawn)
+    return Section(
+        "expectation",
+        "The bounds in expectation",
+        "Heads drawn from Assumptions 1 to 3 over a grid of parameters: does the mean over draws lie above the mean "
+        "of its lower bound, as the theorems say it must?",
+        (summary, *gaps, _failures(source)) if drawn else (summary,),
+    )
+
+
+def _coverage(source: Source) -> Figure:
+    key, title, answer = "coverage", "Coverage of the envelope against κ", source.of_query("coverage_by_kappa")
+    rows = answer.rows()
+    if not words.known(words.printed(rows), "precision_coverage"):
+        return missing(key, title, answer, source.unless_old(NO_BOUNDS))
+    return Figure(
+        key,
+        title,
+        words.coverage(rows),
+        "Rows with Δ > 0 are those where it holds in most sequences. Figure 5: in the paper the means of the model lie "
+        "within the bounds at every N; the paper names neither κ nor the share of heads.",
+        answer.table,
+        answer,
+        charts=(charts.coverage(answer.table),),
+    )
+
+
+def _width(source: Source) -> Figure:
+    key, title, answer = "width", "Width of the envelope against κ", source.of_query("coverage_by_kappa")
+    rows = answer.rows()
+    if not words.known(words.printed(rows), "precision_width"):
+        return missing(key, title, answer, source.unless_old(NO_BOUNDS))
+    return Figure(
+        key,
+        title,
+        words.width(rows),
+        "Mean over rows of the upper minus the lower bound. Figure 5: in the paper upper bounds are tight at small "
+        "and at large N, lower ones conservative between; it gives no width.",
+        answer.table,
+        answer,
+        charts=(charts.width(answer.table),),
+    )
+
+
+def _effects(source: Source) -> Figure:
+    key, title, answer = (
+        "parameter-effects",
+        "Effect of each parameter on the lower bounds",
+        source.of_study("parameter_effects"),
+    )
+    rows = answer.rows()
+    if not rows:
+        return missing(key, title, answer, NO_EFFECTS)
+    row = rows[0]
+    return Figure(
+        key,
+        title,
+        words.effects(rows),
+        f"Mean over {words.count(row['draws'], 'head')} drawn from the assumptions as fitted to this study, β and then "
+        "d raised if need be until some N has Δ > 0, for else few parameters matter; at N = "
+        f"{row['n']}, κ = {words.number(row['kappa'])} and scale ‘{row['scale']}’; one parameter goes from low to "
+        "high, the others stay. The miss is what 1 − Recall is bounded by; its log tells how the bounds move where "
+        "they are next to 0. Table 1: the paper’s arrows; for N and the profile of weights it says mixed.",
+        answer.table,
+        answer,
+        listing=listings.effects(rows),
+    )
+
+
+def _regimes(source: Source) -> Figure:
+    key, title, answer = "regimes", "Regimes of the selection", source.of_query("regimes_of_model")
+    rows, counts = answer.rows(), source.of_query("regime_counts").rows()
+    if not rows and not counts:
+        return missing(key, title, answer, source.unless_old(NO_PHASES))
+    return Figure(
+        key,
+        title,
+        words.regimes(rows, counts),
+        "Keys are taken in order of mean weight. Regimes begin at N = 1, 2, m₁ (first peak of the oscillation), m₂ "
+        "(first valley or key of the plateau) and m₃ (all but the rest of the plateau). Trend: sign of the slope of "
+        "mean Δ/B over log N. Table 2: in the paper Δ/B rises while only the tail is taken, and falls from the first "
+        "peak on.",
+        answer.table,
+        answer,
+        listing=listings.regimes(rows, counts),
+    )
+
+
+def _margins(source: Source) -> Figure:
+    key, title, answer = "margins", "Δ/B against N", source.of_query("bounds_by_n")
+    one = pc.and_(pc.equal(answer.table["metric"], "precision"), pc.equal(answer.table["family"], "printed"))
+    table = answer.table.filter(one).select(["n", "margin", "premise_share"])
+    if not any_known(table, "margin"):
+        return missing(key, title, answer, source.unless_old(NO_BOUNDS))
+    return Figure(
+        key,
+        title,
+        words.margins(table.to_pylist()),
+        "Mean over heads and sequences, Δ with its sign (equation 8); dashed: 0, and where each regime of the model "
+        "begins. The premise of Theorems 1 and 2 is Δ > 0.",
+        table,
+        answer,
+        charts=(charts.margins(table, source.of_query("regimes_of_model").table),),
+        broad=True,
+    )
+
+
+def _summary(source: Source) -> Figure:
+    key, title, answer = "monte-carlo", "Where the inequalities hold", source.of_study("monte_carlo_summary")
+    rows = answer.rows()
+    if not rows:
+        return missing(key, title, answer, NO_GRID)
+    return Figure(
+        key,
+        title,
+        words.monte_carlo(rows),
+        "Share of the points at which each inequality holds, and in brackets the least of mean minus lower bound, or "
+        "upper bound minus mean. It holds unless the mean over draws lies beyond by more than three standard errors. "
+        "Theorems 1 and 2 say that it holds wherever Δ > 0; the paper shows no such test.",
+        answer.table,
+        answer,
+        listing=listings.monte_carlo(rows),
+    )
+
+
+def _failures(source: Source) -> Figure:
+    key, title, answer = "failures", "Where they fail worst", source.of_study("monte_carlo_failures")
+    rows = answer.rows()
+    if not rows:
+        return missing(key, title, answer, "No inequality fails at any point of the grid.")
+    return Figure(
+        key,
+        title,
+        words.failures(rows),
+        "One row per inequality and point of the grid, worst first. Gap: mean minus lower bound, or upper bound minus "
+        "mean; below 0 the inequality fails by so much. The paper prints its inequalities without such a test.",
+        answer.table,
+        answer,
+        listing=listings.failures(rows),
+    )
+
+
+def _gaps(source: Source, family: str) -> Figure:
+    name = words.FAMILIES[family]
+    key, title = f"{family.replace('_', '-')}-gaps", f"Lower bounds in expectation, {name}"
+    answer = source.of_study("monte_carlo_grid")
+    table = answer.table.filter(pc.equal(answer.table["family"], family))
+    metrics = [metric for metric in ("precision", "recall") if any_known(table, f"{metric}_holds")]
+    panels = {metric: f"{words.NAMES[metric]}, {name}" for metric in metrics}
+    if not panels:
+        return missing(key, title, answer, "No point of the grid has such a bound.")
+    points = {metric: words.gap_points(table.to_pylist(), metric) for metric in metrics}
+    return Figure(
+        key,
+        title,
+        words.sentences(*(words.gaps(points[metric], panel) for metric, panel in panels.items())),
+        _GAPS[family],
+        table,
+        answer,
+        charts=tuple(charts.gaps(table, metric=metric, title=panel) for metric, panel in panels.items()),
+    )

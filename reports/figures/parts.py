@@ -1,0 +1,132 @@
+"""What a report is made of: figures, sections, and the questions asked of the warehouse.
+
+What does not belong here: any one figure (the other modules of this package).
+"""
+
+from dataclasses import dataclass, field
+
+import altair as alt
+import duckdb
+import pyarrow as pa
+
+from reports.listings import Listing
+from reports.queries import Answer, Parameter, ask
+from reports.words import Row
+
+NOTHING_SELECTED = "No query attends to two keys or more, so there is nothing to choose between."
+NOT_ANALYSED = "The warehouse holds no analysis of this study, which an earlier version landed; run it again."
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure of the report: charts, a table in the open, or both; with neither it says why it is empty."""
+
+    key: str
+    """Unique on the page; letters, digits and hyphens."""
+    title: str
+    finding: str
+    """What it says of this study. With nothing to show: why there is nothing."""
+    reading: str
+    """What is drawn, where in the paper its like stands, and what the paper found."""
+    table: pa.Table
+    """The rows behind it."""
+    answer: Answer
+    """The query that gave them."""
+    charts: tuple[alt.LayerChart, ...] = ()
+    """Charts that stand side by side."""
+    listing: Listing | None = None
+    broad: bool = False
+    """Whether its one chart gains from the whole width of the page."""
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to show."""
+        return not self.charts and self.listing is None
+
+    @property
+    def wide(self) -> bool:
+        """Whether it takes the whole width of the page."""
+        return self.broad or self.headed
+
+    @property
+    def headed(self) -> bool:
+        """Whether its title stands above it, since no one chart has it."""
+        return len(self.charts) > 1 or self.listing is not None
+
+    @property
+    def drawn(self) -> list[tuple[str, alt.LayerChart]]:
+        """Its charts, each with a key that is unique on the page."""
+        if len(self.charts) == 1:
+            return [(self.key, self.charts[0])]
+        return [(f"{self.key}-{index}", chart) for index, chart in enumerate(self.charts, start=1)]
+
+
+@dataclass(frozen=True)
+class Section:
+    """Figures that answer one question."""
+
+    key: str
+    title: str
+    lead: str
+    figures: tuple[Figure, ...]
+
+
+@dataclass
+class Source:
+    """One study of a warehouse, as figures ask about it; a question is asked once.
+
+    Attributes
+    ----------
+    connection
+        Open warehouse; only read from.
+    study
+        Name of the study.
+    query
+        Position of the query.
+    last_n
+        Largest N of the study; 0 if nothing was selected.
+    asked_n
+        N that was asked for on the maps, which no head may reach.
+    """
+
+    connection: duckdb.DuckDBPyConnection
+    study: str
+    query: int
+    last_n: int
+    asked_n: int
+    _answers: dict[tuple[str, tuple[tuple[str, Parameter], ...]], Answer] = field(default_factory=dict, repr=False)
+
+    @property
+    def n(self) -> int:
+        """N of the maps."""
+        return min(self.asked_n, self.last_n)
+
+    def unless_old(self, why: str) -> str:
+        """Why something is empty: ``why``, unless the study was landed before there were analyses."""
+        return why if self.of_study("norm_variation_by_head").table.num_rows else NOT_ANALYSED
+
+    def of_study(self, name: str, /, **parameters: Parameter) -> Answer:
+        """Answer to the query of this name, which takes ``$study`` and these parameters."""
+        asked = (name, tuple(sorted(parameters.items())))
+        if asked not in self._answers:
+            self._answers[asked] = ask(self.connection, name, study=self.study, **parameters)
+        return self._answers[asked]
+
+    def of_query(self, name: str, /, **parameters: Parameter) -> Answer:
+        """Answer to the query of this name, which takes ``$study``, ``$query`` and these parameters."""
+        return self.of_study(name, query=self.query, **parameters)
+
+
+def missing(key: str, title: str, answer: Answer, why: str) -> Figure:
+    """A figure that keeps its place and says why it is empty."""
+    return Figure(key, title, why, "", answer.table.slice(0, 0), answer)
+
+
+def only_row(answer: Answer) -> Row | None:
+    """The one row of an answer, if it has one."""
+    return next(iter(answer.rows()), None)
+
+
+def any_known(table: pa.Table, column: str) -> bool:
+    """Whether a column has a value that is not NULL."""
+    return bool(table[column].null_count < table.num_rows)

@@ -1,0 +1,149 @@
+"""Value states: norms (Assumption 1) and similarity (Assumption 2).
+
+What does not belong here: attention weights (``reports.figures.attention``).
+"""
+
+import pyarrow.compute as pc
+
+from reports import charts, words
+from reports.figures.parts import NOT_ANALYSED, Figure, Section, Source, any_known, missing, only_row
+
+NO_POSITIONS = "The warehouse holds no row by position for this study."
+
+
+def norms(source: Source) -> Section:
+    """Assumption 1."""
+    return Section(
+        "norms",
+        "Assumption 1: value states are equally long, but for the sink’s",
+        "The paper puts all value states of a head but the sink’s on a sphere of radius C, and the sink’s at λC.",
+        (_value_norm(source), _variation(source)),
+    )
+
+
+def similarity(source: Source) -> Section:
+    """Assumption 2."""
+    return Section(
+        "similarity",
+        "Assumption 2: similarity decays with distance",
+        "The paper lets the cosine of two value states fall as exp(−β k) with their distance k, "
+        "and gives the sink’s one cosine, ρ₀, to all others.",
+        (_errors(source), _of_model(source), _curves(source)),
+    )
+
+
+def _value_norm(source: Source) -> Figure:
+    key, title, answer = "value-norm", "Norm of value states by position", source.of_study("value_norm_over_heads")
+    if not answer.table.num_rows:
+        return missing(key, title, answer, NO_POSITIONS)
+    rows = answer.rows()
+    heads = words.count(max(row["kv_heads"] for row in rows), "KV head")
+    return Figure(
+        key,
+        title,
+        words.value_norm(rows),
+        f"Each KV head is first averaged over sequences. Line: mean of {heads}; band: the middle 80 % of them. "
+        "Figure 2 (left): in the paper norms stay level over positions but for the sink’s, which is smaller.",
+        answer.table,
+        answer,
+        charts=(charts.value_norm(answer.table),),
+    )
+
+
+def _variation(source: Source) -> Figure:
+    key, title, answer = "norm-variation", "Variation of norms over KV heads", source.of_study("norm_variation_by_head")
+    rows = answer.rows()
+    if not rows:
+        return missing(key, title, answer, NOT_ANALYSED)
+    if not any(row["cv_of_mean_norm"] or row["cv_within_sequence"] for row in rows):
+        return missing(key, title, answer, words.norm_variation(rows))
+    return Figure(
+        key,
+        title,
+        words.norm_variation(rows),
+        "Coefficient of variation: standard deviation over mean, over positions but the sink’s. Figure 2 (right): the "
+        "paper finds 0.02 to 0.03 and few above 0.05, which only the mean norm over sequences can show. That one "
+        "shrinks like one over the root of their number, so it says how many were averaged; only the one within a "
+        "sequence says how stable norms are.",
+        answer.table,
+        answer,
+        charts=(charts.norm_variation(answer.table),),
+    )
+
+
+def _errors(source: Source) -> Figure:
+    key, title = "similarity-errors", "Error of the exponential over KV heads"
+    answer = source.of_study("similarity_fit_by_head")
+    rows = answer.rows()
+    if not any_known(answer.table, "mae"):
+        return missing(key, title, answer, _no_fit(source))
+    return Figure(
+        key,
+        title,
+        words.similarity_errors(rows),
+        "Fits of the mean cosine over sequences by least squares over distances. Figure 3: in the paper the error is "
+        "0.09 on average, 0.05 to 0.10 in most heads and 0.20 to 0.25 in a few.",
+        answer.table,
+        answer,
+        charts=(charts.similarity_errors(answer.table),),
+    )
+
+
+def _no_fit(source: Source) -> str:
+    rows = source.of_study("similarity_fit_by_head").rows()
+    return words.similarity_errors(rows) if rows else NOT_ANALYSED
+
+
+_WHICH = {"best": "Best fit", "median": "Median fit", "worst": "Worst fit"}
+
+
+def _of_model(source: Source) -> Figure:
+    key, title, answer = "similarity-model", "Similarity against distance", source.of_study("similarity_curves")
+    table = answer.table.filter(pc.equal(answer.table["which"], "model"))
+    if not any_known(table, "mean_cosine"):
+        return missing(key, title, answer, _no_fit(source))
+    model = only_row(source.of_study("similarity_fit_of_model"))
+    return Figure(
+        key,
+        title,
+        words.sentences(words.similarity_curve(table.to_pylist(), "All KV heads"), words.similarity_of_model(model)),
+        "Mean cosine over pairs at that distance, over sequences and over KV heads, with both fits; ± is the standard "
+        "error over sequences. The fit with a floor, c + (1 − c) exp(−β k), is not the paper’s. ρ₀ is the mean cosine "
+        "of the sink’s value state with the others, which the paper takes for constant.",
+        table,
+        answer,
+        charts=(charts.similarity(table, title=title, domain=_domain(answer.rows())),),
+    )
+
+
+def _curves(source: Source) -> Figure:
+    key, title, answer = "similarity-heads", "Similarity in single KV heads", source.of_study("similarity_curves")
+    found = {which: answer.table.filter(pc.equal(answer.table["which"], which)) for which in _WHICH}
+    curves = {which: table for which, table in found.items() if any_known(table, "mean_cosine")}
+    if not curves:
+        return missing(key, title, answer, _no_fit(source))
+    titles = {which: f"{_WHICH[which]}: {_kv_head(table.to_pylist()[0])}" for which, table in curves.items()}
+    return Figure(
+        key,
+        title,
+        words.sentences(*(words.similarity_curve(table.to_pylist(), titles[which]) for which, table in curves.items())),
+        "KV heads are ranked by the mean absolute error of the exponential; the axes are the same for all. Section "
+        "3.2: in the paper the exponential follows the curves of most heads.",
+        answer.table.filter(pc.not_equal(answer.table["which"], "model")),
+        answer,
+        charts=tuple(
+            charts.similarity(table, title=titles[which], domain=_domain(answer.rows()))
+            for which, table in curves.items()
+        ),
+    )
+
+
+def _domain(rows: list[words.Row]) -> tuple[float, float]:
+    """Least and largest cosine of all curves, 0 among them."""
+    cosines = [row[name] for row in rows for name in ("mean_cosine", "exponential", "with_floor")]
+    known = [cosine for cosine in cosines if cosine is not None]
+    return min(0.0, *known), max(0.0, *known)
+
+
+def _kv_head(row: words.Row) -> str:
+    return f"layer {row['layer']}, KV head {row['kv_head']}"

@@ -1,0 +1,232 @@
+"""Tables that are read, not looked up: a few rows in words and arrows, shown in the open.
+
+Holds one function per such table: rows in, headings and cells out. What does not belong here: the sentences above them
+(``reports.words``), their SQL (``sql/queries``) and HTML (``reports.page``).
+
+A verdict is a word and a symbol, never a colour alone; NULL is a dash.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import isinf
+from statistics import median
+
+from reports.words import EFFECTS, FAMILIES, PARAMETERS, Row, compared, known, number, percent
+
+DASH = "–"
+FAILURES = 12
+"""At most so many failures are listed; the query has more."""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A table as text."""
+
+    headings: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    """As many cells as headings; the first one names the row."""
+
+
+def claims(rows: Iterable[Row]) -> Listing:
+    """Claims of the paper with what this study shows (``claims``)."""
+    return Listing(
+        ("In the paper", "What it says", "Compared here", "Value", "Supported if", "Supported"),
+        tuple(
+            (
+                row["figure"],
+                row["statement"],
+                row["measure"],
+                _number(row["value"]),
+                f"{'≤' if row['direction'] == '<=' else '≥'} {number(row['threshold'])}",
+                {True: "✓ yes", False: "✗ no", None: "? cannot be judged"}[row["supported"]],
+            )
+            for row in rows
+        ),
+    )
+
+
+_ROLES = {
+    "d": "length of one value state",
+    "L": "number of keys",
+    "N": "number of selected keys",
+    "a_0": "weighted norm of the sink",
+    "a_min_in": "least weighted norm among the selected",
+    "a_max_out": "largest weighted norm among the others",
+    "beta": "decay of similarity",
+    "eta": "height of the oscillation",
+    "omega": "frequency of the oscillation",
+    "T_1": "end of the plateau",
+    "T_2": "start of the growth",
+}
+_FACTORS = {"a_0", "a_min_in", "a_max_out"}
+"""Parameters that are multiplied, not set."""
+
+_ARROWS = {1: "↑", -1: "↓", 0: DASH}
+
+
+def effects(rows: Iterable[Row]) -> Listing:
+    """Table 1: how each parameter moves the lower bounds, beside the paper's arrow (``parameter_effects``)."""
+    headings = (
+        "Parameter",
+        "Its part",
+        "Held at",
+        "From, to",
+        "Lower bound of Precision",
+        "of Recall",
+        "Change of the log miss",
+    )
+    return Listing((*headings, "Here", "Paper", "Agrees"), tuple(_effect(row) for row in rows))
+
+
+def _effect(row: Row) -> tuple[str, ...]:
+    return (
+        EFFECTS[row["parameter"]],
+        _ROLES[row["parameter"]],
+        DASH if row["parameter"] in _FACTORS or row["base"] is None else number(row["base"]),
+        _from_to(row["low"], row["high"], "×" if row["parameter"] in _FACTORS else ""),
+        _from_to(row["precision_lower_low"], row["precision_lower_high"]),
+        _from_to(row["recall_lower_low"], row["recall_lower_high"]),
+        _change(row["log_miss_low"], row["log_miss_high"]),
+        _ARROWS.get(row["effect"], DASH),
+        _ARROWS.get(row["paper_effect"], "mixed"),
+        {True: "✓ yes", False: "✗ no", None: DASH}[row["agrees"]],
+    )
+
+
+_TRENDS = {1: "↗", -1: "↘", 0: "→"}
+
+
+def regimes(model: Iterable[Row], counts: Iterable[Row]) -> Listing:
+    """Table 2: regimes of the selection (``regimes_of_model``), with how many heads have each (``regime_counts``)."""
+    heads = {row["regime"]: row for row in counts}
+    return Listing(
+        (
+            "Regime",
+            "Composition of I_N",
+            "N",
+            "Δ/B, from, to",
+            "Trend",
+            "Paper",
+            "Share of N with Δ > 0",
+            "Heads with it",
+            "rising, falling",
+        ),
+        tuple((*_regime(row), *_over_heads(heads.get(row["regime"]))) for row in model),
+    )
+
+
+def _regime(row: Row) -> tuple[str, ...]:
+    first, last = row["first_n"], row["last_n"]
+    return (
+        row["regime"],
+        row["composition"],
+        DASH if first is None else f"{first}" if first == last else f"{first}\u00a0to\u00a0{last}",
+        DASH if first is None else _from_to(row["margin_first"], row["margin_last"]),
+        _TRENDS.get(row["trend"], DASH),
+        _TRENDS.get(row["paper_trend"], "n/a"),
+        _share(row["positive_share"]),
+    )
+
+
+def _over_heads(row: Row | None) -> tuple[str, str]:
+    return ("0", DASH) if row is None else (str(row["heads"]), f"{row['rising']}, {row['falling']}")
+
+
+_INEQUALITIES = {
+    "precision": "lower, Precision",
+    "recall": "lower, Recall",
+    "precision_upper": "upper, Precision",
+    "recall_upper": "upper, Recall",
+}
+
+
+def monte_carlo(rows: Iterable[Row]) -> Listing:
+    """At which share of the grid each inequality holds in expectation, with its worst gap (``monte_carlo_summary``)."""
+    bounds = (f"{name[0].upper()}{name[1:]}" for name in _INEQUALITIES.values())
+    return Listing(
+        ("Family", "κ", "Scale", "Points", *bounds, "Meeting assumptions", "Lower, Precision", "Lower, Recall"),
+        tuple(
+            (
+                FAMILIES[row["family"]],
+                _number(row["kappa"]),
+                row["scale"] or DASH,
+                str(row["points"]),
+                *(_holds(row[f"{name}_holds"], row[f"worst_{name}_gap"]) for name in _INEQUALITIES),
+                str(row["points_meeting"]),
+                _share(row["precision_holds_meeting"]),
+                _share(row["recall_holds_meeting"]),
+            )
+            for row in sorted(rows, key=lambda row: list(FAMILIES).index(row["family"]))
+        ),
+    )
+
+
+def _holds(share: float | None, gap: float | None) -> str:
+    return DASH if share is None else f"{_share(share)}\u00a0({_number(gap)})"
+
+
+def failures(rows: Sequence[Row]) -> Listing:
+    """Where inequalities fail worst (``monte_carlo_failures``)."""
+    return Listing(
+        ("Bound", "Family", "κ", "Scale", "d", "Keys", "N", "β", "λ", "ρ₀", "Share with Δ > 0", "Mean", "Bound", "Gap"),
+        tuple(
+            (
+                _INEQUALITIES[row["inequality"].removesuffix("_lower")],
+                FAMILIES[row["family"]],
+                _number(row["kappa"]),
+                row["scale"] or DASH,
+                str(row["head_dim"]),
+                str(row["n_keys"]),
+                str(row["n"]),
+                "∞" if isinf(row["beta"]) else number(row["beta"]),
+                number(row["lambda_sink"]),
+                number(row["rho_0"]),
+                _share(row["premise_share"]),
+                number(row["mean"]),
+                number(row["bound"]),
+                number(row["gap"]),
+            )
+            for row in rows[:FAILURES]
+        ),
+    )
+
+
+def recovery(rows: Sequence[Row]) -> Listing:
+    """How far each fitted parameter lies from what was planted (``planted_recovery``)."""
+    return Listing(
+        ("Parameter", "Heads fitted", "Planted from, to", "Median error", "Largest error", "Median standard error"),
+        tuple(_recovered(name, [row for row in rows if row["parameter"] == name]) for name in PARAMETERS),
+    )
+
+
+def _recovered(name: str, rows: Sequence[Row]) -> tuple[str, ...]:
+    errors = [abs(row["difference"]) for row in compared(rows)]
+    planted = [row["planted"] for row in rows]
+    standard = [row["standard_error"] for row in known(rows, "standard_error")]
+    return (
+        PARAMETERS[name],
+        f"{len(errors)} of {len(rows)}",
+        _from_to(min(planted, default=None), max(planted, default=None)),
+        _number(median(errors) if errors else None),
+        _number(max(errors, default=None)),
+        _number(median(standard) if standard else None),
+    )
+
+
+def _number(value: float | None) -> str:
+    return DASH if value is None else number(value)
+
+
+def _share(value: float | None) -> str:
+    return DASH if value is None else percent(value)
+
+
+def _from_to(first: float | None, last: float | None, sign: str = "") -> str:
+    """Two values as they follow each other; a dash if there is neither."""
+    if first is None and last is None:
+        return DASH
+    return f"{sign}{_number(first)}\u00a0→\u00a0{sign}{_number(last)}"
+
+
+def _change(first: float | None, last: float | None) -> str:
+    return DASH if first is None or last is None else number(last - first)

@@ -1,0 +1,79 @@
+"""What attention weights say: by position with the four phases (Assumption 3), and on the sink.
+
+What does not belong here: value states (``reports.words.values``).
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from math import pi
+from statistics import fmean
+
+from reports.words.numbers import Row, count, known, number, percent, place, sentences
+
+VARIANTS = {
+    "plateau": "a plateau alone",
+    "growth": "a plateau and growth (T₁ = T₂)",
+    "tied": "four phases with one η",
+    "untied": "four phases with an η for each",
+}
+"""Variants of the four-phase fit, from the plainest to the richest."""
+
+
+def attention(weights: Sequence[Row], query: int) -> str:
+    """What the sink and the query's own position get (``attention_over_heads``)."""
+    own = [row["mean"] for row in weights if row["last_position"] == query]
+    itself = f"its own position ({query}) {percent(own[0])}" if own else "its own position nothing"
+    sink = next((row for row in weights if row["first_position"] == 0), None)
+    if sink is None:
+        return f"No head sees position 0: a sliding window hides it from all. The query gives {itself}."
+    heads = max(row["heads"] for row in weights)
+    some = "" if sink["heads"] == heads else f" from the {count(sink['heads'], 'head')} of {heads} that see it"
+    return f"On average position 0 gets {percent(sink['mean'])} of the query's attention{some}, and {itself}."
+
+
+def sink_by_layer(sinks: Sequence[Row]) -> str:
+    """Which layers and heads lean on the sink most (``sink_by_head``)."""
+    rows = known(sinks, "sink_weight")
+    strongest = max(rows, key=lambda row: row["sink_weight"])
+    finding = f"The head that gives position 0 most is {place(strongest)}, with {percent(strongest['sink_weight'])}"
+    layers = {row["layer"]: fmean(r["sink_weight"] for r in rows if r["layer"] == row["layer"]) for row in rows}
+    if len(layers) > 1:
+        low, high = min(layers, key=layers.__getitem__), max(layers, key=layers.__getitem__)
+        finding += (
+            f"; layer means lie between {percent(layers[low])} (layer {low}) and {percent(layers[high])} (layer {high})"
+        )
+    hidden = len(sinks) - len(rows)
+    return f"{finding}. A sliding window hides position 0 from {count(hidden, 'head')}." if hidden else f"{finding}."
+
+
+def phases(fit: Row | None) -> str:
+    """What the fit of the model's mean weight says (``weights_fit_of_model``)."""
+    if fit is None:
+        return ""
+    if fit["variant"] is None:
+        return f"The four phases have no fit (status '{fit['status']}')."
+    shape = [f"{number(fit['p_base'])} per key on the plateau up to position {fit['t_1']}"]
+    if fit["omega"] is not None:
+        period = f"a period of {number(2 * pi / fit['omega'])} tokens" if fit["omega"] else "no period"
+        shape.append(f"an oscillation of η = {number(fit['eta'])} with {period} up to {fit['t_2']}")
+    if fit["eta_growth"] is not None:
+        shape.append(f"growth by exp({number(fit['eta_growth'])}) per position after it")
+    sink = (
+        ""
+        if fit["p_sink"] is None
+        else f" The sink has {number(fit['p_sink'] / fit['p_base'])} times the plateau’s weight."
+    )
+    return (
+        f"By BIC {VARIANTS[fit['variant']]} describe{'s' if fit['variant'] in ('plateau', 'growth') else ''} the mean "
+        f"best: {', '.join(shape)}; R² = {number(fit['r2_log'])} of log weight.{sink}"
+    )
+
+
+def weight_variants(heads: Sequence[Row]) -> str:
+    """How many heads each variant describes best (``weights_fit_by_head``)."""
+    numbers = Counter(row["variant"] for row in heads)
+    parts = [f"{name} in {numbers[variant]}" for variant, name in VARIANTS.items() if numbers[variant]]
+    chosen = f"Of {count(len(heads), 'head')}, BIC chooses {', '.join(parts)}." if parts else ""
+    without = Counter(row["status"] for row in heads if row["variant"] is None)
+    missing = ", ".join(f"{count(number_of, 'head')} '{status}'" for status, number_of in sorted(without.items()))
+    return sentences(chosen, f"Without a fit: {missing}." if missing else "")

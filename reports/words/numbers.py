@@ -1,0 +1,67 @@
+"""Writing numbers, names and lists, for every sentence and table of a report.
+
+What does not belong here: a finding (the other modules of this package).
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+Row = dict[str, Any]
+
+NAMES = {
+    "precision": "Precision",
+    "recall": "Recall",
+    "f_r_min": "F(rₘᵢₙ)",
+    "f_r_max": "F(rₘₐₓ)",
+}
+"""How the metrics are written."""
+
+
+def number(value: float) -> str:
+    """Three significant digits: ``1,024``, ``0.0123``, ``−2.5``, ``3.1 · 10⁻⁷``."""
+    if 999.5 <= abs(value) < 1e15:
+        return f"{value:,.0f}".replace("-", "−")
+    digits, _, power = f"{value:.3g}".replace("-", "−").partition("e")
+    if not power:
+        return digits
+    raised = str(int(power.replace("−", "-"))).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    return f"{digits}\u00a0·\u00a010{raised}"
+
+
+def percent(share: float) -> str:
+    """A share of 1 as a percentage; 100 only if it is all."""
+    written = number(100 * share)
+    return f"{'over 99.9' if written == '100' and share < 1 else written}\u00a0%"
+
+
+def count(number_of: int, noun: str, plural: str = "") -> str:
+    """A number with its noun: ``1 head``, ``12 heads``."""
+    return f"{number_of:,} {noun if number_of == 1 else plural or noun + 's'}"
+
+
+def known(rows: Iterable[Row], column: str) -> list[Row]:
+    """The rows that have a value in ``column``."""
+    return [row for row in rows if row[column] is not None]
+
+
+def place(row: Row) -> str:
+    """Which head a row is about."""
+    return f"layer {row['layer']}, head {row['head']}"
+
+
+def sentences(*parts: str) -> str:
+    """The parts that say something, as one text."""
+    return " ".join(part for part in parts if part)
+
+
+def spans(numbers: Iterable[int], among: Sequence[int]) -> str:
+    """Some of the sorted numbers ``among``, with runs written from end to end: ``1, 4 to 9``; at most five runs."""
+    order = {value: index for index, value in enumerate(among)}
+    runs: list[list[int]] = []
+    for value in sorted(numbers):
+        if runs and order[value] == order[runs[-1][-1]] + 1:
+            runs[-1].append(value)
+        else:
+            runs.append([value])
+    written = [f"{run[0]:,}" if len(run) == 1 else f"{run[0]:,} to {run[-1]:,}" for run in runs]
+    return ", ".join(written[:5]) + (" and more" if len(written) > 5 else "")

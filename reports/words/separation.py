@@ -1,0 +1,145 @@
+"""What curves, bounds, maps and elbows say of how well heads separate.
+
+What does not belong here: what the bounds are worth (``reports.words.bounds``).
+"""
+
+from collections.abc import Sequence
+from statistics import median
+
+from reports.words.numbers import NAMES, Row, count, known, number, place, sentences, spans
+
+ELBOW_RANGES = ("in the paper’s range, N from 1 to 4", "beyond it")
+"""Where an elbow may lie, as the legend names it."""
+
+
+def beside_bounds(curves: Sequence[Row], metric: str) -> list[Row]:
+    """One row per N of a metric (``bounds_by_n``): mean, interval, printed bounds, scale-free bound, ``outside``.
+
+    ``outside`` is true where the mean lies beyond any of the bounds that there are.
+    """
+    families = {
+        family: {row["n"]: row for row in curves if (row["metric"], row["family"]) == (metric, family)}
+        for family in ("printed", "scale_free")
+    }
+    none = {"lower": None, "upper": None}
+    rows = []
+    for n in sorted({*families["printed"], *families["scale_free"]}):
+        printed, free = (families[family].get(n, none) for family in families)
+        of_mean = families["printed"].get(n) or families["scale_free"][n]
+        lowers = [bound for bound in (printed["lower"], free["lower"]) if bound is not None]
+        row = {"metric": metric, **{name: of_mean[name] for name in ("n", "mean", "ci_low", "ci_high")}}
+        row |= {"lower": printed["lower"], "upper": printed["upper"], "scale_free_lower": free["lower"]}
+        above = printed["upper"] is not None and row["mean"] > printed["upper"]
+        rows.append({**row, "outside": above or row["mean"] < max(lowers, default=0)})
+    return rows
+
+
+def envelope(rows: Sequence[Row], metric: str) -> str:
+    """Where the mean of a metric lies inside its bounds, and where not (``beside_bounds``)."""
+    enclosed = [row for row in rows if row["lower"] is not None and row["upper"] is not None]
+    if not enclosed:
+        return "No N has printed bounds to compare it with."
+    order = [row["n"] for row in rows]
+    sides = {
+        "above": [row["n"] for row in enclosed if row["mean"] > row["upper"]],
+        "below": [row["n"] for row in enclosed if row["mean"] < row["lower"]],
+    }
+    outside = [f"{side} it at N = {spans(found, order)}" for side, found in sides.items() if found]
+    inside = len(enclosed) - sum(map(len, sides.values()))
+    text = f"The mean of {NAMES[metric]} lies inside the printed envelope at {inside} of the {len(enclosed)} N shown"
+    return sentences(f"{', '.join([text, *outside])}.", _scale_free(rows))
+
+
+def _scale_free(rows: Sequence[Row]) -> str:
+    bounded = known(rows, "scale_free_lower")
+    below = [row["n"] for row in bounded if row["mean"] < row["scale_free_lower"]]
+    if not bounded:
+        return ""
+    if below:
+        return f"It lies below the scale-free lower bound at N = {spans(below, [row['n'] for row in rows])}."
+    beyond = [row for row in bounded if row["n"] > 1]
+    highest = max(beyond, key=lambda row: row["scale_free_lower"], default=None)
+    if highest is None:
+        return ""
+    if not highest["scale_free_lower"]:
+        return "The scale-free lower bound is 0 at every N above 1."
+    return (
+        f"The scale-free lower bound is never above it; for N above 1 it is highest at N = {highest['n']}, with "
+        f"{number(highest['scale_free_lower'])}."
+    )
+
+
+def course(curves: Sequence[Row], metric: str) -> str:
+    """How one metric runs from the first N to the last (``curves_by_n``)."""
+    points = sorted((row for row in curves if row["metric"] == metric), key=lambda row: row["n"])
+    first, last = points[0], points[-1]
+    if len(points) == 1:
+        return f"{NAMES[metric]} is {number(first['mean'])} at N = {first['n']}, the only N there is."
+    lowest = min(points, key=lambda row: row["mean"])
+    if lowest is last:
+        return f"{NAMES[metric]} falls from {_at(first)} to {_at(last)}, where it is lowest."
+    if lowest is first:
+        return f"{NAMES[metric]} rises from {_at(first)}, where it is lowest, to {_at(last)}."
+    return f"{NAMES[metric]} falls from {_at(first)} to {_at(lowest)}, its lowest, and ends with {_at(last)}."
+
+
+def _at(point: Row) -> str:
+    return f"{number(point['mean'])} at N = {point['n']}"
+
+
+def fewer_heads(curves: Sequence[Row]) -> str:
+    """Say where the number of heads behind a curve changes (``curves_by_n``); empty if it does not."""
+    most, least = max(row["heads"] for row in curves), min(row["heads"] for row in curves)
+    if most == least:
+        return ""
+    full = max(row["n"] for row in curves if row["heads"] == most)
+    return (
+        f"A sliding window limits what some heads attend to: beyond N = {full} the curves hold fewer heads, "
+        f"{least} instead of {most} at the end."
+    )
+
+
+def extremes(heads: Sequence[Row], metric: str) -> str:
+    """Where on the map one metric is smallest and largest (``heads_at_n``)."""
+    rows = known(heads, metric)
+    if len(rows) == 1:
+        return f"{NAMES[metric]} of the only head is {number(rows[0][metric])}."
+    low, high = min(rows, key=lambda row: row[metric]), max(rows, key=lambda row: row[metric])
+    middle = median(row[metric] for row in rows)
+    return (
+        f"{NAMES[metric]} reaches from {number(low[metric])} ({place(low)}) to {number(high[metric])} ({place(high)}); "
+        f"the median is {number(middle)}."
+    )
+
+
+def blanks(heads: Sequence[Row], metric: str, n: int) -> str:
+    """Say how many cells of the map are blank (``heads_at_n``); empty if none is."""
+    missing = len(heads) - len(known(heads, metric))
+    return f"Blank: {count(missing, 'head')} with {n} keys or fewer." if missing else ""
+
+
+def elbows(heads: Sequence[Row]) -> str:
+    """Where the elbows of the heads lie (``elbow_by_head``)."""
+    found = [row["elbow_n"] for row in known(heads, "elbow_n")]
+    without = len(heads) - len(found)
+    if not found:
+        return f"No head has an elbow: after N = 2 separability does not fall in {count(without, 'head')}."
+    small = sum(n <= 4 for n in found)
+    return sentences(
+        f"{small} of {count(len(found), 'head')} {'has its' if small == 1 else 'have their'} elbow at N = 1 to 4; the "
+        f"median is N = {number(median(found))}, the largest N = {max(found)}.",
+        f"{count(without, 'head')} more {'has' if without == 1 else 'have'} none." if without else "",
+    )
+
+
+def elbow_of_model(model: Row | None) -> str:
+    """Where the elbow of the model's mean curves lies (``elbow_of_model``)."""
+    if model is None:
+        return ""
+    if model["elbow_n"] is None:
+        return "The model’s mean curves have no elbow: after N = 2 separability does not fall."
+    return (
+        f"The elbow of the model’s mean curves lies at N = {model['elbow_n']}, with separability "
+        f"{number(model['separability'])}; separability is least, {number(model['lowest_separability'])}, "
+        f"at N = {model['lowest_n']}."
+    )
