@@ -134,7 +134,7 @@ def test_the_logarithm_goes_on_where_the_bounds_end() -> None:
 
 
 def test_the_lower_bound_of_f_from_recall_does_not_follow() -> None:
-    """Corollary 1 (eq. 16): 2x/(1 + x) is concave, so the mean F may lie below F of the mean R; it is at least that R."""
+    """Corollary 1 (eq. 16): 2x/(1 + x) is concave; the mean F may lie below F of the mean R, but never below that R."""
     recall = np.array([0.0, 1.0])
     f_score = 2 * recall / (1 + recall)
     lower = recall.mean()  # the best lower bound of the mean that there is
