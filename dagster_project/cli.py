@@ -262,5 +262,7 @@ def _print_results(home: Home, study: str) -> None:
         found = ask(connection, "results_at_a_glance", study=study)
         console().print(rich_table(found.table, title=f"{study}: mean over heads and sequences"))
         verdicts = [claim["supported"] for claim in ask(connection, "claims", study=study).rows()]
-    typer.echo(f"Supports {verdicts.count(True)} of {len(verdicts)} claims of the paper: FROM claims, or the report")
+    typer.echo(
+        f"Supports {verdicts.count(True)} of {len(verdicts)} claims of the paper: FROM claims WHERE study = '{study}'"
+    )
     typer.echo(f"Report: {home.report(study)}")

@@ -75,6 +75,9 @@ def _stores(home: Home) -> Table:
     for folder in ("tensors", "metrics"):
         for path in sorted((home.root / folder).glob("*.zarr")):
             table.add_row(folder, path.stem, _state(home, path.stem, folder))
+    for tables in sorted((home.root / "summaries").glob("*/")):
+        if ".partial" not in tables.name:
+            table.add_row("summaries", tables.name, _summaries(home, tables.name))
     for study, path in published(home.warehouse).items():
         table.add_row("warehouse", study, f"published, {path.stat().st_size / 1e6:.1f} MB")
     for path in sorted((home.root / "reports").glob("*.html")):
@@ -96,6 +99,18 @@ def _state(home: Home, name: str, folder: str) -> str:
     if missing:
         return f"incomplete: {len(missing)} of {total} sequences are missing; run the study again ({size})"
     return f"complete: {total} sequences, {size}"
+
+
+def _summaries(home: Home, name: str) -> str:
+    """Which of a study's small tables are there."""
+    from dagster_project.pipeline import summary_paths
+    from dagster_project.summaries import STEPS
+    from storage.summaries import made_from
+
+    paths = [path for step in STEPS.values() for path in summary_paths(home, name, step).values()]
+    if missing := [path.stem for path in paths if made_from(path) is None]:
+        return f"incomplete: {', '.join(missing)} missing or damaged; run the study again"
+    return f"complete: {len(paths)} tables, {sum(path.stat().st_size for path in paths) / 1e6:.1f} MB"
 
 
 def _leftovers(root: Path) -> list[Path]:

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from uuid import uuid4
 
+from storage.aside import beside
 from storage.errors import UserError
 from storage.locks import exclusive
 
@@ -102,7 +102,7 @@ class Home:
         """
         with exclusive(self.lock(study), f"study '{study}'", wait=0):
             moved = {
-                store: store.rename(store.with_name(f"{store.name}.{uuid4().hex}.partial"))
+                store: store.rename(beside(store))
                 for store in (self.tensors(study), self.metrics(study), self.summaries(study))
                 if store.exists()
             }

@@ -8,7 +8,7 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -245,25 +245,56 @@ class Summarised:
 
 def summarise(home: Home, name: str, study: Study, step: "Step") -> Summarised:
     """Make the tables of one step, unless they are there, made from the same metrics and settings."""
-    from storage.summaries import made_from, rows_of, sweep, write_summary
+    from storage.aside import sweep
+    from storage.summaries import rows_of, write_summary
 
     started = time.monotonic()
     with exclusive(home.lock(name), f"study '{name}'", wait=0):
-        sources, folder = _sources(home, name, study), home.summaries(name)
-        sweep(folder)
-        paths, wanted = _summary_paths(folder, step), step.provenance(study.analysis, sources.metrics.provenance)
-        if any(made_from(path) != wanted for path in paths.values()):
+        sources, paths = _sources(home, name, study), summary_paths(home, name, step)
+        for place in (home.summaries(name), *paths.values()):
+            sweep(place)
+        if not _is_made(sources, step):
+            _made_before(sources, step.after)
+            wanted = step.provenance(study.analysis, sources.metrics.provenance)
+            libraries = {library: version(library) for library in ("dask", "numba", "numpy", "scipy")}
             for table, batches in step.make(sources).items():
-                write_summary(paths[table], batches, wanted)
+                write_summary(paths[table], batches, wanted, libraries)
         rows = {table: rows_of(path) for table, path in paths.items()}
     seconds = time.monotonic() - started
     logger.info("%s: %s, %s rows, %.1f s", name, step.name.replace("_", " "), f"{sum(rows.values()):,}", seconds)
-    return Summarised(folder, rows, seconds)
+    return Summarised(home.summaries(name), rows, seconds)
 
 
-def _summary_paths(folder: Path, step: "Step") -> dict[str, Path]:
+def summary_paths(home: Home, name: str, step: "Step") -> dict[str, Path]:
     """The file of each table of a step."""
-    return {table: folder / f"{table}.parquet" for table in step.tables}
+    return {table: home.summaries(name) / f"{table}.parquet" for table in step.tables}
+
+
+def _is_made(sources: "Sources", step: "Step") -> bool:
+    """Whether all tables of a step are there, made from these metrics and settings."""
+    from storage.summaries import made_from
+
+    wanted = step.provenance(sources.study.analysis, sources.metrics.provenance)
+    return all(made_from(sources.summaries / f"{table}.parquet") == wanted for table in step.tables)
+
+
+def _made_before(sources: "Sources", steps: Iterable[str]) -> None:
+    """Refuse to go on from tables that are missing or stale.
+
+    Raises
+    ------
+    UserError
+        If the tables of one of these steps are not made from these metrics and settings.
+    """
+    from dagster_project.summaries import STEPS
+
+    for name in steps:
+        if not _is_made(sources, STEPS[name]):
+            msg = (
+                f"The tables of '{name}' in {sources.summaries} are missing, damaged or made from other metrics; "
+                f"run: attention-geometry run {sources.name}"
+            )
+            raise UserError(msg)
 
 
 def _sources(home: Home, name: str, study: Study) -> "Sources":
@@ -286,10 +317,10 @@ def _sources(home: Home, name: str, study: Study) -> "Sources":
             f"The metrics of study '{name}' are those of other settings or tensors; run: attention-geometry run {name}"
         )
         raise UserError(msg)
-    return Sources(tensors, metrics, home.summaries(name), study)
+    return Sources(name, tensors, metrics, home.summaries(name), study)
 
 
-def _summary_tables(home: Home, name: str, sources: "Sources") -> dict[str, Any]:
+def _summary_tables(home: Home, sources: "Sources") -> dict[str, Any]:
     """The rows of the tables of all steps, as streams.
 
     Raises
@@ -298,20 +329,26 @@ def _summary_tables(home: Home, name: str, sources: "Sources") -> dict[str, Any]
         If one is missing, or made from other metrics or settings.
     """
     from dagster_project.summaries import STEPS
-    from storage.summaries import made_from, read_summary
+    from storage.summaries import read_summary
 
-    found = {}
-    for step in STEPS.values():
-        wanted = step.provenance(sources.study.analysis, sources.metrics.provenance)
-        for table, path in _summary_paths(home.summaries(name), step).items():
-            if made_from(path) != wanted:
-                msg = (
-                    f"The table {path} is missing, damaged or made from other metrics; "
-                    f"run: attention-geometry run {name}"
-                )
-                raise UserError(msg)
-            found[table] = read_summary(path)
-    return found
+    _made_before(sources, STEPS)
+    paths = [summary_paths(home, sources.name, step) for step in STEPS.values()]
+    return {table: read_summary(path) for some in paths for table, path in some.items()}
+
+
+def _known_of_steps(home: Home, sources: "Sources") -> dict[str, Any]:
+    """For every step its versions and settings, and the libraries that computed its tables, as JSON."""
+    from dagster_project.summaries import STEPS
+    from storage.summaries import made_by
+
+    analysis, metrics = sources.study.analysis, sources.metrics.provenance
+    return {
+        name: {
+            **{part: step.provenance(analysis, metrics)[part] for part in ("versions", "settings")},
+            "libraries": made_by(next(iter(summary_paths(home, sources.name, step).values()))),
+        }
+        for name, step in STEPS.items()
+    }
 
 
 def land_study(home: Home, name: str, study: Study) -> "Landing":
@@ -320,7 +357,7 @@ def land_study(home: Home, name: str, study: Study) -> "Landing":
 
     with exclusive(home.lock(name), f"study '{name}'", wait=0):
         sources = _sources(home, name, study)
-        tables = _summary_tables(home, name, sources) | _tables(sources.tensors, sources.metrics, study)
+        tables = _summary_tables(home, sources) | _tables(sources, _known_of_steps(home, sources))
         expected = _expected_rows(sources.tensors, kappas=len(study.analysis.kappas))
         landing = land(home.warehouse, name, tables, expected)
     total = f"{sum(landing.rows.values()):,}"
@@ -328,15 +365,15 @@ def land_study(home: Home, name: str, study: Study) -> "Landing":
     return landing
 
 
-def _tables(tensors: "SequenceStore", metrics: "SequenceStore", study: Study) -> dict[str, Any]:
-    """The rows of every table of a study, as streams."""
+def _tables(sources: "Sources", summaries: Mapping[str, Any]) -> dict[str, Any]:
+    """The rows of the tables that come from the stores, as streams; ``summaries`` is what is known of later steps."""
     from extract.models import token_texts
     from storage import rows
 
-    query = tensors.sizes["key"] - 1
+    tensors, metrics, study, query = sources.tensors, sources.metrics, sources.study, sources.query
     tokens = np.asarray(tensors.array("tokens")[:])
     return {
-        "studies": rows.study_rows(tensors, metrics),
+        "studies": rows.study_rows(tensors, metrics, summaries),
         "heads": rows.head_rows(tensors.sizes),
         "tokens": rows.token_rows(tokens, token_texts(study.model, np.unique(tokens).tolist())),
         "selection_counts": rows.selection_rows(metrics, query),
@@ -420,12 +457,22 @@ def _position_tables(tensors: "SequenceStore", metrics: "SequenceStore", query: 
 
 
 def judge_claims(home: Home, name: str) -> list[dict[str, Any]]:
-    """The rows of the view ``claims`` for a landed study: what the paper claims, and whether the study supports it."""
+    """The rows of the view ``claims`` for a landed study: what the paper claims, and whether the study supports it.
+
+    Raises
+    ------
+    UserError
+        If the study is not landed.
+    """
     from reports.queries import ask
     from storage.warehouse import connect
 
     with closing(connect(home.warehouse)) as connection:
-        return ask(connection, "claims", study=name).rows()
+        found = ask(connection, "claims", study=name).rows()
+    if not found:
+        msg = f"The warehouse holds nothing of the study '{name}'; run it first: attention-geometry run {name}"
+        raise UserError(msg)
+    return found
 
 
 def write_study_report(home: Home, name: str, study: Study) -> "ReportSummary":

@@ -13,7 +13,15 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from dagster_project.home import Home
@@ -73,6 +81,22 @@ class MonteCarloGrid(BaseModel):
         default=(0.0, 0.2), min_length=1, description="ρ_0, cosine of the sink's value state with the others"
     )
     draws: int = Field(default=100, ge=2, le=10_000, description="heads drawn at each grid point")
+
+    @field_validator("head_dim", "n_keys", "n", "beta", "lambda_sink", "rho_0")
+    @classmethod
+    def _each_once(cls, given: tuple[float, ...]) -> tuple[float, ...]:
+        if len(set(given)) < len(given):
+            kind, message = "repeated", "input should name every value once"
+            raise PydanticCustomError(kind, message)
+        return given
+
+    @field_validator("n")
+    @classmethod
+    def _below_n_keys(cls, n: tuple[int, ...], known: ValidationInfo) -> tuple[int, ...]:
+        if (least := min(known.data.get("n_keys", (2**16 + 1,)))) <= min(n):
+            kind = "too_large"
+            raise PydanticCustomError(kind, "one of them should be below {least}, the least n_keys", {"least": least})
+        return n
 
 
 class AnalysisSettings(BaseModel):

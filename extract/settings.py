@@ -122,6 +122,8 @@ class ExtractionSettings(_Settings):
             if given is None:
                 kind: Literal["missing"] = "missing"
                 raise PydanticKnownError(kind)
+            if SYNTHETIC in (given, given.get("id") if isinstance(given, dict) else None):
+                _refuse("input goes with `model: {name}` only", name=SYNTHETIC)
             return given
         own = CorpusSettings.model_validate({"id": SYNTHETIC})
         if given not in (None, SYNTHETIC, own, own.model_dump()):

@@ -33,6 +33,8 @@ STANDARD_ERRORS = 3.0
 LEAST_CHANGE = 1e-9
 """A change of ln miss that is below this is rounding."""
 
+PARAMETERS_OF_WEIGHTS: Mapping[str, Any] = {"eta": 0.0, "eta_growth": 0.0, "omega": 1.0, "t_1": 0, "t_2": 0}
+"""Parameters that act through ``weight_profile`` alone, with values at which none does anything."""
 
 PAPER_EFFECTS: Mapping[str, int | None] = {
     "d": 1,
@@ -131,7 +133,8 @@ def monte_carlo(
     Raises
     ------
     ValueError
-        If ``draws`` < 2 or an N is outside 1 … n − 1, or as ``geometry.selection_profile`` and ``draw_values`` do.
+        If ``draws`` < 2, ``sizes`` is empty or an N is outside 1 … n − 1, or as ``geometry.selection_profile`` and
+        ``draw_values`` do.
 
     References
     ----------
@@ -194,9 +197,11 @@ def parameter_effects(
         effect
             Sign of the change of the lower bounds as the parameter grows, from ln miss: 1 they rise, −1 they fall, 0 if
             it changes by no more than 3 standard errors. So it is 0 where Δ ≤ 0 and Δ_0 ≤ 0 at both ends, but for N
-            and L.
+            and L. None where a bound does not exist, and where nothing was changed: β = 0 or infinite, or a parameter
+            of phases that the weights lack, as ω and T_1 without an oscillation.
         paper_effect, agrees
-            The arrow of Table 1, and whether it is the same; None where the paper says that it depends.
+            The arrow of Table 1, and whether it is the same; None where the paper says that it depends or there is no
+            effect to compare.
 
     Raises
     ------
@@ -281,7 +286,7 @@ def correlated(assumed: Assumed, n: int, head_dim: int, sizes: Sequence[int]) ->
     order = np.argsort(-weights, kind="stable")
     a = (weights * norms(assumed, n))[order]
     products = a[:, None] * mean_cosines(assumed, n)[np.ix_(order, order)] * a
-    found = np.array([pair_union(products, size, head_dim) for size in sizes]).reshape(-1, 2)
+    found = np.array([pair_union(products, size, head_dim) for size in sizes])
     values = {"precision": found[:, 0], "recall": found[:, 1]}
     return _without_upper("correlated", np.zeros(len(sizes), np.bool_), values)
 
@@ -310,15 +315,17 @@ def pair_union(products: F64, size: int, head_dim: int) -> tuple[float, float]:
 
     products: mean inner products of the y, keys in order of falling weight, (n, n).
     """
-    n = len(products)
+    n, diagonal = len(products), products.diagonal()
     centre = products[:size].sum(axis=0)
     square = centre[:size].sum()
-    distance = square - 2 * centre + products.diagonal()
-    outside, inside = distance[None, size:], distance[:size, None]
-    common = square - centre[None, size:] - centre[:size, None] + products[:size, size:]
-    root = np.sqrt(np.maximum((inside + outside) ** 2 - 4 * common**2, (outside - inside) ** 2))
+    offset = diagonal - 2 * centre  # mean squared distances less ‖c‖², beside which small keys would drown
+    outside, inside = offset[None, size:], offset[:size, None]
+    gap = outside - inside  # P − Q
+    apart = diagonal[None, size:] + diagonal[:size, None] - 2 * products[:size, size:]  # E‖p − q‖² = P + Q − 2M
+    both = 2 * (2 * square + outside + inside) - apart  # E‖p + q‖² = P + Q + 2M
+    root = np.sqrt(np.maximum(apart * both, gap**2))
     # λ₋/(λ₋ + λ₊); keys whose distances are the same in every draw pass each other
-    share = np.divide(root - (outside - inside), 2 * root, out=np.ones_like(root), where=root > 0)
+    share = np.divide(root - gap, 2 * root, out=np.ones_like(root), where=root > 0)
     passing = special.betainc(head_dim / 2, head_dim / 2, np.clip(share, 0.0, 1.0))
     expected = np.minimum(passing.sum(axis=0), 1.0).sum()
     missed = np.minimum(passing.sum(axis=1), 1.0).mean()
@@ -426,9 +433,20 @@ def _effect(change: Change, low: tuple[F64, F64, F64], high: tuple[F64, F64, F64
     for name, at_low, at_high in zip(("precision_lower", "recall_lower", "log_miss"), low, high, strict=True):
         row |= {f"{name}_low": _mean(at_low), f"{name}_high": _mean(at_high)}
     fall = (low[2] - high[2]).ravel()
-    effect = None if np.isnan(fall).any() else _sign(fall)
+    effect = None if np.isnan(fall).any() or _unchanged(change) else _sign(fall)
     paper = PAPER_EFFECTS[change.parameter]
     return row | {"effect": effect, "paper_effect": paper, "agrees": _same(effect, paper)}
+
+
+def _unchanged(change: Change) -> bool:
+    """Whether both ends are one: nothing differs but parameters of the weights, and the weights are the same."""
+    low, high = (
+        replace(setting, assumed=replace(setting.assumed, **PARAMETERS_OF_WEIGHTS))
+        for setting in (change.at_low, change.at_high)
+    )
+    return low == high and np.array_equal(
+        weight_profile(change.at_low.assumed, low.n), weight_profile(change.at_high.assumed, high.n)
+    )
 
 
 def _sign(change: F64) -> int:
@@ -508,8 +526,8 @@ def _check(draws: int, sizes: Sequence[int], n: int) -> None:
     if draws < 2:
         msg = f"draws must be at least 2 for a standard error, got {draws}"
         raise ValueError(msg)
-    if not all(1 <= size < n for size in sizes):
-        msg = f"sizes must be numbers from 1 to {n - 1}, got {list(sizes)}"
+    if not len(sizes) or not all(1 <= size < n for size in sizes):
+        msg = f"sizes must be one or more numbers from 1 to {n - 1}, got {list(sizes)}"
         raise ValueError(msg)
 
 

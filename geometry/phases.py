@@ -14,8 +14,9 @@ one that is fitted; an *edge* k stands for the T with k of the m positions up to
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
@@ -64,8 +65,8 @@ than eight have a weight above 0. undefined: a weight is NaN or infinite.
 PHASE_STATUSES: tuple[str, ...] = get_args(PhaseStatus)
 
 PhaseVariant = Literal["plateau", "growth", "tied", "untied"]
-"""plateau: p_base alone. growth: T_1 = T_2, no oscillation. tied: all phases, one η as printed. untied: all phases,
-one η for the oscillation and one for the growth.
+"""plateau: p_base alone. growth: T_1 = T_2, no oscillation. tied: all phases with one η as printed or, where T_2 is the
+last position, no growth at all. untied: all phases, one η for the oscillation and one for the growth.
 """
 PHASE_VARIANTS: tuple[PhaseVariant, ...] = get_args(PhaseVariant)
 
@@ -96,9 +97,9 @@ DESIGNS: dict[PhaseVariant, F64] = {
 class PhaseFit:
     """The variant of Assumption 3 with the smallest BIC, and how well all of them do.
 
-    Positions are absolute; weights are shares of 1. What the variant lacks is NaN: ``eta``, ``omega`` without an
-    oscillation, ``eta_growth`` without growth. Without any fit T_1 and T_2 are None
-    and all other parameters but ``p_sink`` NaN.
+    Positions are absolute; weights are shares of 1. What the curve lacks is NaN: ``eta``, ``omega`` without an
+    oscillation, ``eta_growth`` without growth: on a plateau, and in the variant tied where T_2 is the last position.
+    Without any fit T_1 and T_2 are None and all other parameters but ``p_sink`` NaN.
     """
 
     status: PhaseStatus
@@ -114,7 +115,7 @@ class PhaseFit:
     eta: float
     """η of the oscillation, within (−1, 1)."""
     eta_growth: float
-    """η of the growth, per position; equal to ``eta`` if tied."""
+    """η of the growth, per position; equal to ``eta`` if tied, where there is growth."""
     omega: float
     """ω, radians per position, within (0, π] and at least one period in the oscillation."""
     t_1: int | None
@@ -133,9 +134,10 @@ class PhaseFit:
     influence: F64
     """Derivatives of log p_base, η, η of the growth and ω by every log weight, T_1 and T_2 held, (4, n).
 
-    0 for positions not fitted, NaN for parameters that are NaN. With the weights of S sequences and their mean w, the
-    standard error of a parameter is the standard deviation (divisor S − 1) of influence · (w_s − w)/w over s, divided
-    by √S.
+    0 for positions not fitted. NaN for parameters that are NaN, for ω at π, the end of its domain, and for all four
+    where the matrix of second derivatives of the sum of squares is not positive definite. With the weights of S
+    sequences and their mean w, the standard error of a parameter is the standard deviation (divisor S − 1) of
+    influence · (w_s − w)/w over s, divided by √S.
     """
 
 
@@ -189,10 +191,14 @@ def phase_curve(
     t_1: int,
     t_2: int,
 ) -> F64:
-    """The weight of Assumption 3 at absolute positions, float64; parameters of absent phases may be NaN."""
+    """The weight of Assumption 3 at absolute positions, float64; parameters of absent phases may be NaN.
+
+    Without growth, ``eta_growth`` NaN, positions behind T_2 have the weight of the plateau.
+    """
     x = np.asarray(positions, np.float64)
     content = np.where(x <= t_1, 1.0, 1.0 + eta * np.cos(omega * x))
-    growth = np.exp(eta_growth * np.maximum(x - t_2, 0.0))
+    rate = 0.0 if math.isnan(eta_growth) else eta_growth
+    growth = np.exp(rate * np.maximum(x - t_2, 0.0))
     curve: F64 = np.where(x == 0, p_sink, p_base * np.where(x > t_2, growth, content))
     return curve
 
@@ -250,8 +256,9 @@ def _described(search: _Search, fits: dict[PhaseVariant, _Fit], given: F64, firs
     sinks = given.size - search.z.size
     influence = np.zeros((4, given.size))
     influence[:, sinks:] = _influence(search, best, residual)
-    influence[np.isnan(influence).any(axis=1)] = np.nan
-    level, eta, rate, omega = np.where(DESIGNS[best.variant].any(axis=1), best.theta, np.nan)
+    present = _present(search, best)
+    influence[~present | np.isnan(influence).any(axis=1)] = np.nan
+    level, eta, rate, omega = np.where(present, best.theta, np.nan)
     before = first + sinks - 1
     varies = search.square > count * RESOLUTION**2
     return PhaseFit(
@@ -274,6 +281,13 @@ def _described(search: _Search, fits: dict[PhaseVariant, _Fit], given: F64, firs
         mae_log=float(np.abs(residual).sum() / count),
         influence=influence,
     )
+
+
+def _present(search: _Search, fit: _Fit) -> NDArray[np.bool_]:
+    """Which of theta the curve has, (4,): those of the variant, but no rate of growth where nothing lies behind T_2."""
+    grows = fit.edges[1] < search.z.size
+    present: NDArray[np.bool_] = DESIGNS[fit.variant].any(axis=1) & np.array([True, True, grows, True])
+    return present
 
 
 def _no_fit(given: F64, content: F64, sinks: int) -> PhaseFit:
@@ -319,7 +333,11 @@ def _fits(search: _Search) -> dict[PhaseVariant, _Fit]:
     size = search.z.size
     growth = _growth(search)
     plateau = _Fit("plateau", (size, size), search.square, (0.0, 0.0, 0.0, 0.0))
-    fits = [plateau, growth, _oscillating(search, "tied", growth), _oscillating(search, "untied", growth)]
+    tied = _oscillating(search, "tied", _starts(search, "tied", growth))
+    # untied contains tied, but for one without growth: where its own starts miss, it must not end above
+    nested = () if tied is None else ((tied.theta[1], tied.theta[3]),)
+    untied = _oscillating(search, "untied", chain(_starts(search, "untied", growth), nested))
+    fits = (plateau, growth, tied, untied)
     return {fit.variant: fit for fit in fits if fit is not None}
 
 
@@ -379,9 +397,9 @@ def _rate(search: _Search, edge: int, level: float) -> float:
     return float((u_z - level * u) / u_squares)
 
 
-def _oscillating(search: _Search, variant: PhaseVariant, growth: _Fit | None) -> _Fit | None:
-    """The best curve with an oscillation: the best end of all starts."""
-    ends = [_followed(search, variant, eta, omega) for eta, omega in _starts(search, variant, growth)]
+def _oscillating(search: _Search, variant: PhaseVariant, starts: Iterable[tuple[float, float]]) -> _Fit | None:
+    """The best curve with an oscillation: the best end of all starts, η and ω each."""
+    ends = [_followed(search, variant, eta, omega) for eta, omega in starts]
     return min((end for end in ends if end is not None), key=lambda end: end.rss, default=None)
 
 
@@ -449,6 +467,8 @@ def _best_edges(search: _Search, variant: PhaseVariant, eta: float, omega: float
     low, high = best_edges(waves, gains, reduced.base, reduced.slack, reduced.count, search.least_edge, least)
     if low < 0:
         return None, 0.0
+    if search.sums[0, high] == 0:  # no weight behind it: the same curve without growth
+        high = search.z.size
     return (low, high), float((reduced.slack[high] - waves[high] + waves[low]) / reduced.count[high])
 
 

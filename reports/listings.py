@@ -14,8 +14,6 @@ from statistics import median
 from reports.words import EFFECTS, FAMILIES, PARAMETERS, Row, compared, known, number, percent
 
 DASH = "–"
-FAILURES = 12
-"""At most so many failures are listed; the query has more."""
 
 
 @dataclass(frozen=True)
@@ -30,15 +28,15 @@ class Listing:
 def claims(rows: Iterable[Row]) -> Listing:
     """Claims of the paper with what this study shows (``claims``)."""
     return Listing(
-        ("In the paper", "What it says", "Compared here", "Value", "Supported if", "Supported"),
+        ("In the paper", "Supported", "What it says", "Compared here", "Value", "Supported if"),
         tuple(
             (
                 row["figure"],
+                {True: "✓ yes", False: "✗ no", None: "? cannot be judged"}[row["supported"]],
                 row["statement"],
                 row["measure"],
                 _number(row["value"]),
                 f"{'≤' if row['direction'] == '<=' else '≥'} {number(row['threshold'])}",
-                {True: "✓ yes", False: "✗ no", None: "? cannot be judged"}[row["supported"]],
             )
             for row in rows
         ),
@@ -61,11 +59,17 @@ _ROLES = {
 _FACTORS = {"a_0", "a_min_in", "a_max_out"}
 """Parameters that are multiplied, not set."""
 
+_OF_OSCILLATION = {"omega", "T_1"}
+"""Parameters that only weights with an oscillation have."""
+
 _ARROWS = {1: "↑", -1: "↓", 0: DASH}
 
 
-def effects(rows: Iterable[Row]) -> Listing:
-    """Table 1: how each parameter moves the lower bounds, beside the paper's arrow (``parameter_effects``)."""
+def effects(rows: Iterable[Row], *, oscillates: bool) -> Listing:
+    """Table 1: how each parameter moves the lower bounds, beside the paper's arrow (``parameter_effects``).
+
+    Where the weights do not oscillate, η is that of the growth, and there is neither ω nor T_1 to move.
+    """
     headings = (
         "Parameter",
         "Its part",
@@ -75,20 +79,26 @@ def effects(rows: Iterable[Row]) -> Listing:
         "of Recall",
         "Change of the log miss",
     )
-    return Listing((*headings, "Here", "Paper", "Agrees"), tuple(_effect(row) for row in rows))
+    return Listing((*headings, "Here", "Paper", "Agrees"), tuple(_effect(row, oscillates=oscillates) for row in rows))
 
 
-def _effect(row: Row) -> tuple[str, ...]:
+def _effect(row: Row, *, oscillates: bool) -> tuple[str, ...]:
+    paper = _ARROWS.get(row["paper_effect"], "mixed")
+    name, role = EFFECTS[row["parameter"]], _ROLES[row["parameter"]]
+    if not oscillates and row["parameter"] in _OF_OSCILLATION:
+        return (name, role, *[DASH] * 6, paper, DASH)
+    if not oscillates and row["parameter"] == "eta":
+        name, role = f"{name} (of the growth)", "rate of the growth"
     return (
-        EFFECTS[row["parameter"]],
-        _ROLES[row["parameter"]],
+        name,
+        role,
         DASH if row["parameter"] in _FACTORS or row["base"] is None else number(row["base"]),
         _from_to(row["low"], row["high"], "×" if row["parameter"] in _FACTORS else ""),
         _from_to(row["precision_lower_low"], row["precision_lower_high"]),
         _from_to(row["recall_lower_low"], row["recall_lower_high"]),
         _change(row["log_miss_low"], row["log_miss_high"]),
         _ARROWS.get(row["effect"], DASH),
-        _ARROWS.get(row["paper_effect"], "mixed"),
+        paper,
         {True: "✓ yes", False: "✗ no", None: DASH}[row["agrees"]],
     )
 
@@ -102,7 +112,7 @@ def regimes(model: Iterable[Row], counts: Iterable[Row]) -> Listing:
     return Listing(
         (
             "Regime",
-            "Composition of I_N",
+            "Composition in the paper",
             "N",
             "Δ/B, from, to",
             "Trend",
@@ -133,48 +143,60 @@ def _over_heads(row: Row | None) -> tuple[str, str]:
 
 
 _INEQUALITIES = {
-    "precision": "lower, Precision",
-    "recall": "lower, Recall",
-    "precision_upper": "upper, Precision",
-    "recall_upper": "upper, Recall",
+    "precision_lower": "Lower, Precision",
+    "recall_lower": "Lower, Recall",
+    "precision_upper": "Upper, Precision",
+    "recall_upper": "Upper, Recall",
 }
 
 
 def monte_carlo(rows: Iterable[Row]) -> Listing:
     """At which share of the grid each inequality holds in expectation, with its worst gap (``monte_carlo_summary``)."""
-    bounds = (f"{name[0].upper()}{name[1:]}" for name in _INEQUALITIES.values())
+    bounds = (f"{name}{which}" for name in _INEQUALITIES.values() for which in ("", ", where met", ", share of draws"))
     return Listing(
-        ("Family", "κ", "Scale", "Points", *bounds, "Meeting assumptions", "Lower, Precision", "Lower, Recall"),
+        ("Family", "κ", "Scale", "Points", *bounds),
         tuple(
             (
                 FAMILIES[row["family"]],
                 _number(row["kappa"]),
                 row["scale"] or DASH,
                 str(row["points"]),
-                *(_holds(row[f"{name}_holds"], row[f"worst_{name}_gap"]) for name in _INEQUALITIES),
-                str(row["points_meeting"]),
-                _share(row["precision_holds_meeting"]),
-                _share(row["recall_holds_meeting"]),
+                *(cell for inequality in _INEQUALITIES for cell in _in_expectation(row, inequality)),
             )
             for row in sorted(rows, key=lambda row: list(FAMILIES).index(row["family"]))
         ),
     )
 
 
-def _holds(share: float | None, gap: float | None) -> str:
-    return DASH if share is None else f"{_share(share)}\u00a0({_number(gap)})"
+def _in_expectation(row: Row, inequality: str) -> tuple[str, str, str]:
+    """One inequality over all points, over those that meet its assumptions, and over single draws."""
+    name = inequality.removesuffix("_lower")
+    gap = f" ({_number(row[f'worst_{name}_gap'])})" if row[f"{name}_points"] else ""
+    return (
+        _share_of(row[f"{name}_holds"], row[f"{name}_points"]) + gap,
+        _share_of(row[f"{name}_holds_meeting"], row[f"{name}_points_meeting"]),
+        _share(row[f"{inequality}_share"]),
+    )
+
+
+def _share_of(share: float | None, points: int) -> str:
+    return DASH if share is None else f"{percent(share)} of\u00a0{points:,}"
 
 
 def failures(rows: Sequence[Row]) -> Listing:
-    """Where inequalities fail worst (``monte_carlo_failures``)."""
+    """Which inequalities fail, at how many points, and where worst (``monte_carlo_failures``)."""
+    kinds = ("Bound", "Family", "κ", "Scale", "Fails at", "Fails where met")
+    worst = ("d", "Keys", "N", "β", "λ", "ρ₀", "Share with Δ > 0", "Mean", "Its bound", "Gap")
     return Listing(
-        ("Bound", "Family", "κ", "Scale", "d", "Keys", "N", "β", "λ", "ρ₀", "Share with Δ > 0", "Mean", "Bound", "Gap"),
+        (*kinds, *(f"Worst: {worst[0]}", *worst[1:])),
         tuple(
             (
-                _INEQUALITIES[row["inequality"].removesuffix("_lower")],
+                _INEQUALITIES[row["inequality"]],
                 FAMILIES[row["family"]],
                 _number(row["kappa"]),
                 row["scale"] or DASH,
+                f"{row['failing']:,} of\u00a0{row['points']:,}",
+                f"{row['failing_meeting']:,} of\u00a0{row['points_meeting']:,}",
                 str(row["head_dim"]),
                 str(row["n_keys"]),
                 str(row["n"]),
@@ -186,7 +208,7 @@ def failures(rows: Sequence[Row]) -> Listing:
                 number(row["bound"]),
                 number(row["gap"]),
             )
-            for row in rows[:FAILURES]
+            for row in rows
         ),
     )
 

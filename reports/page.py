@@ -108,7 +108,8 @@ def write_report(connection: duckdb.DuckDBPyConnection, study: str, path: Path, 
 
 def _headlines(source: Source) -> list[words.Headline]:
     curves, heads = source.of_query("curves_by_n").rows(), source.of_query("heads_at_n", n=source.n).rows()
-    return words.headlines(curves, heads, source.of_query("sink_by_head").rows(), source.n)
+    sinks, norms = source.of_query("sink_by_head").rows(), source.of_study("norm_variation_by_head").rows()
+    return words.headlines(curves, heads, sinks, norms, source.n)
 
 
 def _figures(parts: tuple[Section, ...]) -> Iterator[Figure]:

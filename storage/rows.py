@@ -24,12 +24,17 @@ BY_KAPPA = tuple(spec.name for spec in SELECTION if "kappa" in spec.dims)
 """The arrays of the metrics store that become columns of ``upper_bounds``."""
 
 
-def study_rows(tensors: "SequenceStore", metrics: "SequenceStore") -> Iterator[pa.RecordBatch]:
-    """The row of ``studies``, from the provenance of the tensor store; that of the metrics is its part ``metrics``."""
+def study_rows(
+    tensors: "SequenceStore", metrics: "SequenceStore", summaries: Mapping[str, Any] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The row of ``studies``, from the provenance of the tensor store.
+
+    That of the metrics is its part ``metrics``, and what is known of each step after them its part ``summaries``.
+    """
     provenance, sizes = tensors.provenance, tensors.sizes
     settings, inputs = provenance["settings"], provenance["inputs"]
     own = {part: value for part, value in metrics.provenance.items() if part not in {"study", "tensors"}}
-    provenance |= {"metrics": own}
+    provenance |= {"metrics": own, "summaries": dict(summaries or {})}
     row = {
         "model": settings["model"]["id"],
         "revision": inputs["model"].get("commit") or inputs["model"].get("sha256"),

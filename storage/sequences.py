@@ -11,7 +11,6 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
-from uuid import uuid4
 
 import dask.array as da
 import numpy as np
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 from zarr.codecs import BloscCodec, Crc32cCodec
 
 from storage.arrays import FORMAT_VERSION, ArraySpec
+from storage.aside import beside, sweep
 from storage.errors import UserError
 
 Provenance = Mapping[str, Any]
@@ -100,7 +100,7 @@ class SequenceStore:
     def _create(cls, path: Path, specs: Sequence[ArraySpec], sizes: Mapping[str, int], provenance: Provenance) -> None:
         """Make the empty store aside and rename it, so that a store at ``path`` is always a whole one."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        aside = path.with_name(f"{path.name}.{uuid4().hex}.partial")
+        aside = beside(path)
         try:
             group = zarr.create_group(
                 aside,
@@ -224,8 +224,7 @@ class SequenceStore:
 
 def _sweep(path: Path) -> None:
     """Remove what a killed process left half-made of the store at ``path``, beside it and in it."""
-    for leftover in path.parent.glob(f"{path.name}.{'[0-9a-f]' * 32}.partial"):
-        shutil.rmtree(leftover)
+    sweep(path)
     for leftover in path.rglob("*.partial"):
         leftover.unlink()
 

@@ -12,17 +12,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pyarrow as pa
 from pyarrow import parquet
 
+from storage.aside import beside
 from storage.errors import UserError
 
-_PROVENANCE = b"provenance"
+_PROVENANCE, _LIBRARIES = b"provenance", b"libraries"
 
 
-def write_summary(path: Path, batches: Iterable[pa.RecordBatch], provenance: Mapping[str, Any]) -> int:
+def write_summary(
+    path: Path, batches: Iterable[pa.RecordBatch], provenance: Mapping[str, Any], libraries: Mapping[str, str]
+) -> int:
     """Write a table aside and rename it, so that a file at ``path`` is always a whole one.
 
     Parameters
@@ -33,6 +35,8 @@ def write_summary(path: Path, batches: Iterable[pa.RecordBatch], provenance: Map
         The rows, as a stream; all of one schema. None at all make a table without columns.
     provenance
         What the rows were made from, as JSON.
+    libraries
+        Versions of what computed them; kept beside the provenance, for a table by another version is as good.
 
     Returns
     -------
@@ -41,8 +45,11 @@ def write_summary(path: Path, batches: Iterable[pa.RecordBatch], provenance: Map
     """
     stream = iter(batches)
     first = next(stream, pa.RecordBatch.from_pylist([], schema=pa.schema([])))
-    schema = first.schema.with_metadata({_PROVENANCE: json.dumps(provenance, sort_keys=True).encode()})
-    aside = path.with_name(f"{path.name}.{uuid4().hex}.partial")
+    metadata = {_PROVENANCE: provenance, _LIBRARIES: libraries}
+    schema = first.schema.with_metadata(
+        {key: json.dumps(value, sort_keys=True).encode() for key, value in metadata.items()}
+    )
+    aside = beside(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     rows = 0
     try:
@@ -58,9 +65,17 @@ def write_summary(path: Path, batches: Iterable[pa.RecordBatch], provenance: Map
 
 def made_from(path: Path) -> dict[str, Any] | None:
     """What the table at ``path`` was made from; None if there is none, or it cannot be read."""
+    return _metadata(path, _PROVENANCE)
+
+
+def made_by(path: Path) -> dict[str, Any] | None:
+    """Versions of the libraries that made the table at ``path``; None as for ``made_from``."""
+    return _metadata(path, _LIBRARIES)
+
+
+def _metadata(path: Path, key: bytes) -> dict[str, Any] | None:
     try:
-        metadata = parquet.read_schema(path).metadata or {}
-        found = json.loads(metadata[_PROVENANCE])
+        found = json.loads((parquet.read_schema(path).metadata or {})[key])
     except (OSError, KeyError, ValueError, pa.ArrowInvalid):
         return None
     return found if isinstance(found, dict) else None
@@ -87,9 +102,3 @@ def read_summary(path: Path) -> Iterator[pa.RecordBatch]:
         why = " ".join(str(error).split())
         msg = f"The table {path} cannot be read ({why}); delete it and run the study again"
         raise UserError(msg) from error
-
-
-def sweep(folder: Path) -> None:
-    """Remove what a killed process left half-written in a folder of tables; call it under the study's lock."""
-    for leftover in folder.glob(f"*.{'[0-9a-f]' * 32}.partial"):
-        leftover.unlink()

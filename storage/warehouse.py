@@ -11,7 +11,6 @@ published file read-only to an empty in-memory database whose views unite them.
 
 import logging
 import os
-import shutil
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,12 +18,12 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import duckdb
 import pyarrow as pa
 
 import sql
+from storage.aside import beside, sweep
 from storage.errors import UserError
 from storage.locks import exclusive
 
@@ -86,9 +85,9 @@ def land(folder: Path, study: str, tables: Mapping[str, Batches], expected: Mapp
         If another process is landing the same study, or the disk is full.
     """
     started = time.monotonic()
-    aside = folder / f"{study}.{uuid4().hex}.partial"
+    aside = beside(folder / study)
     with exclusive(folder / f"{study}.lock", f"the tables of study '{study}'", wait=LOCK_WAIT):
-        _sweep(folder, study)
+        sweep(folder / study)
         try:
             rows, violations = _build(aside, study, tables)
             violations["row_count"] = [
@@ -102,17 +101,8 @@ def land(folder: Path, study: str, tables: Mapping[str, Batches], expected: Mapp
             msg = f"The tables of study '{study}' could not be written to {folder} ({why}); free space and run again"
             raise UserError(msg) from error
         finally:
-            _sweep(folder, study)
+            sweep(folder / study)
     return Landing(database(folder, study), rows, violations, size, time.monotonic() - started)
-
-
-def _sweep(folder: Path, study: str) -> None:
-    """Remove what this or a killed landing of the study left half-built; call it under the study's lock."""
-    for leftover in folder.glob(f"{study}.{'[0-9a-f]' * 32}.partial*"):
-        if leftover.is_dir():  # what DuckDB wrote when memory ran short
-            shutil.rmtree(leftover)
-        else:
-            leftover.unlink()
 
 
 def _build(

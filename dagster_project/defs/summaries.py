@@ -24,7 +24,7 @@ def _asset(step: Step) -> dg.AssetsDefinition:
         kinds={"dask", "parquet"},
         deps=[selection_metrics, *(dg.AssetKey(earlier) for earlier in step.after)],
         code_version=str(step.version),
-        description=step.make.__doc__,
+        description=step.about,
     )
     def tables_of_step(context: dg.AssetExecutionContext, data_root: DataRoot) -> dg.MaterializeResult:
         home, name = data_root.home(), context.partition_key

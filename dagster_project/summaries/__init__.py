@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dagster_project.studies import AnalysisSettings
-from dagster_project.summaries.expectation import expectation
+from dagster_project.summaries.expectation import effects, expectation
 from dagster_project.summaries.fits import similarity, weights
 from dagster_project.summaries.means import selection_means
 from dagster_project.summaries.norms import norms
@@ -28,15 +28,26 @@ class Step:
     make: Callable[[Sources], Tables]
     after: tuple[str, ...] = ()
     """The steps whose tables it reads."""
-    settings: Callable[[AnalysisSettings], Any] = lambda _: None
-    """The part of the settings that decides the numbers, beside those that the metrics were made with, as JSON."""
+    settings: tuple[str, ...] = ()
+    """The fields of the analysis settings that decide the numbers."""
+
+    @property
+    def about(self) -> str:
+        """What it makes, in a paragraph."""
+        return (self.make.__doc__ or "").split("\n\n", maxsplit=1)[0]
 
     def provenance(self, analysis: AnalysisSettings, metrics: Mapping[str, Any]) -> dict[str, Any]:
-        """What the tables are made from, as JSON: versions, settings, and the provenance of the metrics."""
-        versions = {name: STEPS[name].version for name in (*self.after, self.name)}
-        made = {part: value for part, value in metrics.items() if part != "versions"}
-        return {"step": self.name, "versions": versions, "settings": self.settings(analysis), "metrics": made}
+        """What the tables are made from, as JSON: versions, settings, and the provenance of tensors and metrics."""
+        return {
+            "step": self.name,
+            "versions": {name: STEPS[name].version for name in (*self.after, self.name)},
+            "settings": analysis.model_dump(mode="json", include=set(self.settings)),
+            "metrics": {part: value for part, value in metrics.items() if part not in {"versions", "analysis"}},
+        }
 
+
+FITS = ("assumption_norms", "assumption_similarity", "assumption_weights")
+"""The steps that heads to be drawn are taken from."""
 
 STEPS: dict[str, Step] = {
     step.name: step
@@ -45,14 +56,8 @@ STEPS: dict[str, Step] = {
         Step("assumption_similarity", ("assumption_similarity", "assumption_similarity_model"), 1, similarity),
         Step("assumption_weights", ("assumption_weights", "assumption_weights_model"), 1, weights),
         Step("selection_means", ("selection_means", "selection_means_model"), 1, selection_means),
-        Step(
-            "bounds_in_expectation",
-            ("monte_carlo", "parameter_effects"),
-            1,
-            expectation,
-            after=("assumption_norms", "assumption_similarity", "assumption_weights"),
-            settings=lambda analysis: analysis.model_dump(mode="json", include={"monte_carlo"}),
-        ),
+        Step("bounds_in_expectation", ("monte_carlo",), 1, expectation, after=FITS, settings=("monte_carlo", "kappas")),
+        Step("parameter_effects", ("parameter_effects",), 1, effects, after=FITS, settings=("kappas", "scale")),
     )
 }
 """Every step by name, in an order in which they can be made."""

@@ -4,9 +4,10 @@ Holds which heads are drawn: the study's grid, and those of Table 1. What does n
 the bounds against them (``geometry.assumed``, ``geometry.monte_carlo``).
 """
 
+import logging
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import product
+from itertools import accumulate, product, repeat, takewhile
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dagster_project.summaries.sources import Sources, Tables
+
+logger = logging.getLogger(__name__)
 
 KINDS: dict[str, pa.DataType] = {
     **dict.fromkeys(("family", "scale", "parameter"), pa.string()),
@@ -30,31 +33,40 @@ RATES = tuple(2.0 ** (step / 2) for step in range(-4, 7))
 MOST_DIM = 1024
 """Largest d tried for Table 1: in few dimensions some of many directions always lie close to each other."""
 
+SEARCH_DRAWS = 4
+"""Heads drawn for every β and d that is tried."""
+
 EFFECT_DRAWS = 16
 """Heads drawn for every value of a parameter of Table 1."""
 
 
 def expectation(sources: Sources) -> Tables:
-    """The bounds on heads drawn from the assumptions as fitted to the study: a grid of them, and Table 1."""
+    """The bounds held against means over heads drawn from the assumptions as fitted to the study, over its grid."""
     typical = _typical(sources)
-    if typical is None:
-        return {"monte_carlo": iter(()), "parameter_effects": iter(())}
-    return {"monte_carlo": _grid(sources, typical), "parameter_effects": _effects(sources, typical)}
+    return {"monte_carlo": iter(()) if typical is None else _grid(sources, typical)}
+
+
+def effects(sources: Sources) -> Tables:
+    """Table 1: what each parameter does to the printed lower bounds of heads drawn from the assumptions as fitted."""
+    typical = _typical(sources)
+    return {"parameter_effects": iter(()) if typical is None else _effects(sources, typical)}
 
 
 def _typical(sources: Sources) -> Any:
-    """The parameters of a head typical of the study, from the fits; None if its norms or weights have no fit."""
+    """The parameters of a head typical of the study, from the fits; None, and a line, if one of them is missing."""
     from geometry.assumed import Assumed
 
     heads = [row for row in sources.rows("assumption_norms") if row["lambda_sink"] is not None]
     (similar,), (weight,) = sources.rows("assumption_similarity_model"), sources.rows("assumption_weights_model")
-    if not heads or weight["status"] != "ok":
+    beta = np.inf if similar["status"] == "unbounded" else similar["beta"]
+    if not heads or beta is None or weight["status"] != "ok" or (weight["p_sink"] or 0) >= 1:
+        logger.info("%s: norms, similarity or weights have no fit, so no heads can be drawn like them", sources.name)
         return None
     oscillates = weight["omega"] is not None
     return Assumed(
         value_scale=float(np.median([row["c"] for row in heads])),
         lambda_sink=float(np.median([row["lambda_sink"] for row in heads])),
-        beta=np.inf if similar["beta"] is None else similar["beta"],
+        beta=beta,
         rho_0=similar["rho_0"] or 0.0,
         p_sink=weight["p_sink"] or 0.0,
         eta=weight["eta"] if oscillates else 0.0,
@@ -94,7 +106,7 @@ def _grid(sources: Sources, typical: Any) -> Iterator[pa.RecordBatch]:
     progress = TqdmCallback(tqdm_class=tqdm, desc="Monte Carlo", unit="point", disable=None)
     with threadpool_limits(limits=1, user_api="blas"), progress:
         found = compute(*tasks, scheduler="threads")
-    yield from (_drawn(rows) for rows in found if rows)
+    yield from map(_drawn, found)
 
 
 def stretched(assumed: Any, n: int, n_keys: int) -> Any:
@@ -143,22 +155,20 @@ def _effects(sources: Sources, typical: Any) -> Iterator[pa.RecordBatch]:
 def within_premise(typical: Any, n_keys: int, head_dim: int, *, seed: int) -> tuple[Any, int, int]:
     """Parameters, d and N at which drawn heads have Δ > 0, as near to the study's as may be.
 
-    First β is raised along ``RATES``, then d doubled up to ``MOST_DIM``, until some N has Δ > 0 in every draw; of these
-    N that of the largest mean Δ/B is taken. If there is none, the last is.
+    First β is raised along ``RATES``, then d doubled up to ``MOST_DIM``, until some N above 1 has Δ > 0 in every draw;
+    of these N that of the largest mean Δ/B is taken. If there is none, the study's own parameters and the least N are.
     """
     from geometry.monte_carlo import draw
 
     sizes = np.unique(np.geomspace(min(2, n_keys - 1), n_keys - 1, 24).astype(int))
-    dims = [head_dim]
-    while dims[-1] < MOST_DIM:
-        dims.append(2 * dims[-1])
-    for dim, beta in product(dims, (typical.beta, *(rate for rate in RATES if rate > typical.beta))):
+    rates = [typical.beta, *(rate for rate in RATES if rate > typical.beta)]
+    dims = takewhile(lambda dim: dim <= MOST_DIM, accumulate(repeat(2 * head_dim), lambda dim, _: 2 * dim))
+    for dim, beta in [*((head_dim, rate) for rate in rates), *((dim, rates[-1]) for dim in dims)]:
         base, random = replace(typical, beta=beta), np.random.SeedSequence(seed)
-        drawn = draw(base, n_keys, dim, draws=EFFECT_DRAWS, random=random, sizes=sizes.tolist())
-        margins = _margins(drawn)
+        margins = _margins(draw(base, n_keys, dim, draws=SEARCH_DRAWS, random=random, sizes=sizes.tolist()))
         if (always := (margins > 0).all(axis=0)).any():
             return base, dim, int(sizes[np.argmax(np.where(always, margins.mean(axis=0), -np.inf))])
-    return base, dim, int(sizes[0])
+    return typical, head_dim, int(sizes[0])
 
 
 def _margins(drawn: Any) -> NDArray[np.float64]:

@@ -27,6 +27,8 @@ Tables = dict[str, Iterator[pa.RecordBatch]]
 class Sources:
     """What a step may read."""
 
+    name: str
+    """Name of the study."""
     tensors: "SequenceStore"
     metrics: "SequenceStore"
     summaries: Path

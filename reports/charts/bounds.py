@@ -9,8 +9,8 @@ from functools import partial
 import altair as alt
 import pyarrow as pa
 
-from reports import theme, words
-from reports.charts.elements import keyed, layered, level, n_axis, points
+from reports import words
+from reports.charts.elements import ABOVE, keyed, layered, level, n_axis, points
 from reports.words import Row
 
 COVERAGES = {
@@ -33,7 +33,7 @@ def coverage(kappas: pa.Table) -> alt.LayerChart:
     """
     title, rows = "Coverage of the envelope against κ", kappas.to_pylist()
     shares = [row["premise_share"] for row in words.known(words.printed(rows), "premise_share")]
-    premise = [level(shares[0], "share of selections with Δ > 0", inside=True)] if shares else []
+    premise = [level(shares[0], "Δ > 0")] if shares else []
     return _by_kappa(kappas, COVERAGES, title, "Coverage (share of rows)", words.coverage(rows), *premise)
 
 
@@ -78,8 +78,8 @@ def _best_kappa(rows: Sequence[Row]) -> alt.LayerChart:
     best = [{"kappa": row["kappa"], "note": f"serves best: κ = {row['kappa']:g}"} for row in rows if row["serves_best"]]
     base = alt.Chart(alt.InlineData(values=best)).encode(x="kappa:Q")
     last = bool(best) and best[0]["kappa"] == max(row["kappa"] for row in rows)
-    label = base.mark_text(style="reference-label", align="right" if last else "left", dx=-5 if last else 5)
-    label = label.encode(y=alt.value(theme.HEIGHT / 2), text="note:N")
+    label = base.mark_text(style="reference-label", align="right" if last else "left", baseline="bottom", dy=ABOVE)
+    label = label.encode(y=alt.value(0), text="note:N")
     return alt.LayerChart(layer=[base.mark_rule(style="reference"), label])
 
 

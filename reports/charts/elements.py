@@ -10,8 +10,10 @@ from typing import Any
 import altair as alt
 import numpy as np
 
-from reports import theme
 from reports.words import Row
+
+ABOVE = -3
+"""Where the name of an upright rule stands from the top of the plotting area, in pixels: below the legend."""
 
 BARS = 24
 """A histogram has at most about so many bars."""
@@ -55,23 +57,16 @@ def n_axis(last: int) -> alt.X:
 
 
 def rule_at_n(n: int, note: str) -> alt.LayerChart:
-    """A rule at one N, with its name."""
+    """A rule at one N, with its name above the plotting area, where no line is."""
     base = alt.Chart(alt.InlineData(values=[{"n": n, "note": note}])).encode(x="n:Q")
-    label = base.mark_text(style="reference-label", align="left", baseline="top", dx=5)
-    return alt.LayerChart(
-        layer=[base.mark_rule(style="reference"), label.encode(y=alt.value(theme.HEIGHT - 16), text="note:N")]
-    )
+    label = base.mark_text(style="reference-label", align="left", baseline="bottom", dy=ABOVE)
+    return alt.LayerChart(layer=[base.mark_rule(style="reference"), label.encode(y=alt.value(0), text="note:N")])
 
 
-def level(share: float, note: str, *, inside: bool = False) -> alt.LayerChart:
-    """A rule at one share of the vertical axis, with its name beside the plotting area or inside, above its end."""
+def level(share: float, note: str) -> alt.LayerChart:
+    """A rule at one share of the vertical axis, with its name beside the plotting area."""
     base = alt.Chart(alt.InlineData(values=[{"share": share, "note": note}])).encode(y="share:Q")
-    name = (
-        base.mark_text(style="reference-label", align="right", dy=-8)
-        if inside
-        else base.mark_text(style="reference-label", align="left", dx=6)
-    )
-    label = name.encode(x=alt.value("width"), text="note:N")
+    label = base.mark_text(style="reference-label", align="left", dx=6).encode(x=alt.value("width"), text="note:N")
     return alt.LayerChart(layer=[base.mark_rule(style="reference"), label])
 
 

@@ -67,12 +67,12 @@ def norm_variation(heads: pa.Table) -> alt.LayerChart:
     ]
     color = alt.Color(
         "measure:N",
-        title="Coefficient of variation",
+        title=None,
         scale=alt.Scale(domain=list(VARIATIONS.values())),
-        legend=alt.Legend(orient="top", symbolType="square", symbolSize=120),
+        legend=alt.Legend(orient="top", symbolType="square", symbolSize=120, columns=1),
     )
     scale = alt.Scale(type="log", nice=False, domain=[marks[0], marks[-1]], padding=6)
-    x = alt.X("low:Q", scale=scale).title("Coefficient of variation over positions (ratio, log scale)")
+    x = alt.X("low:Q", scale=scale).title("Coefficient of variation (ratio, log scale)")
     bars = _bars(rows, x.axis(format=".4~g", grid=False))
     description = f"Histogram of both coefficients of variation over KV heads. {words.norm_variation(found)}"
     return layered(rows, "Variation of norms over KV heads", description, bars.encode(color=color))

@@ -6,11 +6,12 @@ What does not belong here: the bounds beside the measured curves (``reports.figu
 import pyarrow.compute as pc
 
 from reports import charts, listings, words
-from reports.figures.parts import Figure, Section, Source, any_known, missing
+from reports.figures.parts import Figure, Section, Source, any_known, missing, only_row
 
 NO_BOUNDS = "No selection holds a key besides the sink and leaves one out, so there are no bounds."
 NO_PHASES = "The model’s mean weights have no fit of the four phases, so keys belong to none."
 NO_GRID = "This study has no Monte Carlo grid; attention-geometry run synthetic makes one."
+NO_DRAWS = "The weights of this study have no fit to draw heads from."
 _GAPS = {
     "printed": (
         "Each mark is a point of the grid, at every κ and scale: the least over λ and ρ₀ of mean minus lower bound; "
@@ -61,8 +62,8 @@ def expectation(source: Source) -> Section:
     return Section(
         "expectation",
         "The bounds in expectation",
-        "Heads drawn from Assumptions 1 to 3 over a grid of parameters: does the mean over draws lie above the mean "
-        "of its lower bound, as the theorems say it must?",
+        "Heads drawn from Assumptions 1 to 3 over a grid of parameters: does the mean over draws lie between "
+        "the means of its bounds, as the theorems say it must?",
         (summary, *gaps, _failures(source)) if drawn else (summary,),
     )
 
@@ -76,8 +77,9 @@ def _coverage(source: Source) -> Figure:
         key,
         title,
         words.coverage(rows),
-        "Rows with Δ > 0 are those where it holds in most sequences. Figure 5: in the paper the means of the model lie "
-        "within the bounds at every N; the paper names neither κ nor the share of heads.",
+        "Rows with Δ > 0 are those with N > 1 where it holds in most sequences; at N = 1 Precision and Recall are 1 by "
+        "definition. Dashed and level: the share of selections of N > 1 with Δ > 0. Figure 5: in the paper the means "
+        "of the model lie within the bounds at every N; the paper names neither κ nor the share of heads.",
         answer.table,
         answer,
         charts=(charts.coverage(answer.table),),
@@ -122,8 +124,14 @@ def _effects(source: Source) -> Figure:
         "they are next to 0. Table 1: the paper’s arrows; for N and the profile of weights it says mixed.",
         answer.table,
         answer,
-        listing=listings.effects(rows),
+        listing=listings.effects(rows, oscillates=_oscillates(source)),
     )
+
+
+def _oscillates(source: Source) -> bool:
+    """Whether the fit of the model's weights, which heads are drawn from, has an oscillation; so if there is none."""
+    fit = only_row(source.of_query("weights_fit_of_model"))
+    return fit is None or fit["eta"] is not None
 
 
 def _regimes(source: Source) -> Figure:
@@ -168,14 +176,16 @@ def _summary(source: Source) -> Figure:
     key, title, answer = "monte-carlo", "Where the inequalities hold", source.of_study("monte_carlo_summary")
     rows = answer.rows()
     if not rows:
-        return missing(key, title, answer, NO_GRID)
+        overview = only_row(source.of_study("study_overview"))
+        return missing(key, title, answer, NO_DRAWS if overview and overview["grid_asked"] else NO_GRID)
     return Figure(
         key,
         title,
         words.monte_carlo(rows),
-        "Share of the points at which each inequality holds, and in brackets the least of mean minus lower bound, or "
-        "upper bound minus mean. It holds unless the mean over draws lies beyond by more than three standard errors. "
-        "Theorems 1 and 2 say that it holds wherever Δ > 0; the paper shows no such test.",
+        "Share of the points with a bound at which each inequality holds; in brackets the least of mean minus lower "
+        "bound, or upper bound minus mean. It holds unless the mean over draws lies beyond by more than three standard "
+        "errors. Met: where the family’s assumptions are, for the printed bounds Δ > 0 in every draw, as Theorems 1 "
+        "and 2 ask. Of draws: single ones on the right side of their bound. The paper shows no such test.",
         answer.table,
         answer,
         listing=listings.monte_carlo(rows),
@@ -183,7 +193,7 @@ def _summary(source: Source) -> Figure:
 
 
 def _failures(source: Source) -> Figure:
-    key, title, answer = "failures", "Where they fail worst", source.of_study("monte_carlo_failures")
+    key, title, answer = "failures", "Which of them fail, and where worst", source.of_study("monte_carlo_failures")
     rows = answer.rows()
     if not rows:
         return missing(key, title, answer, "No inequality fails at any point of the grid.")
@@ -191,8 +201,9 @@ def _failures(source: Source) -> Figure:
         key,
         title,
         words.failures(rows),
-        "One row per inequality and point of the grid, worst first. Gap: mean minus lower bound, or upper bound minus "
-        "mean; below 0 the inequality fails by so much. The paper prints its inequalities without such a test.",
+        "One row per bound that fails at some point of the grid, with the point where it does so worst. Gap: mean "
+        "minus lower bound, or upper bound minus mean; below 0 the inequality fails by so much. The paper prints its "
+        "inequalities without such a test.",
         answer.table,
         answer,
         listing=listings.failures(rows),

@@ -24,23 +24,35 @@ def coverage(kappas: Sequence[Row]) -> str:
     row = best(kappas)
     if row is None:
         return "No κ has an envelope to compare the means with."
-    premise = (
-        f"The theorems’ premise Δ > 0 holds in {percent(row['premise_share'])} of all selections"
-        if row["premise_share"] is not None
-        else "Whether Δ > 0 is unknown"
+    return sentences(
+        f"Of {count(row['rows'], 'row')} (head, N), {_share(row['precision_coverage'])} lie inside for Precision and "
+        f"{_share(row['recall_coverage'])} for Recall at {_serving(row, kappas)}.",
+        _premise(row),
+        _scale_free(kappas),
     )
+
+
+def _serving(row: Row, kappas: Sequence[Row]) -> str:
+    """The κ that serves best, and whether it stands at an end of those that were tried."""
+    computed = [other["kappa"] for other in printed(kappas)]
+    ends = {min(computed): "smallest", max(computed): "largest"} if len(computed) > 1 else {}
+    end = f", the {ends[row['kappa']]} computed" if row["kappa"] in ends else ""
+    return f"κ = {number(row['kappa'])}, which serves best{end}"
+
+
+def _premise(row: Row) -> str:
+    """How often Δ > 0, and what the bounds cover there."""
+    if row["premise_share"] is None:
+        return "Whether Δ > 0 for any N above 1 is unknown."
+    if not row["premise_share"]:
+        return "The theorems’ premise Δ > 0 holds nowhere for N > 1, so nothing speaks for one κ over another."
     inside = (
         f"; the {count(row['premise_rows'], 'row')} where it holds in most sequences lie inside in "
         f"{_share(row['precision_coverage_premise'])} and {_share(row['recall_coverage_premise'])}"
         if row["premise_rows"]
         else ", and on no row in most sequences"
     )
-    return sentences(
-        f"Of {count(row['rows'], 'row')} (head, N), {_share(row['precision_coverage'])} lie inside for Precision and "
-        f"{_share(row['recall_coverage'])} for Recall at κ = {number(row['kappa'])}, which serves best.",
-        f"{premise}{inside}.",
-        _scale_free(kappas),
-    )
+    return f"The theorems’ premise Δ > 0 holds in {percent(row['premise_share'])} of all selections of N > 1{inside}."
 
 
 def _share(value: float | None) -> str:
@@ -64,7 +76,7 @@ def width(kappas: Sequence[Row]) -> str:
         return "No κ has an envelope."
     rows = known(printed(kappas), "precision_width")
     text = (
-        f"At κ = {number(row['kappa'])}, which serves best, the envelope is {number(row['precision_width'])} wide for "
+        f"At {_serving(row, kappas)}, the envelope is {number(row['precision_width'])} wide for "
         f"Precision and {number(row['recall_width'])} for Recall, on average over rows; both quantities lie between 0 "
         "and 1"
     )
@@ -136,7 +148,23 @@ def effects(rows: Sequence[Row]) -> str:
         f"{len(agree)} of {count(len(judged), 'parameter')} with an arrow move the lower bounds the paper’s way.",
         f"The other way: {', '.join(opposite)}." if opposite else "",
         f"Without effect: {', '.join(none)}." if none else "",
+        _unmoved(rows),
     )
+
+
+def _unmoved(rows: Sequence[Row]) -> str:
+    """Which parameters move the log miss, but hardly a bound."""
+    found = [
+        row for row in rows if row["effect"] and not any(_moves(row, metric) for metric in ("precision", "recall"))
+    ]
+    names = ", ".join(EFFECTS[row["parameter"]] for row in found)
+    return f"The bounds themselves move by less than 1 % with {names}." if found else ""
+
+
+def _moves(row: Row, metric: str) -> bool:
+    """Whether a lower bound moves by 1 % of its size or more."""
+    low, high = row[f"{metric}_lower_low"], row[f"{metric}_lower_high"]
+    return low is None or high is None or abs(high - low) >= 0.01 * max(low, high) > 0
 
 
 FAMILIES = {"printed": "printed", "scale_free": "scale-free", "correlated": "with correlation"}
@@ -144,24 +172,35 @@ FAMILIES = {"printed": "printed", "scale_free": "scale-free", "correlated": "wit
 
 
 def monte_carlo(rows: Sequence[Row]) -> str:
-    """At how much of the grid each family's lower bounds hold in expectation (``monte_carlo_summary``)."""
+    """At how much of the grid each family's bounds hold in expectation (``monte_carlo_summary``)."""
     found = {family: [row for row in rows if row["family"] == family] for family in FAMILIES}
-    return sentences(*(_in_expectation(FAMILIES[family], some) for family, some in found.items() if some))
+    return sentences(
+        *(_in_expectation(FAMILIES[family], some, side) for family, some in found.items() for side in _SIDES)
+    )
 
 
-def _in_expectation(name: str, rows: Sequence[Row]) -> str:
-    """What one family's lower bounds do, over all κ and scales that it has."""
+_SIDES = {"lower": "", "upper": "_upper"}
+"""What the columns of a side's inequalities have after the metric."""
+
+
+def _in_expectation(name: str, rows: Sequence[Row], side: str) -> str:
+    """What one family's lower or upper bounds do, over all κ and scales that it has; empty if it has none."""
+    columns = [f"{metric}{_SIDES[side]}" for metric in ("precision", "recall")]
+    if not any(row[f"{column}_points"] for row in rows for column in columns):
+        return ""
     by_kappa = ", by κ and scale" if len(rows) > 1 else ""
-    met = f"; where its assumptions are met at {_holding(rows, '_meeting')}" if rows[0]["points_meeting"] else ""
-    return f"Lower bounds, {name}: hold at {_holding(rows, '')}{by_kappa}{met}."
+    met = [row[f"{column}_holds_meeting"] for column in columns for row in known(rows, f"{column}_holds_meeting")]
+    where_met = f"; where their assumptions are met, at {_holding(rows, columns, '_meeting')}" if met else ""
+    most = ", so they fail at most of these" if met and max(met) < 0.5 else ""
+    return f"{side.title()} bounds, {name}, hold at {_holding(rows, columns, '')}{by_kappa}{where_met}{most}."
 
 
-def _holding(rows: Sequence[Row], which: str) -> str:
-    """From which to which share of the points inequalities hold, over the rows."""
+def _holding(rows: Sequence[Row], columns: Sequence[str], which: str) -> str:
+    """From which to which share of the points that have a bound it holds, over the rows."""
     return " and ".join(
-        f"{_range([row[f'{metric}_holds{which}'] for row in known(rows, f'{metric}_holds{which}')])} of the points for "
-        f"{NAMES[metric]}"
-        for metric in ("precision", "recall")
+        f"{_range([row[f'{column}_holds{which}'] for row in known(rows, f'{column}_holds{which}')])} of the points for "
+        f"{NAMES[column.removesuffix('_upper')]}"
+        for column in columns
     )
 
 
@@ -206,14 +245,33 @@ def gaps(points: Sequence[Row], title: str) -> str:
 
 
 def failures(rows: Sequence[Row]) -> str:
-    """Which inequality fails worst, and whether one fails where its assumptions hold (``monte_carlo_failures``)."""
-    worst = rows[0]
-    metric, bound = worst["inequality"].split("_")
+    """Which bound fails worst, which most often, and how many where assumptions are met (``monte_carlo_failures``)."""
+    worst, often = rows[0], max(rows, key=lambda row: row["failing"] / row["points"])
+    metric, bound = _inequality(worst)
     side = {"lower": "below", "upper": "above"}[bound]
-    meeting = [row for row in rows if row["meets_assumptions"]]
     return sentences(
         f"The worst failure: mean {NAMES[metric]} of {number(worst['mean'])} lies {number(abs(worst['gap']))} {side} "
         f"its {bound} bound of {number(worst['bound'])}.",
-        f"{len(meeting)} of the {count(len(rows), 'failure')} listed by the query "
-        f"{'is' if len(meeting) == 1 else 'are'} at points that meet the assumptions of the bound.",
+        f"Most often fails the {_kind(often)}: at {often['failing']:,} of {count(often['points'], 'point')}, "
+        f"{often['failing_meeting']:,} of {often['points_meeting']:,} where its assumptions are met.",
+        _spared(rows),
     )
+
+
+def _inequality(row: Row) -> tuple[str, str]:
+    """The metric that a bound is of, and its side."""
+    metric, side = row["inequality"].split("_")
+    return metric, side
+
+
+def _kind(row: Row) -> str:
+    """A bound by side, metric, family, κ and scale."""
+    metric, side = _inequality(row)
+    kappa = "" if row["kappa"] is None else f", κ = {number(row['kappa'])}, scale ‘{row['scale']}’"
+    return f"{side} bound of {NAMES[metric]} ({FAMILIES[row['family']]}{kappa})"
+
+
+def _spared(rows: Sequence[Row]) -> str:
+    """Whether any bound fails where its assumptions are met."""
+    met = sum(row["failing_meeting"] > 0 for row in rows)
+    return f"Of {count(len(rows), 'bound')} listed, {met or 'none'} fail{'s' if met <= 1 else ''} where these are met."

@@ -19,14 +19,19 @@ class Headline:
     note: str
 
 
-def headlines(curves: Sequence[Row], heads: Sequence[Row], sinks: Sequence[Row], n: int) -> list[Headline]:
-    """The numbers at the top of a report (``curves_by_n``, ``heads_at_n`` at ``n``, ``sink_by_head``)."""
+def headlines(
+    curves: Sequence[Row], heads: Sequence[Row], sinks: Sequence[Row], norms: Sequence[Row], n: int
+) -> list[Headline]:
+    """The numbers at the top of a report.
+
+    From ``curves_by_n``, ``heads_at_n`` at ``n``, ``sink_by_head`` and ``norm_variation_by_head``.
+    """
     return [
         _mean_at_n(heads, "precision", n),
         _mean_at_n(heads, "recall", n),
         _weakest(curves),
         _sink_weight(sinks),
-        _sink_norm(sinks),
+        _lambda(norms) or _sink_norm(sinks),
     ]
 
 
@@ -54,6 +59,17 @@ def _sink_weight(sinks: Sequence[Row]) -> Headline:
         return Headline("Attention on the sink", "–", "hidden by a sliding window")
     weight, uniform = fmean(row["sink_weight"] for row in rows), fmean(row["uniform_weight"] for row in rows)
     return Headline("Attention on the sink", percent(weight), f"{number(weight / uniform)} times the uniform share")
+
+
+def _lambda(norms: Sequence[Row]) -> Headline | None:
+    """λ over KV heads; ``None`` if the study has none."""
+    rows = known(norms, "lambda_sink")
+    if not rows:
+        return None
+    value = number(median(row["lambda_sink"] for row in rows))
+    return Headline(
+        "Value norm of the sink", f"{value} ×", f"of the others: λ, median of {count(len(rows), 'KV head')}"
+    )
 
 
 def _sink_norm(sinks: Sequence[Row]) -> Headline:

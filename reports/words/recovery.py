@@ -24,6 +24,9 @@ PARAMETERS = {
 }
 """Parameters of the assumptions, as the paper writes them."""
 
+EXACT = 1e-6
+"""A standard error below this share of the value is rounding: the parameter does not vary over sequences."""
+
 
 def compared(rows: Sequence[Row]) -> list[Row]:
     """Rows whose parameter was fitted, and planted with a finite number (``planted_recovery``)."""
@@ -45,7 +48,7 @@ def recovery(rows: Sequence[Row], parameter: str) -> str:
 def recovered(rows: Sequence[Row]) -> str:
     """How many planted parameters were fitted, and how many within two standard errors (``planted_recovery``)."""
     fitted = compared(rows)
-    judged = [row for row in known(fitted, "standard_error") if row["standard_error"] > 0]
+    judged = [row for row in known(fitted, "standard_error") if row["standard_error"] > EXACT * abs(row["fitted"])]
     near = sum(abs(row["difference"]) <= 2 * row["standard_error"] for row in judged)
-    within = f"; {near} of {len(judged)} with a standard error lie within two of them" if judged else ""
+    within = f"; {near} of {len(judged)} lie within two standard errors, where 95 % should" if judged else ""
     return f"{len(fitted)} of {count(len(rows), 'planted parameter')} were fitted{within}."

@@ -91,6 +91,11 @@ def similarity_of_model(model: Row | None) -> str:
         )
     if model["rho_0"] is not None:
         parts.append(f"ρ₀ = {_with_error(model, 'rho_0')}, spread over positions by {number(model['rho_0_sd'])}")
+    if model["rho_0"] is not None and model["floor"] is not None:
+        parts.append(
+            "that all tokens have this cosine with the sink’s direction gives by itself a floor of about "
+            f"ρ₀² = {number(model['rho_0'] ** 2)}"
+        )
     status = "" if model["status"] == "ok" else f" (status '{model['status']}')"
     return f"For the whole model{status}: {'; '.join(parts)}." if parts else f"The whole model has no fit{status}."
 

@@ -1,7 +1,7 @@
 -- grain:   one row per (layer, kv_head) whose norms no value states can have
 -- inputs:  assumption_norms
 -- meaning: lengths and coefficients of variation are finite and not negative, quantiles in order; status 'ok' has C above
---          0, 'zero' has C = 0 and no λ, 'too_short' has neither
+--          0, 'zero' has C = 0 and no λ
 SELECT layer, kv_head, status, c, lambda_sink, cv_of_mean_norm, cv_within_sequence, norm_p05, norm_p95
 FROM assumption_norms
 WHERE
@@ -10,7 +10,6 @@ WHERE
         CASE status
             WHEN 'ok' THEN NOT coalesce(c > 0 AND isfinite(c) AND lambda_sink >= 0 AND isfinite(lambda_sink), false)
             WHEN 'zero' THEN c IS DISTINCT FROM 0 OR lambda_sink IS NOT NULL
-            WHEN 'too_short' THEN c IS NOT NULL OR lambda_sink IS NOT NULL
             ELSE true
         END
         OR c_se < 0

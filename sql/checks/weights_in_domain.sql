@@ -1,13 +1,14 @@
 -- grain:   one row per fit of Assumption 3 with a parameter outside its domain, or at odds with its status or variant
 -- inputs:  assumption_weights, assumption_weights_model
 -- meaning: p_base > 0, -1 < eta < 1, 0 < omega <= π, 0 <= t_1 <= t_2 <= query, 0 <= p_sink <= 1; a fit has all parameters
---          of its variant and no others, no fit has none; layer and head are NULL for the model
+--          of its variant and no others, no fit has none; eta_growth where keys are left to grow, t_2 < query; layer and
+--          head are NULL for the model
 WITH fits AS (
     SELECT
         *,
         coalesce(status = 'ok', false) AS fitted,
         coalesce(variant IN ('tied', 'untied'), false) AS oscillates,
-        coalesce(variant <> 'plateau', false) AS grows
+        coalesce(variant <> 'plateau' AND t_2 < query, false) AS grows
     FROM (FROM assumption_weights UNION ALL BY NAME FROM assumption_weights_model)
     WHERE study = $study
 )

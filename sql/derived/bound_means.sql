@@ -64,7 +64,8 @@ scale_free AS (
         n,
         avg(precision_lower_scale_free::DOUBLE) AS precision_lower,
         avg(recall_lower_scale_free::DOUBLE) AS recall_lower,
-        avg(precision_lower_scale_free::DOUBLE) AS f_r_max_lower, -- F is at least P, and R
+        -- F is concave in P, which is at least n / n_keys: the chord from there to 1; and F is at least R
+        avg(1 - (1 - precision_lower_scale_free::DOUBLE) * n_keys / (n_keys + n)) AS f_r_max_lower,
         avg(recall_lower_scale_free::DOUBLE) AS f_r_min_lower
     FROM selection_counts
     WHERE study = $study

@@ -1,5 +1,5 @@
 -- grain:   one row per (metric, n); metric is precision, recall, f_r_min or f_r_max
--- inputs:  selection; $study, $query
+-- inputs:  selection, log_grid; $study, $query
 -- meaning: each head's mean over sequences, then mean and 10 % and 90 % quantile over heads, by N (Figure 5 and F)
 --          n: at most 161 values, evenly spaced on a log axis from 1 to the largest
 --          heads: those that attend to more than n keys
@@ -7,10 +7,6 @@ WITH reach AS (
     SELECT max(n) AS last_n
     FROM selection
     WHERE study = $study AND query = $query
-),
-grid AS (
-    SELECT DISTINCT round(last_n ** (step / 160))::INTEGER AS n
-    FROM reach, generate_series(0, 160) AS steps (step)
 ),
 by_head AS (
     SELECT
@@ -22,7 +18,7 @@ by_head AS (
         avg(f_r_min) AS f_r_min,
         avg(f_r_max) AS f_r_max
     FROM selection
-    SEMI JOIN grid USING (n)
+    SEMI JOIN log_grid((SELECT last_n FROM reach)) AS grid ON n = point
     WHERE study = $study AND query = $query
     GROUP BY layer, head, n
 ),

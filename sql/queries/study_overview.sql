@@ -1,7 +1,7 @@
 -- grain:   one row per study
 -- inputs:  studies, attention_by_position, selection_counts; $study
 -- meaning: what was run, with the position of the last query, its least and most keys over heads, and the largest N
---          last_n: NULL if no query attends to two keys
+--          last_n: NULL if no query attends to two keys; grid_asked: whether its settings name a Monte Carlo grid
 WITH last_query AS (
     SELECT max(query) AS query
     FROM attention_by_position
@@ -22,6 +22,12 @@ reach AS (
     FROM selection_counts
     WHERE study = $study AND query = (SELECT query FROM last_query)
 )
-SELECT studies.*, last_query.query, keys.least_keys, keys.most_keys, reach.last_n
+SELECT
+    studies.*,
+    studies.provenance ->> '$.summaries.bounds_in_expectation.settings.monte_carlo' IS NOT NULL AS grid_asked,
+    last_query.query,
+    keys.least_keys,
+    keys.most_keys,
+    reach.last_n
 FROM studies, last_query, keys, reach
 WHERE studies.study = $study

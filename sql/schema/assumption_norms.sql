@@ -7,7 +7,7 @@ CREATE TABLE assumption_norms (
     layer SMALLINT NOT NULL, -- layer, from 0
     kv_head SMALLINT NOT NULL, -- KV head, from 0
     sequences INTEGER NOT NULL, -- number of sequences behind the row
-    status VARCHAR NOT NULL, -- 'ok'; 'zero': C is 0, so ratios to it are NULL; 'too_short': no position but the sink
+    status VARCHAR NOT NULL, -- 'ok'; 'zero': C is 0, so ratios to it are NULL
     c DOUBLE, -- C, median norm over all sequences and positions but the sink's, in model units
     c_se DOUBLE, -- standard error of C over sequences, in model units; NULL for one sequence
     lambda_sink DOUBLE, -- λ, median norm of the sink's value state over C

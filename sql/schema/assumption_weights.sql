@@ -7,7 +7,7 @@ CREATE TABLE assumption_weights (
     layer SMALLINT NOT NULL, -- layer, from 0
     head SMALLINT NOT NULL, -- query head, from 0
     sequences INTEGER NOT NULL, -- number of sequences averaged
-    status VARCHAR NOT NULL, -- 'ok', or why parameters are NULL (geometry.phases.STATUSES)
+    status VARCHAR NOT NULL, -- 'ok', or why parameters are NULL (geometry.phases.PHASE_STATUSES)
     positions INTEGER NOT NULL, -- number of positions fitted: those after the sink whose mean weight is above 0
     zero_positions INTEGER NOT NULL, -- positions left out because their mean weight is 0
     variant VARCHAR, -- the best by BIC: 'plateau', 'growth' (T_1 = T_2), 'tied' (one η, as printed) or 'untied'
@@ -17,7 +17,7 @@ CREATE TABLE assumption_weights (
     p_base_se DOUBLE, -- its standard error over sequences; NULL for one sequence
     eta DOUBLE, -- η of the oscillation; NULL without one
     eta_se DOUBLE, -- its standard error over sequences
-    eta_growth DOUBLE, -- η of the growth, per position; equal to eta if tied, NULL on a plateau
+    eta_growth DOUBLE, -- η of the growth, per position; equal to eta if tied; NULL without growth
     eta_growth_se DOUBLE, -- its standard error over sequences
     omega DOUBLE, -- ω of the oscillation, in radians per position; NULL without one
     omega_se DOUBLE, -- its standard error over sequences

@@ -16,7 +16,7 @@ CREATE TABLE bound_means (
     precision_upper DOUBLE, -- upper bound of P(r_max, N) (eq. 13)
     recall_lower DOUBLE, -- lower bound of R(r_min, N) (eq. 14)
     recall_upper DOUBLE, -- upper bound of R(r_min, N) (eq. 15)
-    f_r_max_lower DOUBLE, -- lower bound of F(r_max, N): eq. 17; of the scale-free family that of P, as F is at least P
+    f_r_max_lower DOUBLE, -- lower bound of F(r_max, N): eq. 17; scale-free: on a chord from that of P
     f_r_max_upper DOUBLE, -- upper bound of F(r_max, N) (eq. 17)
     f_r_min_lower DOUBLE, -- lower bound of F(r_min, N): eq. 16, which does not follow from eq. 14; scale-free: that of R
     f_r_min_upper DOUBLE -- upper bound of F(r_min, N) (eq. 16)

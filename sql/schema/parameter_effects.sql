@@ -18,7 +18,7 @@ CREATE TABLE parameter_effects (
     recall_lower_high DOUBLE, -- mean lower bound of Recall at high
     log_miss_low DOUBLE, -- mean log of the sum that eq. 12 and 14 subtract, at low; it tells where bounds saturate
     log_miss_high DOUBLE, -- the same at high
-    effect SMALLINT, -- sign of the change of the lower bounds: 1 improves, -1 weakens, 0 none
+    effect SMALLINT, -- sign of the change of the lower bounds: 1 improves, -1 weakens, 0 none; NULL: nothing changed
     paper_effect SMALLINT, -- the paper's arrow: 1, -1, or NULL where it says mixed
     agrees BOOLEAN -- whether both signs are the same; NULL where the paper says mixed
 )

@@ -2,7 +2,7 @@
 -- inputs:  paper_claims, studies, assumption_norms, assumption_similarity, assumption_similarity_model,
 --          assumption_weights_model, coverage, elbows_model, selection_means_model
 -- meaning: what the paper claims, and whether this model supports it; at the last query of a study, bounds at the κ that
---          serves best, and where Δ > 0, for elsewhere the theorems claim nothing
+--          serves best, where N > 1 and Δ > 0: elsewhere the theorems claim nothing, or what is so by definition
 CREATE OR REPLACE VIEW claims AS
 WITH norms AS (
     SELECT

@@ -1,9 +1,14 @@
 -- grain:   one row per (study, query, family, kappa)
 -- inputs:  bounds_comparison
 -- meaning: how often the bounds hold over (head, N), how wide they are, and how often the theorems' premise holds; wide
---          bounds cover everything, so coverage is no evidence without the other two
+--          bounds cover everything, so coverage is no evidence without the other two; at N = 1 Precision and Recall are 1
+--          by definition, so the premise says nothing there and counts for N > 1 only
 CREATE OR REPLACE VIEW coverage AS
-WITH covered AS (
+WITH compared AS (
+    SELECT *, n > 1 AND premise_share > 0.5 AS premised
+    FROM bounds_comparison
+),
+covered AS (
     SELECT
         study,
         query,
@@ -17,11 +22,11 @@ WITH covered AS (
         avg(f_r_min_inside::INTEGER) AS f_r_min_coverage,
         avg(precision_upper - precision_lower) AS precision_width,
         avg(recall_upper - recall_lower) AS recall_width,
-        avg(premise_share) AS premise_share,
-        count(precision_inside) FILTER (WHERE premise_share > 0.5) AS premise_rows,
-        avg(precision_inside::INTEGER) FILTER (WHERE premise_share > 0.5) AS precision_coverage_premise,
-        avg(recall_inside::INTEGER) FILTER (WHERE premise_share > 0.5) AS recall_coverage_premise
-    FROM bounds_comparison
+        avg(premise_share) FILTER (WHERE n > 1) AS premise_share,
+        count(precision_inside) FILTER (WHERE premised) AS premise_rows,
+        avg(precision_inside::INTEGER) FILTER (WHERE premised) AS precision_coverage_premise,
+        avg(recall_inside::INTEGER) FILTER (WHERE premised) AS recall_coverage_premise
+    FROM compared
     GROUP BY study, query, family, kappa, scale
 ),
 judged AS (
@@ -45,8 +50,8 @@ SELECT
     f_r_min_coverage, -- share of rows whose mean F(r_min, N) lies within its bounds
     precision_width, -- mean of upper less lower bound of Precision; NULL for the scale-free family
     recall_width, -- mean of upper less lower bound of Recall; NULL for the scale-free family
-    premise_share, -- share of selections with Δ > 0, the theorems' premise; NULL for the scale-free family
-    premise_rows, -- number of rows with Δ > 0 in most sequences
+    premise_share, -- share of selections of N > 1 with Δ > 0, the theorems' premise; NULL for the scale-free family
+    premise_rows, -- number of rows with N > 1 and Δ > 0 in most sequences
     precision_coverage_premise, -- precision_coverage among those rows; NULL if there are none
     recall_coverage_premise, -- recall_coverage among those rows; NULL if there are none
     family = 'printed' AND row_number() OVER ranked = 1 AS serves_best, -- κ that covers 95 % with least width, or most

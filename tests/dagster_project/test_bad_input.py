@@ -210,6 +210,23 @@ def test_a_mistake_can_be_mended_under_the_same_name(inputs: Path, tmp_path: Pat
                 (f"[{10**400}]", "input should be a list of 1 to 16 distinct"),
             )
         ),
+        *(
+            (
+                f"studies:\n  one: {WELL[:-1]}, analysis: {{monte_carlo: {{{grid}}}}}}}",
+                f"field 'analysis.monte_carlo.{field}",
+            )
+            for grid, field in (
+                ("n_keys: [64], n: [64]", "n': one of them should be below 64, the least n_keys, found"),
+                ("beta: [1, 1.0]", "beta': input should name every value once, found [1, 1.0] (β of the"),
+                ("rho_0: [1]", "rho_0.0': input should be less than 1, found 1"),
+                ("draws: 1", "draws': input should be greater than or equal to 2, found 1"),
+                ("head_dims: [4]", "head_dims' is unknown; did you mean 'analysis.monte_carlo.head_dim'?"),
+            )
+        ),
+        (
+            f"studies:\n  one: {WELL.replace('corpus: embedded', 'corpus: synthetic')}",
+            "field 'corpus': input goes with `model: synthetic` only",
+        ),
         (
             f"studies:\n  one: {WELL[:-1]}, analysis: {{scale: printed}}}}",
             "field 'analysis.scale': input should be 'unit' or 'raw', found 'printed' (what upper bounds are",

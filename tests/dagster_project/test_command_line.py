@@ -41,6 +41,7 @@ def test_doctor_tells_versions_devices_and_stores(mine: Path) -> None:
     for word in ("torch", "duckdb", "zarr", "cpu", "free space", "published", "written"):
         assert word in found.text
     assert len(re.findall(r"(tensors|metrics) +│ mine +│ complete: 4 sequences", found.text)) == 2
+    assert re.search(r"summaries +│ mine +│ complete: 9 tables", found.text)
     assert re.search(r"leftovers of killed runs +│ none", found.text)
 
 
@@ -49,10 +50,12 @@ def test_doctor_names_what_is_incomplete_broken_or_left_over(copied: Path) -> No
     store.array("finished")[1:3] = 0
     (copied / "tensors" / "other.zarr").mkdir()
     (copied / "warehouse" / "mine.0123.partial").touch()
+    (copied / "summaries" / "mine" / "monte_carlo.parquet").write_bytes(b"")
     found = attention_geometry("doctor", home=copied)
     assert found.code == 0
     assert "incomplete: 2 of 4 sequences are missing; run the study again" in found.text
     assert "is damaged" in found.text
+    assert "incomplete: monte_carlo missing or damaged; run the study again" in found.text
     assert "mine.0123.partial" in found.text
 
 

@@ -173,6 +173,12 @@ def test_the_landed_provenance_has_that_of_the_metrics(mine: Path) -> None:
     assert found["metrics_version"] == pipeline.METRICS_VERSION
     assert found["analysis"] == {"kappas": [0.5], "scale": "unit"}
     assert {"numpy", "torch", "device"} < found["versions"].keys()
+    asked = "SELECT provenance->>'$.summaries' AS found FROM studies"
+    (steps,) = json.loads(attention_geometry("sql", asked, "--format", "json", home=mine).text)
+    known = json.loads(steps["found"])
+    assert known.keys() == STEPS.keys()
+    assert known["bounds_in_expectation"]["settings"] == {"monte_carlo": None, "kappas": [0.5]}
+    assert all({"scipy", "numpy"} < step["libraries"].keys() for step in known.values())
     assert row["device"]
 
 

@@ -15,6 +15,7 @@ from dagster_project.home import Home
 from dagster_project.studies import (
     NAME,
     AnalysisSettings,
+    MonteCarloGrid,
     Study,
     all_studies,
     find_study,
@@ -152,6 +153,7 @@ def test_kappas_and_scale_decide_the_metrics_and_map_n_does_not() -> None:
     default = AnalysisSettings()
     assert default.measured() == {"kappas": [0.5], "scale": "unit"}
     assert AnalysisSettings(map_n=9).measured() == default.measured()
+    assert AnalysisSettings(monte_carlo=MonteCarloGrid()).measured() == default.measured()
     assert AnalysisSettings(scale="raw").measured() != default.measured()
     assert AnalysisSettings(kappas=(2, 0.5)).measured() == {"kappas": [0.5, 2.0], "scale": "unit"}
     assert AnalysisSettings(kappas=(2, 0.5)) == AnalysisSettings(kappas=(0.5, 2))

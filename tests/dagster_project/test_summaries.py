@@ -1,12 +1,12 @@
 """The steps between metrics and warehouse: their numbers beside literal ones, and when they are made anew."""
 
+import shutil
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from dagster_project import pipeline
@@ -70,8 +70,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
 
 def rows(home: Home, table: str) -> list[dict[str, Any]]:
     path = home.summaries(NAME) / f"{table}.parquet"
-    found: list[dict[str, Any]] = pa.Table.from_batches(read_summary(path)).to_pylist()
-    return found
+    return [row for part in read_summary(path) for row in part.to_pylist()]
 
 
 def tensor(home: Home, name: str) -> np.ndarray:
@@ -238,9 +237,49 @@ def test_a_step_that_is_made_is_not_made_again(home: Home, monkeypatch: pytest.M
     assert path.stat().st_mtime_ns > before
     assert made_from(path)["versions"] == {"assumption_norms": step.version + 1}
     monkeypatch.undo()
-    with pytest.raises(UserError, match=r"assumption_norms\.parquet is missing, damaged or made from other metrics"):
+    with pytest.raises(UserError, match=r"tables of 'assumption_norms' .* are missing, damaged or made from"):
         pipeline.land_study(home, NAME, STUDY)
     pipeline.summarise(home, NAME, STUDY, step)
+
+
+def test_no_step_goes_on_from_stale_tables(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    step, later = STEPS["assumption_norms"], STEPS["bounds_in_expectation"]
+    with monkeypatch.context() as changed:
+        changed.setitem(STEPS, "assumption_norms", replace(step, version=step.version + 1))
+        with pytest.raises(UserError, match=f"tables of 'assumption_norms' .* run: attention-geometry run {NAME}"):
+            pipeline.summarise(home, NAME, STUDY, later)
+    assert pipeline.summarise(home, NAME, STUDY, later).rows == {"monte_carlo": 0}
+
+
+def test_a_setting_makes_anew_what_depends_on_it(home: Home, tmp_path: Path) -> None:
+    copied = Home(Path(shutil.copytree(home.root, tmp_path / "copied")))
+    other = Study.model_validate(STUDY.model_dump() | {"analysis": {"kappas": [0.5, 2], "scale": "raw"}})
+    pipeline.measure(copied, NAME, other)
+    before = {path.stem: path.stat().st_mtime_ns for path in copied.summaries(NAME).iterdir()}
+    for step in STEPS.values():
+        pipeline.summarise(copied, NAME, other, step)
+    changed = {path.stem for path in copied.summaries(NAME).iterdir() if path.stat().st_mtime_ns != before[path.stem]}
+    assert changed == {"monte_carlo", "parameter_effects"}
+
+
+def test_claims_of_a_study_that_is_not_landed_cannot_be_judged(home: Home) -> None:
+    with pytest.raises(UserError, match=f"holds nothing of the study '{NAME}'; run it first"):
+        pipeline.judge_claims(home, NAME)
+
+
+def test_a_weight_of_1_on_the_sink_leaves_nothing_to_draw(home: Home, tmp_path: Path) -> None:
+    copied = Home(Path(shutil.copytree(home.root, tmp_path / "copied")))
+    array = SequenceStore.open(copied.tensors(NAME), TENSORS).array("attention")
+    weights = np.full(array.shape, 1e-9, np.float32)
+    weights[..., 0] = 1
+    weights[:, 1, :, : FIRST[1]] = 0
+    weights[:, 1, :, FIRST[1]] = 1
+    array[:] = weights
+    shutil.rmtree(copied.summaries(NAME))
+    for step in STEPS.values():
+        pipeline.summarise(copied, NAME, STUDY, step)
+    assert rows(copied, "assumption_weights_model")[0]["p_sink"] == 1
+    assert (rows(copied, "monte_carlo"), rows(copied, "parameter_effects")) == ([], [])
 
 
 def test_one_sequence_has_no_standard_error() -> None:

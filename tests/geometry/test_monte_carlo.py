@@ -2,11 +2,14 @@
 
 import math
 from dataclasses import replace
+from decimal import Context, Decimal, localcontext
 from functools import cache
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
+from scipy import special
 
 from geometry import monte_carlo as module
 from geometry.assumed import Assumed, draw_values, weight_profile
@@ -201,6 +204,37 @@ def test_keys_that_never_differ_pass_each_other() -> None:
     assert module.pair_union(np.ones((5, 5)), 2, 8) == (0.4, 0.0)
 
 
+def union(products: np.ndarray, size: int, d: int, digits: int = 60) -> tuple[float, float]:
+    """Lower bounds of Precision and Recall from the note's (12) as it stands, in so many digits."""
+    with localcontext(Context(prec=digits)):
+        k = [[Decimal(float(entry)) for entry in row] for row in products]
+        n, inside = len(k), range(size)
+        centre = [sum(k[i][j] for i in inside) for j in range(n)]
+        square = sum(centre[i] for i in inside)
+        distance = [square - 2 * centre[j] + k[j][j] for j in range(n)]
+        found = []
+        for i, j in product(inside, range(size, n)):
+            p, q, m = distance[j], distance[i], square - centre[i] - centre[j] + k[i][j]
+            root = max((p + q) ** 2 - 4 * m**2, (p - q) ** 2).sqrt()
+            found.append(float((root - (p - q)) / (2 * root)))
+    passing = special.betainc(d / 2, d / 2, np.reshape(found, (size, n - size)))
+    expected = np.minimum(passing.sum(axis=0), 1).sum()
+    return size / (size + expected), 1 - np.minimum(passing.sum(axis=1), 1).mean()
+
+
+@pytest.mark.parametrize("least", [1e-1, 1e-5, 1e-10])
+def test_small_keys_do_not_drown_in_the_selection(least: float) -> None:
+    """Distances that differ by keys of the least norm alone, beside a sum of selected keys of norm 1."""
+    n, size, d = 8, 5, 64
+    a = np.append(1.0, least * np.linspace(2, 1, n - 1))
+    products = a[:, None] * module.mean_cosines(replace(INDEPENDENT, beta=0.8, rho_0=0.5), n) * a
+    found, expected = module.pair_union(products, size, d), union(products, size, d)
+    assert 0.5 < expected[1] < 0.97
+    assert found == pytest.approx(expected, rel=1e-10)
+    if least == 1e-10:  # what double precision makes of the formula as it stands would be noticed
+        assert union(products, size, d, digits=16) != pytest.approx(expected, rel=1e-3)
+
+
 # Draws.
 
 
@@ -216,7 +250,13 @@ def test_a_point_depends_on_its_seed_and_on_itself_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "match"), [({"draws": 1}, "draws"), ({"sizes": (0, 2)}, "1 to 15"), ({"sizes": (16,)}, "1 to 15")]
+    ("changed", "match"),
+    [
+        ({"draws": 1}, "draws"),
+        ({"sizes": (0, 2)}, "1 to 15"),
+        ({"sizes": (16,)}, "1 to 15"),
+        ({"sizes": ()}, "one or more"),
+    ],
 )
 def test_bad_input_is_named(changed: dict[str, Any], match: str) -> None:
     with pytest.raises(ValueError, match=match):
@@ -230,8 +270,8 @@ TABLE = replace(INDEPENDENT, beta=3.0, p_sink=0.2, t_1=12, t_2=40)
 
 
 @cache
-def effects(assumed: Assumed, size: int = 2, scale: str = "unit") -> dict[str, dict[str, Any]]:
-    rows = parameter_effects(assumed, 56, 128, size, kappa=0.5, scale=scale, draws=40, seed=0)
+def effects(assumed: Assumed, size: int = 2, scale: str = "unit", draws: int = 40) -> dict[str, dict[str, Any]]:
+    rows = parameter_effects(assumed, 56, 128, size, kappa=0.5, scale=scale, draws=draws, seed=0)
     assert [row["parameter"] for row in rows] == list(PAPER_EFFECTS)
     return {row["parameter"]: row for row in rows}
 
@@ -288,9 +328,29 @@ def test_an_ingredient_is_changed_and_nothing_else() -> None:
 
 def test_nothing_has_an_effect_where_no_margin_is_positive() -> None:
     """All value states are one direction: Δ and Δ_0 are negative, and only the union factors are left."""
-    found = effects(replace(TABLE, beta=0.0), size=8)
+    found = effects(replace(TABLE, beta=1e-9), size=8)
     assert {name for name, row in found.items() if row["effect"]} == {"L", "N"}
+    assert found["beta"]["effect"] == 0
     assert found["beta"]["agrees"] is False
+
+
+@pytest.mark.parametrize(
+    ("changed", "unknown"),
+    [
+        ({}, set()),
+        ({"beta": math.inf}, {"beta"}),
+        ({"beta": 0.0}, {"beta"}),
+        ({"eta": 0.0}, {"omega", "T_1"}),
+        ({"t_1": 40}, {"omega"}),
+        ({"eta": 0.0, "eta_growth": 0.0}, {"eta", "omega", "T_1", "T_2"}),
+    ],
+)
+def test_what_was_not_changed_has_no_effect(changed: dict[str, float], unknown: set[str]) -> None:
+    found = effects(replace(TABLE, **changed), draws=2)
+    assert {name for name, row in found.items() if row["effect"] is None} == unknown
+    assert all(found[name]["agrees"] is None for name in unknown)
+    if "beta" in unknown:
+        assert found["beta"]["low"] == found["beta"]["high"]
 
 
 def test_no_effect_where_there_is_no_bound() -> None:

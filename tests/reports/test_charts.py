@@ -166,7 +166,7 @@ ONE = f"{HEAD} AND sequence = 1"
         ("margins", f"UPDATE bound_means SET margin = 0.5 WHERE n = 5 AND family = 'printed' AND {HEAD}"),
         (
             "gaps",
-            "UPDATE monte_carlo SET precision_gap = -0.5 WHERE kappa = 0.5 AND n = 1 AND head_dim = 16 AND isinf(beta)",
+            "UPDATE monte_carlo SET precision_gap = -0.5 WHERE kappa = 0.5 AND n = 4 AND head_dim = 16 AND isinf(beta)",
         ),
         ("recovery", "UPDATE assumption_norms SET c = 9 WHERE layer = 1 AND kv_head = 0"),
         ("precision_map", f"UPDATE selection_counts SET k_out = k_out + 1 WHERE n = 1 AND {ONE}"),

@@ -328,6 +328,16 @@ def test_a_study_of_an_earlier_version_says_what_it_lacks(tmp_path: Path) -> Non
     assert "supports 0 and not 0; 13 cannot be judged" in page.text("figcaption", id="claims-table-caption")
 
 
+@pytest.mark.parametrize(
+    ("grid", "told"), [({"n": [1, 2]}, "no fit to draw heads from"), (None, "attention-geometry run synthetic")]
+)
+def test_a_grid_that_was_asked_for_and_not_drawn_is_told(tmp_path: Path, grid: object, told: str) -> None:
+    provenance = {"summaries": {"bounds_in_expectation": {"settings": {"monte_carlo": grid}}}}
+    with warehouse(Synthetic("drawn", provenance=provenance, without=("monte_carlo",))) as connection:
+        page = Page(write_report(connection, "drawn", tmp_path / "report.html", map_n=8).path)
+    assert told in page.text("figure", id="monte-carlo")
+
+
 CHANGES = (
     {
         "claims-table": "UPDATE assumption_norms SET cv_of_mean_norm = 0.9",
@@ -340,7 +350,7 @@ CHANGES = (
         "weight-variants": "UPDATE assumption_weights SET variant = NULL, status = 'too_short' WHERE layer = 1",
         "parameter-effects": "UPDATE parameter_effects SET effect = -1, agrees = false WHERE parameter = 'd'",
         "regimes": "UPDATE selection_regimes_model SET first_n = 7 WHERE regime = 'IV'",
-        "monte-carlo": "UPDATE monte_carlo SET recall_holds = false WHERE n = 1",
+        "monte-carlo": "UPDATE monte_carlo SET recall_holds = false WHERE n = 4",
         "planted-recovery": "UPDATE planted_assumptions SET c = c * 2",
     },
     {
@@ -348,7 +358,7 @@ CHANGES = (
         "elbows": "UPDATE elbows_model SET separability = 0.321",
         "norm-variation": "UPDATE assumption_norms SET sequences = 77",
         "similarity-heads": "UPDATE cosine_by_distance SET mean_cosine = 0.77 WHERE distance = 1",
-        "printed-gaps": "UPDATE monte_carlo SET recall_gap = -0.77, recall_holds = false WHERE n = 1",
+        "printed-gaps": "UPDATE monte_carlo SET recall_gap = -0.77, recall_holds = false WHERE n = 4",
     },
     {
         "width": "UPDATE bound_means SET recall_lower = 0.1 WHERE family = 'printed'",

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 import sql
 from reports.queries import ask
+from reports.words import Row
 from tests.reports.conftest import DEGENERATE, SMALL
 from tests.reports.synthetic import Synthetic, tables, warehouse
 
@@ -350,20 +352,60 @@ def test_monte_carlo(small: duckdb.DuckDBPyConnection, inserted: dict[str, dict[
         at = (grid["family"] == row["family"]) & ((grid["kappa"] == row["kappa"]) | (row["kappa"] is None))
         met = at & grid["meets_assumptions"].astype(bool)
         assert (row["points"], row["points_meeting"]) == (at.sum(), met.sum())
-        assert row["precision_holds"] == pytest.approx(grid["precision_holds"][at].astype(float).mean())
-        assert row["precision_holds_meeting"] == pytest.approx(grid["precision_holds"][met].astype(float).mean())
-        assert row["worst_precision_gap"] == pytest.approx(grid["precision_gap"][at].min())
-    failures = ask(small, "monte_carlo_failures", study=SMALL.study).rows()
-    expected = sum(
-        np.equal(grid[f"{name}_holds"], False).sum()
-        for name in ("precision", "recall", "precision_upper", "recall_upper")
+        for name in INEQUALITIES:
+            same_share(row, name, grid, at)
+            same_share(row, name, grid, met, "_meeting")
+            share = name if name.endswith("_upper") else f"{name}_lower"
+            assert row[f"{share}_share"] == mean_of(grid[f"{share}_share"][at])
+            gaps = grid[f"{name}_gap"][at].astype(float)
+            assert row[f"worst_{name}_gap"] == (None if np.isnan(gaps).all() else pytest.approx(np.nanmin(gaps)))
+
+
+INEQUALITIES = ("precision", "recall", "precision_upper", "recall_upper")
+
+
+def mean_of(values: np.ndarray) -> Any:
+    """Mean of those that are known; None where none is."""
+    known = values[~np.isnan(values.astype(float))].astype(float)
+    return pytest.approx(known.mean()) if known.size else None
+
+
+def same_share(row: Row, name: str, grid: dict[str, np.ndarray], at: np.ndarray, which: str = "") -> None:
+    """Points without the bound count neither for nor against it."""
+    holds = np.array([value for value in grid[f"{name}_holds"][at] if value is not None], float)
+    assert row[f"{name}_points{which}"] == holds.size
+    assert row[f"{name}_holds{which}"] == (pytest.approx(holds.mean()) if holds.size else None)
+
+
+def test_failures_are_told_once_for_each_bound(
+    small: duckdb.DuckDBPyConnection, inserted: dict[str, dict[str, np.ndarray]]
+) -> None:
+    grid = inserted["monte_carlo"]
+    rows = ask(small, "monte_carlo_failures", study=SMALL.study).rows()
+    assert [row["gap"] for row in rows] == sorted(row["gap"] for row in rows)
+    assert {row["inequality"] for row in rows} == {"precision_lower", "recall_upper"}
+    assert len({(row["inequality"], row["family"], row["kappa"], row["scale"]) for row in rows}) == len(rows)
+    assert sum(row["failing"] for row in rows) == sum(
+        np.equal(grid[f"{name}_holds"], False).sum() for name in INEQUALITIES
     )
-    assert len(failures) == expected
-    assert [row["gap"] for row in failures] == sorted(row["gap"] for row in failures)
-    assert {row["inequality"] for row in failures} == {"precision_lower", "recall_upper"}
-    for row in failures:
-        sign = -1 if row["inequality"].endswith("upper") else 1
+    for row in rows:
+        name = row["inequality"].removesuffix("_lower")
+        at = (grid["family"] == row["family"]) & (grid["kappa"] == row["kappa"])
+        fails = at & np.equal(grid[f"{name}_holds"], False)
+        met = grid["meets_assumptions"].astype(bool)
+        assert (row["failing"], row["failing_meeting"]) == (fails.sum(), (fails & met).sum())
+        bounded = at & has(grid, name)
+        assert (row["points"], row["points_meeting"]) == (bounded.sum(), (bounded & met).sum())
+        assert row["gap"] == pytest.approx(grid[f"{name}_gap"][fails].min())
+        sign = -1 if name.endswith("upper") else 1
         assert row["gap"] == pytest.approx(sign * (row["mean"] - row["bound"]))
+        where = at & np.all([grid[key] == row[key] for key in ("head_dim", "n_keys", "n", "beta")], axis=0)
+        assert grid[f"{name}_gap"][where] == pytest.approx(row["gap"])
+
+
+def has(grid: dict[str, np.ndarray], name: str) -> np.ndarray:
+    """Where a grid has a bound."""
+    return np.array([value is not None for value in grid[f"{name}_holds"]])
 
 
 def test_planted_recovery(small: duckdb.DuckDBPyConnection, inserted: dict[str, dict[str, np.ndarray]]) -> None:

@@ -89,6 +89,91 @@ def test_elbows_count_those_without_one() -> None:
 def test_listings_have_a_cell_for_every_heading() -> None:
     claim = {"figure": "Figure 2", "statement": "s", "measure": "m", "value": None, "direction": "<=", "threshold": 0.5}
     shown = listings.claims([claim | {"supported": supported} for supported in (True, False, None)])
-    assert [row[-1] for row in shown.rows] == ["✓ yes", "✗ no", "? cannot be judged"]
-    assert {row[3:5] for row in shown.rows} == {("–", "≤ 0.5")}
+    assert [row[1] for row in shown.rows] == ["✓ yes", "✗ no", "? cannot be judged"]
+    assert {row[4:] for row in shown.rows} == {("–", "≤ 0.5")}
     assert {len(row) for row in shown.rows} == {len(shown.headings)}
+
+
+def covered(kappa: float, *, best: bool, **changed: float | None) -> Row:
+    """A row of ``coverage_by_kappa`` of the printed family."""
+    shares = {"precision_coverage": 0.5, "recall_coverage": 0.5, "precision_coverage_premise": 1.0}
+    premise = {"recall_coverage_premise": 1.0, "premise_share": 0.2, "premise_rows": 3}
+    row = {"family": "printed", "kappa": kappa, "serves_best": best, "rows": 9, "precision_width": 0.4}
+    return row | {"recall_width": 0.6} | shares | premise | changed
+
+
+@pytest.mark.parametrize(
+    ("best", "told"),
+    [(0.5, "serves best, the smallest computed"), (5, "serves best."), (50, "serves best, the largest computed")],
+)
+def test_a_kappa_at_the_end_of_the_list_is_told_so(best: float, told: str) -> None:
+    text = words.coverage([covered(kappa, best=kappa == best) for kappa in (0.5, 5, 50)])
+    assert told in text
+
+
+def test_a_single_kappa_is_at_no_end() -> None:
+    assert "computed" not in words.coverage([covered(0.5, best=True)])
+
+
+def test_where_the_premise_never_holds_no_kappa_can_be_told_apart() -> None:
+    never = {"premise_share": 0.0, "premise_rows": 0}
+    assert "nothing speaks for one κ over another" in words.coverage([covered(0.5, best=True, **never)])
+    text = words.coverage([covered(0.5, best=True, premise_rows=0)])
+    assert "holds in 20\u00a0% of all selections of N > 1, and on no row in most sequences." in text
+
+
+def judged(column: str, share: float | None) -> Row:
+    return {f"{column}_holds": share, f"{column}_holds_meeting": share, f"{column}_points": 0 if share is None else 8}
+
+
+def test_upper_bounds_that_fail_where_they_should_hold_are_told() -> None:
+    lower = judged("precision", 1.0) | judged("recall", 0.9)
+    row = {"family": "printed"} | lower | judged("precision_upper", 0.3) | judged("recall_upper", 0.1)
+    text = words.monte_carlo([row])
+    assert text.count("so they fail at most of these") == 1
+    assert text.endswith("and 10\u00a0% of the points for Recall, so they fail at most of these.")
+    free = {"family": "scale_free"} | lower | judged("precision_upper", None) | judged("recall_upper", None)
+    assert "Upper" not in words.monte_carlo([free])
+
+
+EFFECT = {
+    "effect": 1, "paper_effect": None, "agrees": None, "base": 1.0, "low": 0.5, "high": 2.0,
+    "precision_lower_low": 0.5, "precision_lower_high": 0.6, "recall_lower_low": 0.0, "recall_lower_high": 0.0,
+    "log_miss_low": 1.0, "log_miss_high": 0.5,
+}  # fmt: skip
+
+
+def test_weights_that_do_not_oscillate_have_neither_frequency_nor_start() -> None:
+    rows = [EFFECT | {"parameter": name} for name in ("eta", "omega", "T_1", "T_2")]
+    assert [row[0] for row in listings.effects(rows, oscillates=True).rows] == ["η", "ω", "T₁", "T₂"]
+    eta, omega, t_1, t_2 = listings.effects(rows, oscillates=False).rows
+    assert eta[0] == "η (of the growth)"
+    assert set(omega[2:]) == set(t_1[2:]) == {"–", "mixed"}
+    assert {len(eta), len(omega), len(t_2)} == {10}
+    assert t_2[7] == "↑"
+
+
+def test_bounds_that_hardly_move_are_told() -> None:
+    still = EFFECT | {"parameter": "d", "agrees": True, "precision_lower_high": 0.5049}
+    moving = EFFECT | {"parameter": "L", "agrees": True}
+    assert "move by less than 1 % with d." in words.effects([still, moving])
+    assert "less than 1 %" not in words.effects([moving])
+
+
+def test_an_exact_parameter_has_no_error_to_lie_within() -> None:
+    row = {"planted": 1.0, "fitted": 1.1, "difference": 0.1}
+    text = words.recovered([row | {"standard_error": error} for error in (1e-9, 0.06, 0.04)])
+    assert text == "3 of 3 planted parameters were fitted; 1 of 2 lie within two standard errors, where 95 % should."
+
+
+def test_the_sink_alone_gives_a_floor() -> None:
+    fit = {"status": "ok", "beta": None, "floor": 0.05, "floor_se": None, "beta_floor": None, "mae_floor": 0.01}
+    text = words.similarity_of_model(fit | {"rho_0": 0.2, "rho_0_se": None, "rho_0_sd": 0.1})
+    assert "a floor of about ρ₀² = 0.04" in text
+
+
+def test_the_sinks_norm_is_lambda_where_it_is_known() -> None:
+    sinks = [{"layer": 0, "kv_head": 0, "norm_ratio": 0.5, "sink_weight": None}]
+    norms = [{"lambda_sink": value} for value in (0.1, 0.2, 0.3, None)]
+    assert words.headlines([], [], sinks, norms, 4)[-1].value == "0.2 ×"
+    assert words.headlines([], [], sinks, [], 4)[-1].value == "0.5 ×"

@@ -155,6 +155,12 @@ def literal_means(tables: dict[str, list[Row]], head: int, n: int, kappa: float)
     return expected
 
 
+def chord(precision: float, least: float) -> float:
+    """At ``precision``, the straight line that meets F = 2P / (1 + P) at P = ``least`` and P = 1."""
+    at_least = 2 * least / (1 + least)
+    return at_least + (precision - least) / (1 - least) * (1 - at_least)
+
+
 def compare_means(connection: duckdb.DuckDBPyConnection) -> None:
     tables = study()
     found = rows_of(connection, "bound_means")
@@ -169,7 +175,7 @@ def compare_means(connection: duckdb.DuckDBPyConnection) -> None:
             assert (row["kappa"], row["scale"], row["margin"], row["premise_share"]) == (None,) * 4
             assert (row["precision_upper"], row["recall_upper"], row["f_r_max_upper"]) == (None,) * 3
             same(row["precision_lower"], bound)
-            same(row["f_r_max_lower"], bound)
+            same(row["f_r_max_lower"], bound and chord(bound, row["n"] / N_KEYS))
             same(row["f_r_min_lower"], bound)
 
 
@@ -232,6 +238,7 @@ def test_means_of_bounds_ignore_what_has_none() -> None:
             "avg(recall_lower_scale_free::DOUBLE) AS f_r_min",
             "avg(f_score(recall_lower_scale_free)) AS f_r_min",
         ),
+        ("bound_means", "* n_keys / (n_keys + n)", ""),
         ("bound_means", "margin / unit AS margin", "margin AS margin"),
         ("bound_means", "avg(precision_upper::DOUBLE)", "max(precision_upper::DOUBLE)"),
         ("bound_means", "avg(precision_lower_scale_free::DOUBLE)", "avg(recall_lower_scale_free::DOUBLE) / 2"),
@@ -315,14 +322,25 @@ def test_coverage_counts_rows_with_bounds() -> None:
             for other in rows
             if key(other, "family", "kappa") == key(row, "family", "kappa") and other["precision_inside"] is not None
         ]
-        premise = [other for other in chosen if (other["premise_share"] or 0) > 0.5]
+        further = [other for other in chosen if other["n"] > 1]
+        premise = [other for other in further if (other["premise_share"] or 0) > 0.5]
         assert (row["rows"], row["premise_rows"]) == (len(chosen), len(premise))
         for metric in ("precision", "recall"):
             same(row[f"{metric}_coverage"], mean_of([other[f"{metric}_inside"] for other in chosen]))
             same(row[f"{metric}_coverage_premise"], mean_of([other[f"{metric}_inside"] for other in premise]))
             widths = [other[f"{metric}_upper"] - other[f"{metric}_lower"] for other in chosen if other["kappa"]]
             same(row[f"{metric}_width"], mean_of(widths))
-        same(row["premise_share"], mean_of([other["premise_share"] for other in chosen if other["kappa"]]))
+        same(row["premise_share"], mean_of([other["premise_share"] for other in further if other["kappa"]]))
+
+
+def test_coverage_judges_no_premise_at_n_1() -> None:
+    means = [MEANS | {"query": 8, "layer": 0, "head": 0, "n": n} for n in (1, 2)]
+    with database(selection_means=means) as connection:
+        insert(connection, "bound_means", [envelope(1, 0, 1, 1), envelope(1, 0, 1, 2) | {"premise_share": 0.0}])
+        found = rows_of(connection, "coverage")[0]
+    assert (found["rows"], found["premise_rows"], found["premise_share"]) == (2, 0, 0)
+    assert found["precision_coverage"] == found["recall_coverage"] == 1
+    assert found["precision_coverage_premise"] is found["recall_coverage_premise"] is None
 
 
 def envelope(kappa: float, lower: float, upper: float, n: int) -> Row:

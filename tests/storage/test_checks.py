@@ -26,7 +26,6 @@ OSCILLATES = "layer = 1 AND head = 0"
 """A head whose weights have all four phases."""
 PLATEAU = "layer = 0 AND head = 3"
 GROWS = "layer = 0 AND head = 2"
-NO_QUANTILES = "norm_p05 = NULL, norm_p25 = NULL, norm_p75 = NULL, norm_p95 = NULL"
 NO_SCALE = "UPDATE value_scales SET value_scale = 0"
 NO_BOUNDS = "UPDATE upper_bounds SET precision_upper = NULL, recall_upper = NULL WHERE layer = 1"
 
@@ -231,7 +230,6 @@ BROKEN = {
             "status = 'zero'",
             "status = 'zero', c = 0, norm_p05 = 0, norm_p25 = 0",
             "status = 'too_short'",
-            "status = 'too_short', c = NULL",
             "c_se = -1e-9",
             "cv_of_mean_norm = -1e-9",
             "cv_within_sequence = -1e-9",
@@ -318,6 +316,7 @@ BROKEN = {
                 "eta = -1",
                 "eta_growth = NULL",
                 "eta_growth = 'nan'",
+                "variant = 'tied', eta = eta_growth, t_2 = query",
                 "omega = NULL",
                 "omega = 0",
                 "omega = 3.1416",
@@ -335,6 +334,7 @@ BROKEN = {
         f"UPDATE assumption_weights SET eta = 0.1 WHERE {PLATEAU}",
         f"UPDATE assumption_weights SET omega = 0.1 WHERE {GROWS}",
         f"UPDATE assumption_weights SET t_1 = t_1 - 1 WHERE {GROWS}",
+        f"UPDATE assumption_weights SET eta_growth = NULL WHERE {GROWS}",
         "UPDATE assumption_weights_model SET p_base = 0",
         "UPDATE assumption_weights_model SET t_2 = 12",
     ],
@@ -363,7 +363,6 @@ HARMLESS = {
     "every_mean_once": ["UPDATE attention_rows SET n_keys = n_keys - 1 WHERE sequence = 0"],
     "norms_in_domain": [
         "UPDATE assumption_norms SET status = 'zero', c = 0, lambda_sink = NULL, norm_p05 = 0, norm_p25 = 0",
-        f"UPDATE assumption_norms SET status = 'too_short', c = NULL, lambda_sink = NULL, {NO_QUANTILES}",
         "UPDATE assumption_norms SET c_se = NULL",
     ],
     "scale_free_holds": [
@@ -382,6 +381,7 @@ HARMLESS = {
         "UPDATE assumption_weights SET p_sink = NULL",
         f"UPDATE assumption_weights SET eta = -0.5, bic_growth = NULL WHERE {OSCILLATES}",
         f"UPDATE assumption_weights SET t_1 = 0 WHERE {OSCILLATES}",
+        f"UPDATE assumption_weights SET variant = 'tied', eta_growth = NULL, t_2 = query WHERE {OSCILLATES}",
     ],
 }
 """Rare but possible studies: heads of zeros, heads that see one key, and data that leave parameters open."""

@@ -8,11 +8,15 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
+from storage.aside import beside, sweep
 from storage.errors import UserError
 from storage.rows import batch
-from storage.summaries import made_from, read_summary, rows_of, sweep, write_summary
+from storage.summaries import made_by, made_from, read_summary, rows_of, write_summary
 
 MADE = {"step": "norms", "versions": {"norms": 1}, "settings": {"beta": [0.5, float("inf")]}}
+
+
+LIBRARIES = {"scipy": "1.17.1"}
 
 
 def batches() -> Iterator[pa.RecordBatch]:
@@ -22,8 +26,8 @@ def batches() -> Iterator[pa.RecordBatch]:
 
 def test_rows_come_back_with_what_they_were_made_from(tmp_path: Path) -> None:
     path = tmp_path / "study" / "norms.parquet"
-    assert write_summary(path, batches(), MADE) == 6
-    assert made_from(path) == MADE
+    assert write_summary(path, batches(), MADE, LIBRARIES) == 6
+    assert (made_from(path), made_by(path)) == (MADE, LIBRARIES)
     assert rows_of(path) == 6
     found = pa.Table.from_batches(read_summary(path)).to_pylist()
     assert found == pa.Table.from_batches(batches()).to_pylist()
@@ -33,7 +37,7 @@ def test_rows_come_back_with_what_they_were_made_from(tmp_path: Path) -> None:
 
 def test_a_table_without_rows(tmp_path: Path) -> None:
     path = tmp_path / "norms.parquet"
-    assert write_summary(path, iter(()), MADE) == 0
+    assert write_summary(path, iter(()), MADE, LIBRARIES) == 0
     assert made_from(path) == MADE
     assert sum(found.num_rows for found in read_summary(path)) == 0
 
@@ -44,19 +48,22 @@ def test_what_fails_half_way_leaves_the_table_before(tmp_path: Path) -> None:
         raise RuntimeError
 
     path = tmp_path / "norms.parquet"
-    write_summary(path, batches(), MADE)
+    write_summary(path, batches(), MADE, LIBRARIES)
     with pytest.raises(RuntimeError):
-        write_summary(path, failing(), MADE | {"step": "other"})
+        write_summary(path, failing(), MADE | {"step": "other"}, LIBRARIES)
     assert made_from(path) == MADE
     assert [entry.name for entry in tmp_path.iterdir()] == ["norms.parquet"]
 
 
 def test_what_a_killed_process_left_is_swept(tmp_path: Path) -> None:
-    leftover, other = tmp_path / f"norms.parquet.{'0a' * 16}.partial", tmp_path / "mine.partial"
+    path, other = tmp_path / "norms.parquet", tmp_path / "mine.partial"
+    leftover, folder = beside(path), beside(path)
     leftover.touch()
+    (folder / "within").mkdir(parents=True)
     other.touch()
-    sweep(tmp_path)
-    assert (leftover.exists(), other.exists()) == (False, True)
+    path.touch()
+    sweep(path)
+    assert sorted(tmp_path.iterdir()) == sorted([path, other])
 
 
 @pytest.mark.parametrize("content", [None, b"", b"PAR1 and nothing more", "foreign", "list"])
@@ -65,7 +72,7 @@ def test_no_table_or_none_of_ours_was_made_from_nothing(tmp_path: Path, content:
     if content == "foreign":
         pa.parquet.write_table(pa.table({"c": [1.0]}), path)
     elif content == "list":
-        write_summary(path, batches(), [1, 2])
+        write_summary(path, batches(), [1, 2], LIBRARIES)
     elif content is not None:
         path.write_bytes(content)
     assert made_from(path) is None
@@ -73,7 +80,7 @@ def test_no_table_or_none_of_ours_was_made_from_nothing(tmp_path: Path, content:
 
 def test_a_damaged_table_is_named(tmp_path: Path) -> None:
     path = tmp_path / "norms.parquet"
-    write_summary(path, batches(), MADE)
+    write_summary(path, batches(), MADE, LIBRARIES)
     content = bytearray(path.read_bytes())
     content[30:40] = b"\xff" * 10
     path.write_bytes(content)
