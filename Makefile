@@ -42,7 +42,7 @@ bench: .venv/dev  ## performance, as ratios measured in one run
 
 picture: demo  ## the README's picture: the embedded study's report in headless Chromium
 	chromium --headless --no-sandbox --disable-gpu --disable-background-networking --hide-scrollbars \
-		--window-size=1280,1500 --virtual-time-budget=20000 --screenshot=docs/report.png \
+		--window-size=1280,2560 --virtual-time-budget=20000 --screenshot=docs/report.png \
 		file://$(ATTENTION_GEOMETRY_HOME)/reports/embedded.html
 
 clean:  ## remove the environment and caches; data stays

@@ -125,7 +125,9 @@ def _summaries(metrics: SequenceStore) -> Tables:
     weighed |= {"query": np.full(layer.size, query, np.int32)}
     place, by_head = {"layer": layer, "kv_head": kv_head}, {"layer": layer, "head": kv_head}
     return {
-        "assumption_norms": [rows.batch(place | {"sequences": none["sequences"]}, status="too_short")],
+        "assumption_norms": [
+            rows.batch(place | {"sequences": none["sequences"], "c": np.zeros(layer.size)}, status="zero")
+        ],
         "assumption_similarity": [rows.batch(place | none, status="undefined", status_floor="undefined")],
         "assumption_similarity_model": [similar.slice(0, 1)],
         "cosine_by_distance": list(rows.distance_rows(nothing, nothing, sequences=sizes["sequence"])),
