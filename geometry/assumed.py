@@ -6,7 +6,7 @@ done with the draws (``geometry.monte_carlo``, ``extract.synthetic``).
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,6 +84,19 @@ def weight_profile(assumed: Assumed, n: int) -> F64:
     shape = _log_shape(assumed, n)
     others = np.exp(shape - shape.max())  # long contexts grow beyond what float64 holds
     return np.concatenate([[assumed.p_sink], (1 - assumed.p_sink) / others.sum() * others])
+
+
+def stretched(assumed: Assumed, n: int, n_keys: int) -> Assumed:
+    """The weights' parameters over n keys for ``n_keys``: phases keep their shares, their periods and their growth."""
+    share = n_keys / n
+    t_1 = round(assumed.t_1 * share)
+    return replace(
+        assumed,
+        omega=min(assumed.omega / share, math.pi),
+        eta_growth=assumed.eta_growth / share,
+        t_1=t_1,
+        t_2=max(t_1, round(assumed.t_2 * share)),
+    )
 
 
 def draw_weights(assumed: Assumed, n: int, rng: np.random.Generator, noise: float = 0.0) -> F64:

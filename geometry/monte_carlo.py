@@ -4,12 +4,13 @@ Holds what holds each bound against the means of what it bounds, and what moves 
 belong here: the drawing (``geometry.assumed``), the bounds themselves (``geometry.lower``, ``geometry.scale_free``,
 ``geometry.bounds``), and which grid of parameters is taken.
 
-Both functions give rows: a list of dicts from column to number, None where there is no number.
+``monte_carlo`` and ``parameter_effects`` give rows: a list of dicts from column to number, None where there is none.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
+from itertools import accumulate, repeat, takewhile
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,15 @@ STANDARD_ERRORS = 3.0
 
 LEAST_CHANGE = 1e-9
 """A change of ln miss that is below this is rounding."""
+
+RATES = tuple(2.0 ** (step / 2) for step in range(-4, 7))
+"""β that ``within_premise`` tries, from 1/4 to 8."""
+
+MOST_DIM = 1024
+"""Largest d that it tries: in few dimensions some of many directions always lie close to each other."""
+
+LEAST_DRAWS = 4
+"""Heads that it draws at each."""
 
 PARAMETERS_OF_WEIGHTS: Mapping[str, Any] = {"eta": 0.0, "eta_growth": 0.0, "omega": 1.0, "t_1": 0, "t_2": 0}
 """Parameters that act through ``weight_profile`` alone, with values at which none does anything."""
@@ -188,8 +198,9 @@ def parameter_effects(
         each other, the last position. a_0, a_min_in and a_max_out are multiplied by 1/2 and by 2 themselves, everything
         else held, as Table 1 has it. Columns:
 
-        parameter, n, kappa, scale, draws, low, high
-            What the row is about; ``n`` is the N at which the others are held.
+        parameter, n, kappa, scale, draws, base, low, high
+            What the row is about; ``n`` is the N at which the others are held, ``base`` what the parameter is held at
+            while others change.
         precision_lower_low, precision_lower_high, recall_lower_low, recall_lower_high
             Means over draws of the bounds of eq. 12 and 14; None where they do not exist.
         log_miss_low, log_miss_high
@@ -225,6 +236,38 @@ def parameter_effects(
         {"parameter": change.parameter} | given | _effect(change, bounds(change.at_low), bounds(change.at_high))
         for change in changes(base)
     ]
+
+
+def within_premise(assumed: Assumed, n: int, head_dim: int, *, seed: int) -> tuple[Assumed, int, int]:
+    """A point at which the theorems say something, Δ > 0, for ``parameter_effects``: elsewhere few parameters matter.
+
+    First β is raised along ``RATES``, then d doubled up to ``MOST_DIM``, until some N above 1 has Δ > 0 in every draw.
+
+    Parameters
+    ----------
+    assumed, n, head_dim, seed
+        As for ``monte_carlo``; where the search begins.
+
+    Returns
+    -------
+    assumed, head_dim, size
+        Parameters, d and N; of several N that of the largest mean Δ/B. If there is none, those given and the least N.
+
+    Raises
+    ------
+    ValueError
+        As for ``monte_carlo``.
+    """
+    sizes = np.unique(np.geomspace(min(2, n - 1), n - 1, 24).astype(int))
+    rates = [assumed.beta, *(rate for rate in RATES if rate > assumed.beta)]
+    dims = takewhile(lambda dim: dim <= MOST_DIM, accumulate(repeat(2 * head_dim), lambda dim, _: 2 * dim))
+    for dim, beta in [*((head_dim, rate) for rate in rates), *((dim, rates[-1]) for dim in dims)]:
+        tried, random = replace(assumed, beta=beta), np.random.SeedSequence(seed)
+        parts = draw(tried, n, dim, draws=LEAST_DRAWS, random=random, sizes=sizes.tolist()).ingredients
+        margins = lower.margin(**{name: parts[name] for name in INGREDIENTS if name != "a_0"})
+        if (always := (margins > 0).all(axis=0)).any():
+            return tried, dim, int(sizes[np.argmax(np.where(always, margins.mean(axis=0), -np.inf))])
+    return assumed, head_dim, int(sizes[0])
 
 
 def draw(
@@ -369,6 +412,8 @@ class Change:
     """One parameter from low to high."""
 
     parameter: str
+    base: float
+    """Where it stays while others change."""
     low: float
     high: float
     at_low: Setting
@@ -380,11 +425,11 @@ def changes(base: Setting) -> Iterator[Change]:
     d, n, size, assumed = base.head_dim, base.n, base.size, base.assumed
     yield _of_setting(base, "d", "head_dim", max(2, d // 2), 2 * d)
     shorter = min(n // 2, assumed.t_1, n - 1 - size)
-    yield Change("L", n - 1 - shorter, 2 * n - 1, _longer(base, -shorter), _longer(base, n))
+    yield Change("L", n - 1, n - 1 - shorter, 2 * n - 1, _longer(base, -shorter), _longer(base, n))
     yield _of_setting(base, "N", "size", max(2, size // 2) if size > 1 else 1, min(2 * size, n - 1))
     for name in ("a_0", "a_min_in", "a_max_out"):
         ends = (replace(base, factored=name, factor=factor) for factor in (0.5, 2.0))
-        yield Change(name, 0.5, 2.0, *ends)
+        yield Change(name, 1.0, 0.5, 2.0, *ends)
     yield _of_assumed(base, "beta", "beta", assumed.beta / 2, assumed.beta * 2)
     most = min(2.0, (1 + abs(assumed.eta)) / (2 * abs(assumed.eta))) if assumed.eta else 2.0
     ends = (
@@ -392,7 +437,7 @@ def changes(base: Setting) -> Iterator[Change]:
         for factor in (0.5, most)
     )
     shown = assumed.eta or assumed.eta_growth  # without oscillation η is that of the growth
-    yield Change("eta", 0.5 * shown, most * shown, *ends)
+    yield Change("eta", shown, 0.5 * shown, most * shown, *ends)
     yield _of_assumed(base, "omega", "omega", assumed.omega / 2, min(2 * assumed.omega, np.pi))
     middle = (assumed.t_1 + assumed.t_2) // 2
     yield _of_assumed(base, "T_1", "t_1", assumed.t_1 // 2, middle)
@@ -402,15 +447,14 @@ def changes(base: Setting) -> Iterator[Change]:
 def _of_setting(base: Setting, parameter: str, field: str, low: int, high: int) -> Change:
     """A change of one field of a setting."""
     settings: list[dict[str, Any]] = [{field: low}, {field: high}]
-    return Change(parameter, low, high, *(replace(base, **changed) for changed in settings))
+    return Change(parameter, getattr(base, field), low, high, *(replace(base, **changed) for changed in settings))
 
 
 def _of_assumed(base: Setting, parameter: str, field: str, low: float, high: float) -> Change:
     """A change of one parameter of the assumptions."""
     settings: list[dict[str, Any]] = [{field: low}, {field: high}]
-    return Change(
-        parameter, low, high, *(replace(base, assumed=replace(base.assumed, **changed)) for changed in settings)
-    )
+    ends = (replace(base, assumed=replace(base.assumed, **changed)) for changed in settings)
+    return Change(parameter, getattr(base.assumed, field), low, high, *ends)
 
 
 def _longer(base: Setting, keys: int) -> Setting:
@@ -429,7 +473,7 @@ def _printed_at(parts: Mapping[str, F64], setting: Setting, kappa: float, scale:
 
 def _effect(change: Change, low: tuple[F64, F64, F64], high: tuple[F64, F64, F64]) -> Row:
     """The columns of Table 1 from bounds of Precision and Recall and ln miss at both ends, (draws, 1) each."""
-    row: Row = {"low": float(change.low), "high": float(change.high)}
+    row: Row = {"base": float(change.base), "low": float(change.low), "high": float(change.high)}
     for name, at_low, at_high in zip(("precision_lower", "recall_lower", "log_miss"), low, high, strict=True):
         row |= {f"{name}_low": _mean(at_low), f"{name}_high": _mean(at_high)}
     fall = (low[2] - high[2]).ravel()

@@ -7,12 +7,11 @@ the bounds against them (``geometry.assumed``, ``geometry.monte_carlo``).
 import logging
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import accumulate, product, repeat, takewhile
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from dagster_project.summaries.sources import Sources, Tables
 
@@ -26,15 +25,6 @@ KINDS: dict[str, pa.DataType] = {
     **{f"{metric}_{side}holds": pa.bool_() for metric in ("precision", "recall") for side in ("", "upper_")},
 }
 """Types of the columns of drawn heads that are no float64."""
-
-RATES = tuple(2.0 ** (step / 2) for step in range(-4, 7))
-"""β tried for Table 1, from 1/4 to 8, where no N has Δ > 0 at the β of the study: there few parameters matter."""
-
-MOST_DIM = 1024
-"""Largest d tried for Table 1: in few dimensions some of many directions always lie close to each other."""
-
-SEARCH_DRAWS = 4
-"""Heads drawn for every β and d that is tried."""
 
 EFFECT_DRAWS = 16
 """Heads drawn for every value of a parameter of Table 1."""
@@ -85,6 +75,7 @@ def _grid(sources: Sources, typical: Any) -> Iterator[pa.RecordBatch]:
     from tqdm import tqdm
     from tqdm.dask import TqdmCallback
 
+    from geometry.assumed import stretched
     from geometry.monte_carlo import monte_carlo
 
     analysis = sources.study.analysis
@@ -109,74 +100,18 @@ def _grid(sources: Sources, typical: Any) -> Iterator[pa.RecordBatch]:
     yield from map(_drawn, found)
 
 
-def stretched(assumed: Any, n: int, n_keys: int) -> Any:
-    """Parameters of weights over n keys for ``n_keys``: the phases keep their shares, the same periods and growth."""
-    share = n_keys / n
-    t_1 = round(assumed.t_1 * share)
-    return replace(
-        assumed,
-        omega=min(assumed.omega / share, np.pi),
-        eta_growth=assumed.eta_growth / share,
-        t_1=t_1,
-        t_2=max(t_1, round(assumed.t_2 * share)),
-    )
-
-
 def _effects(sources: Sources, typical: Any) -> Iterator[pa.RecordBatch]:
-    """The rows of ``parameter_effects``."""
-    from geometry.monte_carlo import parameter_effects
+    """The rows of ``parameter_effects``, at the middle one of the study's κ."""
+    from geometry.monte_carlo import parameter_effects, within_premise
 
-    analysis = sources.study.analysis
-    n_keys, head_dim = sources.query + 1, sources.tensors.sizes["head_dim"]
-    base, head_dim, size = within_premise(typical, n_keys, head_dim, seed=sources.study.seed)
+    analysis, seed, n_keys = sources.study.analysis, sources.study.seed, sources.query + 1
+    base, head_dim, size = within_premise(typical, n_keys, sources.tensors.sizes["head_dim"], seed=seed)
     kappa = analysis.kappas[len(analysis.kappas) // 2]
-    rows = parameter_effects(
-        base,
-        n_keys,
-        head_dim,
-        size,
-        kappa=kappa,
-        scale=analysis.scale,
-        draws=EFFECT_DRAWS,
-        seed=sources.study.seed,
+    yield _drawn(
+        parameter_effects(
+            base, n_keys, head_dim, size, kappa=kappa, scale=analysis.scale, draws=EFFECT_DRAWS, seed=seed
+        )
     )
-    held = {
-        "d": head_dim,
-        "L": n_keys - 1,
-        "N": size,
-        "beta": base.beta,
-        "eta": base.eta or base.eta_growth,
-        "omega": base.omega,
-    }
-    held |= {"T_1": base.t_1, "T_2": base.t_2}
-    yield _drawn([{"base": held.get(row["parameter"], 1)} | row for row in rows])
-
-
-def within_premise(typical: Any, n_keys: int, head_dim: int, *, seed: int) -> tuple[Any, int, int]:
-    """Parameters, d and N at which drawn heads have Δ > 0, as near to the study's as may be.
-
-    First β is raised along ``RATES``, then d doubled up to ``MOST_DIM``, until some N above 1 has Δ > 0 in every draw;
-    of these N that of the largest mean Δ/B is taken. If there is none, the study's own parameters and the least N are.
-    """
-    from geometry.monte_carlo import draw
-
-    sizes = np.unique(np.geomspace(min(2, n_keys - 1), n_keys - 1, 24).astype(int))
-    rates = [typical.beta, *(rate for rate in RATES if rate > typical.beta)]
-    dims = takewhile(lambda dim: dim <= MOST_DIM, accumulate(repeat(2 * head_dim), lambda dim, _: 2 * dim))
-    for dim, beta in [*((head_dim, rate) for rate in rates), *((dim, rates[-1]) for dim in dims)]:
-        base, random = replace(typical, beta=beta), np.random.SeedSequence(seed)
-        margins = _margins(draw(base, n_keys, dim, draws=SEARCH_DRAWS, random=random, sizes=sizes.tolist()))
-        if (always := (margins > 0).all(axis=0)).any():
-            return base, dim, int(sizes[np.argmax(np.where(always, margins.mean(axis=0), -np.inf))])
-    return typical, head_dim, int(sizes[0])
-
-
-def _margins(drawn: Any) -> NDArray[np.float64]:
-    """Δ/B of drawn heads, (draws, N)."""
-    from geometry import lower
-    from geometry.monte_carlo import INGREDIENTS
-
-    return lower.margin(**{name: drawn.ingredients[name] for name in INGREDIENTS if name != "a_0"})
 
 
 def _drawn(rows: list[dict[str, Any]]) -> pa.RecordBatch:

@@ -11,9 +11,18 @@ import numpy as np
 import pytest
 from scipy import special
 
+from geometry import lower
 from geometry import monte_carlo as module
 from geometry.assumed import Assumed, draw_values, weight_profile
-from geometry.monte_carlo import PAPER_EFFECTS, monte_carlo, parameter_effects
+from geometry.monte_carlo import (
+    INGREDIENTS,
+    PAPER_EFFECTS,
+    RATES,
+    draw,
+    monte_carlo,
+    parameter_effects,
+    within_premise,
+)
 from tests.geometry import oracle
 from tests.geometry.test_lower import row as lower_row
 from tests.geometry.test_scale_free import literal
@@ -366,3 +375,27 @@ def test_a_change_within_its_errors_is_none(monkeypatch: pytest.MonkeyPatch) -> 
     assert module._sign(noise - noise.mean() - 0.4) == -1
     monkeypatch.setattr(module, "STANDARD_ERRORS", 0.0)
     assert module._sign(noise - noise.mean() + 0.2) == 1
+
+
+def test_the_premise_is_sought_near_the_parameters_given() -> None:
+    """β is raised no farther than need be, d only if β does not help; the point found has Δ > 0 in other draws too."""
+    given = Assumed(
+        lambda_sink=0.2, beta=0.1, rho_0=0.0, p_sink=0.4, eta=0.0, eta_growth=0.2, omega=1.0, t_1=20, t_2=20
+    )
+    found, head_dim, size = within_premise(given, 40, 64, seed=0)
+    assert found == replace(given, beta=found.beta)
+    assert (found.beta in RATES, head_dim, size > 1) == (True, 64, True)
+    sizes, random = [size], np.random.SeedSequence(9)
+    parts = draw(found, 40, head_dim, draws=20, random=random, sizes=sizes).ingredients
+    margins = lower.margin(**{name: parts[name] for name in INGREDIENTS if name != "a_0"})
+    assert (margins > 0).mean() > 0.8
+    below = RATES[RATES.index(found.beta) - 1] if found.beta > RATES[0] else given.beta
+    same = np.random.SeedSequence(0)  # the draws of the search
+    parts = draw(replace(given, beta=below), 40, 64, draws=4, random=same, sizes=list(range(2, 40))).ingredients
+    margins = lower.margin(**{name: parts[name] for name in INGREDIENTS if name != "a_0"})
+    assert not (margins > 0).all(axis=0).any()
+
+
+def test_where_no_point_is_within_the_premise_the_one_given_stays() -> None:
+    given = Assumed(lambda_sink=1, beta=0.0, rho_0=0.9, p_sink=0.1, eta=0.0, eta_growth=0.0, omega=1.0, t_1=9, t_2=9)
+    assert within_premise(given, 10, 4, seed=0) == (given, 4, 2)
