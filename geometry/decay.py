@@ -9,7 +9,7 @@ the best s is known, so either fit is a search along β alone, and all its minim
 
 import math
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -40,7 +40,6 @@ constant: all cosines are 1, so β = 0 and a floor cannot be told. unbounded: th
 exponential) from the first distance on, so β is NaN: it has no upper end. out_of_domain: the floor would have to lie
 at −1 or below, for the distances end before it shows; floor and its β are NaN.
 """
-DECAY_STATUSES: tuple[str, ...] = get_args(DecayStatus)
 
 DecayForm = Literal["exponential", "floor"]
 

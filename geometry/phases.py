@@ -62,7 +62,6 @@ PhaseStatus = Literal["ok", "too_short", "no_weight", "undefined"]
 ok: a variant was fitted. too_short: fewer than eight positions beside the sink. no_weight: positions enough, but fewer
 than eight have a weight above 0. undefined: a weight is NaN or infinite.
 """
-PHASE_STATUSES: tuple[str, ...] = get_args(PhaseStatus)
 
 PhaseVariant = Literal["plateau", "growth", "tied", "untied"]
 """plateau: p_base alone. growth: T_1 = T_2, no oscillation. tied: all phases with one η as printed or, where T_2 is the

@@ -5,8 +5,8 @@ CREATE TABLE assumption_similarity_model (
     study VARCHAR NOT NULL, -- name of the study
     kv_heads INTEGER NOT NULL, -- number of KV heads averaged
     sequences INTEGER NOT NULL, -- number of sequences averaged
-    status VARCHAR NOT NULL, -- of beta: 'ok'; 'constant' (β = 0); else NULL (geometry.decay.DecayStatus says why)
-    status_floor VARCHAR NOT NULL, -- of beta_floor and floor, likewise; 'unbounded': floor alone is known
+    status VARCHAR NOT NULL, -- of beta: 'ok', 'constant' (0); if NULL 'too_short', 'undefined', 'unbounded'
+    status_floor VARCHAR NOT NULL, -- of beta_floor and floor: likewise, or 'out_of_domain'; 'unbounded': floor is known
     distances INTEGER NOT NULL, -- number of distances fitted
     beta DOUBLE, -- β of exp(-β k), least squares over distances k
     beta_se DOUBLE, -- its standard error over sequences; NULL for one sequence

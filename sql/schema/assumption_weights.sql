@@ -7,7 +7,7 @@ CREATE TABLE assumption_weights (
     layer SMALLINT NOT NULL, -- layer, from 0
     head SMALLINT NOT NULL, -- query head, from 0
     sequences INTEGER NOT NULL, -- number of sequences averaged
-    status VARCHAR NOT NULL, -- 'ok', or why parameters are NULL (geometry.phases.PHASE_STATUSES)
+    status VARCHAR NOT NULL, -- 'ok'; without a fit, parameters NULL: 'too_short', 'no_weight', 'undefined'
     positions INTEGER NOT NULL, -- number of positions fitted: those after the sink whose mean weight is above 0
     zero_positions INTEGER NOT NULL, -- positions left out because their mean weight is 0
     variant VARCHAR, -- the best by BIC: 'plateau', 'growth' (T_1 = T_2), 'tied' (one η, as printed) or 'untied'
