@@ -18,6 +18,6 @@ CREATE TABLE bound_means (
     recall_upper DOUBLE, -- upper bound of R(r_min, N) (eq. 15)
     f_r_max_lower DOUBLE, -- lower bound of F(r_max, N): eq. 17; scale-free: on a chord from that of P
     f_r_max_upper DOUBLE, -- upper bound of F(r_max, N) (eq. 17)
-    f_r_min_lower DOUBLE, -- lower bound of F(r_min, N): eq. 16, which does not follow from eq. 14; scale-free: that of R
+    f_r_min_lower DOUBLE, -- lower bound of F(r_min, N): eq. 16, which eq. 14 does not imply; scale-free: that of R
     f_r_min_upper DOUBLE -- upper bound of F(r_min, N) (eq. 16)
 )

@@ -1,7 +1,7 @@
 -- grain:   one row per (study, query, layer, head)
 -- inputs:  selection_means
--- meaning: the elbow of each head: separability, the harmonic mean of mean Precision and mean Recall, falls from N = 2 to
---          its lowest; the elbow is where it lies highest above the straight line between the two over log N, N = 2
+-- meaning: the elbow of each head: separability, the harmonic mean of mean Precision and mean Recall, falls from N = 2
+--          to its lowest; the elbow is where it lies highest above the straight line between the two over log N, N = 2
 --          itself if it lies nowhere above; N = 1 is trivial, one key is always separable
 CREATE TABLE elbows (
     study VARCHAR NOT NULL, -- name of the study

@@ -9,7 +9,7 @@ CREATE TABLE monte_carlo (
     beta DOUBLE NOT NULL, -- β of the cosines exp(-β |i - j|); infinity: independent directions
     lambda_sink DOUBLE NOT NULL, -- λ, norm of the sink's value state over C
     rho_0 DOUBLE NOT NULL, -- ρ_0, cosine of the sink's value state with each other
-    family VARCHAR NOT NULL, -- 'printed', 'scale_free' (as in bound_means), or 'correlated': scale-free, Gaussian, with β, ρ_0
+    family VARCHAR NOT NULL, -- 'printed', 'scale_free', or 'correlated': Gaussian directions with β and ρ_0
     kappa DOUBLE, -- κ of the printed bounds
     scale VARCHAR, -- scale of the printed bounds
     draws INTEGER NOT NULL, -- number of heads drawn

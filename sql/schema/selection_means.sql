@@ -1,7 +1,7 @@
 -- grain:   one row per (study, query, layer, head, n)
 -- inputs:  counts of the metrics store
--- meaning: mean Precision, Recall and F of a head over sequences, with bootstrap intervals (the same resampled sequences
---          for all heads and N)
+-- meaning: mean Precision, Recall and F of a head over sequences, with percentile intervals of 1000 bootstrap
+--          replicates, the same resampled sequences for all heads and N
 CREATE TABLE selection_means (
     study VARCHAR NOT NULL, -- name of the study
     query INTEGER NOT NULL, -- position of the query in its sequence

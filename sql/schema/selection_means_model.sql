@@ -1,6 +1,7 @@
 -- grain:   one row per (study, query, n)
 -- inputs:  counts of the metrics store
--- meaning: mean Precision, Recall and F of the whole model over sequences and heads, with bootstrap intervals (Figure 5)
+-- meaning: mean Precision, Recall and F of the whole model over sequences and heads, with the same intervals
+--          (Figure 5)
 CREATE TABLE selection_means_model (
     study VARCHAR NOT NULL, -- name of the study
     query INTEGER NOT NULL, -- position of the query in its sequence

@@ -6,6 +6,6 @@ CREATE TABLE sink_similarity (
     sequence INTEGER NOT NULL, -- sequence, from 0
     layer SMALLINT NOT NULL, -- layer, from 0
     kv_head SMALLINT NOT NULL, -- KV head, from 0
-    rho_0 FLOAT, -- mean cosine of the sink's value state with the others; NULL if the sink's, or all others, have norm 0
+    rho_0 FLOAT, -- mean cosine of the sink's value state with the others; NULL if it, or all others, have norm 0
     rho_0_sd FLOAT -- its spread over the others (divisor: their number)
 )
