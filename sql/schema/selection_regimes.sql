@@ -1,9 +1,9 @@
 -- grain:   one row per (study, query, layer, head, regime); regimes without any N have no row
 -- inputs:  assumption_weights, attention_by_position, bound_means
 -- meaning: Table 2: how the composition of I_N changes with N in a head, and Δ/B with it. Keys are taken in order
---          of mean weight; m_1: first N with a peak (η cos(ωi) > 0) of the oscillation, m_2: first N with a valley or a
---          key of the
---          plateau, m_3: first N with everything but the rest of the plateau. Heads without a fit have no row
+--          of mean weight; m_1: first N with a peak (η cos(ωi) > 0) of the oscillation, m_2: first N with a valley or
+--          a key of the plateau, m_3: first N with everything but the rest of the plateau. Heads without a fit have no
+--          row
 CREATE TABLE selection_regimes (
     study VARCHAR NOT NULL, -- name of the study
     query INTEGER NOT NULL, -- position of the query in its sequence
