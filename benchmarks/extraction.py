@@ -44,7 +44,7 @@ def captured(
         with torch.inference_mode():
             model.base_model(input_ids=tokens, use_cache=False)
 
-    seconds = alternate(lambda: capture(model, tokens), plain, repeats=repeats)
+    seconds = alternate(lambda: capture(model, tokens, [context - 1]), plain, repeats=repeats)
     sizes = {
         "layers": layers, "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim, "context": context, "batch": batch
     }  # fmt: skip
@@ -57,9 +57,8 @@ def written(*, layers: int, heads: int, kv_heads: int, head_dim: int, context: i
 
     Both write over what they wrote in the round before.
     """
-    sizes = {
-        "sequence": 1, "layer": layers, "head": heads, "kv_head": kv_heads, "key": context, "head_dim": head_dim
-    }  # fmt: skip
+    sizes = {"sequence": 1, "query": 1, "layer": layers, "head": heads, "kv_head": kv_heads}
+    sizes |= {"key": context, "head_dim": head_dim}
     arrays = _sequence(sizes)
     size = sum(array.nbytes for array in arrays.values())
     with TemporaryDirectory() as name:
@@ -90,6 +89,7 @@ def _sequence(sizes: dict[str, int]) -> dict[str, NDArray[np.generic]]:
         "values": rng.standard_normal(shapes["values"], dtype=np.float32),
         "tokens": rng.integers(0, VOCABULARY, shapes["tokens"], dtype=np.int32),
         "first_key": np.zeros(shapes["first_key"], np.int32),
+        "query_position": np.full(shapes["query_position"], sizes["key"] - 1, np.int32),
     }
 
 

@@ -36,7 +36,7 @@ PROVENANCE = {
 
 def landing(*, sequences: int, layers: int, heads: int, context: int, repeats: int) -> list[Result]:
     """Some sequences of a model of ``layers`` x ``heads`` heads land: with their checks, and without."""
-    sizes = {"sequence": sequences, "layer": layers, "head": heads, "kv_head": heads, "key": context}
+    sizes = {"sequence": sequences, "query": 1, "layer": layers, "head": heads, "kv_head": heads, "key": context}
     sizes |= {"n": context - 1, "kappa": 1, "head_dim": 1}
     with TemporaryDirectory() as name:
         folder = Path(name)
@@ -102,10 +102,10 @@ def _tables(folder: Path, sizes: Mapping[str, int]) -> Tables:
     return {
         "studies": list(rows.study_rows(metrics, metrics)),
         "heads": list(rows.head_rows(sizes)),
-        "selection_counts": list(rows.selection_rows(metrics, sizes["key"] - 1)),
-        "upper_bounds": list(rows.upper_bound_rows(metrics, sizes["key"] - 1)),
-        "attention_rows": list(rows.attention_rows(metrics, sizes["key"] - 1)),
-        "value_scales": list(rows.value_scale_rows(metrics, sizes["key"] - 1)),
+        "selection_counts": list(rows.selection_rows(metrics, [sizes["key"] - 1])),
+        "upper_bounds": list(rows.upper_bound_rows(metrics, [sizes["key"] - 1])),
+        "attention_rows": list(rows.attention_rows(metrics, [sizes["key"] - 1])),
+        "value_scales": list(rows.value_scale_rows(metrics, [sizes["key"] - 1])),
         **_summaries(metrics),
     }
 
@@ -135,13 +135,32 @@ def _summaries(metrics: SequenceStore) -> Tables:
         "assumption_weights_model": [
             rows.batch(weighed | {"heads": none["sequences"]}, status="undefined").slice(0, 1)
         ],
+        "principal_directions": [rows.batch(place | {"sequences": none["sequences"]}, status="zero")],
+        **_contributions(sizes),
         **_means(metrics),
+    }
+
+
+def _contributions(sizes: Mapping[str, int]) -> Tables:
+    """What every position contributes to every head: nothing; and no effect of the sink."""
+    query = sizes["key"] - 1
+    layer, head, position = (np.indices([sizes[axis] for axis in ("layer", "head", "key")], np.int32)).reshape(3, -1)
+    same = {
+        "query": np.full(layer.size, query, np.int32),
+        "sequences": np.full(layer.size, sizes["sequence"], np.int32),
+    }
+    nothing = {name: np.zeros(layer.size, np.float32) for name in ("mean_norm_y", "sd_norm_y")}
+    place = {"layer": layer, "head": head, "position": position}
+    effect = same | {"n": position + 1, "heads": position * 0}
+    return {
+        "contributions": [rows.batch(same | place | nothing)],
+        "sink_effect": [rows.batch(effect).slice(0, query)],
     }
 
 
 def _means(metrics: SequenceStore) -> Tables:
     """Mean Precision, Recall and F of every head, and of the model, with intervals of width 0."""
-    k_in, k_out = (np.asarray(metrics.array(name)[:], np.float64) for name in ("k_in", "k_out"))
+    k_in, k_out = (np.asarray(metrics.array(name)[:, 0], np.float64) for name in ("k_in", "k_out"))
     layer, head, n = (axis.ravel().astype(np.int32) for axis in np.indices(k_in.shape[1:]))
     size = n.reshape(k_in.shape[1:]) + 1
     precision, recall = size / (size + k_out), k_in / size
@@ -171,14 +190,15 @@ def _means(metrics: SequenceStore) -> Tables:
 def _metrics(sizes: Mapping[str, int], sequence: int) -> dict[str, np.ndarray]:
     """Random metrics of one sequence that break no check: 1 <= k_in <= N, 1 <= k_out <= keys - N, r_min <= r_max.
 
-    The sink is never selected; no sum is longer than s_in, which lies between N a_min_in and N a_max_in.
+    Neither the sink nor the last token is ever selected; no sum is longer than s_in, which lies between N a_min_in and
+    N a_max_in.
     """
     rng = np.random.default_rng(sequence)
     arrays = {
         spec.name: rng.random(spec.shape(sizes)[1:], dtype=np.float32) for spec in SELECTION if spec.dtype == "float32"
     }
     shape, n = arrays["r_min"].shape, np.arange(1, sizes["key"])
-    n_keys = np.full(sizes["layer"], sizes["key"], np.int32)
+    n_keys = np.full((sizes["query"], sizes["layer"]), sizes["key"], np.int32)
     largest = 1 + np.maximum.accumulate(arrays["a_max_in"], axis=-1)
     smallest = np.minimum.accumulate(arrays["a_min_in"], axis=-1)
     return arrays | {
@@ -192,6 +212,9 @@ def _metrics(sizes: Mapping[str, int], sequence: int) -> dict[str, np.ndarray]:
         "k_in": rng.integers(1, n + 1, shape, dtype=np.int32),
         "k_out": rng.integers(1, sizes["key"] - n + 1, shape, dtype=np.int32),
         "r_max": arrays["r_min"] + arrays["r_max"],
+        "norm_s_without_sink": arrays["norm_s"],
+        "norm_s_without_last": arrays["norm_s"],
+        "total_rest": arrays["norm_rest"] + arrays["total_rest"],
         "n_keys": n_keys,
     }
 

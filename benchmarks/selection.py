@@ -143,9 +143,10 @@ def threads(*, layers: int, heads: int, n: int, head_dim: int, repeats: int) -> 
     """All heads of one sequence through Dask's threads, two against one, with one BLAS thread each."""
     weights, values = draw(1, layers, heads, n, head_dim=head_dim)
     lazy = selection_arrays(
-        da.from_array(weights, chunks=(1, 1, heads, n)),
+        da.from_array(weights[:, None], chunks=(1, 1, 1, heads, n)),
         da.from_array(values, chunks=(1, 1, heads, n, head_dim)),
-        da.zeros((1, layers), dtype=np.int32, chunks=1),
+        da.zeros((1, 1, layers), dtype=np.int32, chunks=1),
+        [n - 1],
     )
     with one_thread():
         seconds = alternate(

@@ -70,6 +70,10 @@ def run(
     pack: Annotated[bool, typer.Option("--pack", help="Join short documents instead of skipping them.")] = False,
     context_length: Annotated[int | None, typer.Option(help="Tokens in each sequence.")] = None,
     sequences: Annotated[int | None, typer.Option(help="Number of sequences.")] = None,
+    queries: Annotated[
+        str | None,
+        typer.Option(metavar="P,P,…", help="Positions whose attention is looked at (default: the last alone)."),
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Decides which sequences are read.")] = None,
     dtype: Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.")] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, mps, cuda or cuda:N.")] = None,
@@ -87,6 +91,10 @@ def run(
     A hub model and dataset:
     `attention-geometry run --name small --model openai-community/gpt2 --corpus HuggingFaceFW/fineweb
     --context-length 1024 --sequences 100`
+
+    Contexts of 64 to 512 tokens at once, each query seeing the tokens up to its own:
+    `attention-geometry run --name sizes --model ./checkpoint --corpus ./book.txt --context-length 512 --sequences 16
+    --queries 63,127,255,511`
     """
     from dagster_project.runs import run_study
 
@@ -96,6 +104,7 @@ def run(
         "corpus": _part(corpus, revision=corpus_revision, subset=subset, split=split, column=column, pack=pack or None),
         "context_length": context_length,
         "sequences": sequences,
+        "queries": _positions(queries),
         "seed": seed,
         "dtype": dtype,
         "device": device,
@@ -126,14 +135,51 @@ def studies(home: HomeOption = None) -> None:
     console().print(table)
 
 
-@app.command()
-def report(study: Annotated[str, typer.Argument(help="A study that has been run.")], home: HomeOption = None) -> None:
-    """Write a study's report again from what is landed: `attention-geometry report embedded`."""
+@app.command(no_args_is_help=True)
+def report(
+    study: Annotated[str, typer.Argument(help="A study that has been run.")],
+    home: HomeOption = None,
+    images: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Also write each chart there, as SVG and PNG.")
+    ] = None,
+    tables: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Also write the table behind each figure there, as CSV and Parquet."),
+    ] = None,
+) -> None:
+    """Write a study's report again from what is landed, and print where it lies.
+
+    The page alone: `attention-geometry report embedded`
+
+    For a paper or slides: `attention-geometry report embedded --images figures`
+
+    For a notebook: `attention-geometry report embedded --tables tables`
+    """
+    from dagster_project.reporting import export
     from dagster_project.runs import run_report
 
     root = _use_home(home)
     run_report(root, study)
     typer.echo(root.report(study))
+    if images or tables:
+        written = export(root, study, images=_folder(images), tables=_folder(tables))
+        typer.echo(f"{len(written)} files in {', '.join(str(folder) for folder in (images, tables) if folder)}")
+
+
+@app.command(no_args_is_help=True)
+def compare(
+    studies: Annotated[list[str], typer.Argument(help="Two studies or more that have been run.")],
+    home: HomeOption = None,
+) -> None:
+    """Write a page that sets studies side by side, and print where it lies: Figures 5, 6 and 8, claims, settings.
+
+    Two models on the same text: `attention-geometry compare gpt2 llama-2-7b`
+
+    As many as you like, in the order you like: `attention-geometry compare synthetic embedded mine`
+    """
+    from dagster_project.reporting import write_comparison
+
+    typer.echo(write_comparison(_use_home(home), studies))
 
 
 @app.command("sql")
@@ -233,6 +279,22 @@ def _part(identity: str | None, **fields: Any) -> dict[str, Any] | str | None:
     return {"id": identity, **given} if given else identity
 
 
+def _positions(given: str | None) -> list[int] | None:
+    """Positions of queries from an option: whole numbers between commas."""
+    if given is None:
+        return None
+    try:
+        return [int(position) for position in given.split(",")]
+    except ValueError as error:
+        msg = f"--queries {given} is no list of positions; write whole numbers between commas, as in --queries 63,127"
+        raise UserError(msg) from error
+
+
+def _folder(given: Path | None) -> Path | None:
+    """A folder from an option, as a whole path."""
+    return None if given is None else given.expanduser().resolve()
+
+
 @contextmanager
 def _chosen(home: Home, study: str | None, name: str | None, settings: dict[str, Any]) -> Iterator[str]:
     """The name of the study to run in the body, recorded if it is new."""
@@ -266,3 +328,4 @@ def _print_results(home: Home, study: str) -> None:
         f"Supports {verdicts.count(True)} of {len(verdicts)} claims of the paper: FROM claims WHERE study = '{study}'"
     )
     typer.echo(f"Report: {home.report(study)}")
+    typer.echo(f"All studies: {home.index}")

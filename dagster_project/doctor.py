@@ -80,8 +80,9 @@ def _stores(home: Home) -> Table:
             table.add_row("summaries", tables.name, _summaries(home, tables.name))
     for study, path in published(home.warehouse).items():
         table.add_row("warehouse", study, f"published, {path.stat().st_size / 1e6:.1f} MB")
-    for path in sorted((home.root / "reports").glob("*.html")):
-        table.add_row("reports", path.stem, f"written, {path.stat().st_size / 1e6:.1f} MB")
+    for pages in (home.reports, home.comparisons):
+        for path in sorted(pages.glob("*.html")):
+            table.add_row(pages.name, path.stem, f"written, {path.stat().st_size / 1e6:.1f} MB")
     return table
 
 

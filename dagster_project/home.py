@@ -6,7 +6,7 @@ Holds ``Home``, the map of its files. What does not belong here: what is in the 
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,9 +60,28 @@ class Home:
         """The folder of a study's small tables: fits and means on their way to the warehouse."""
         return self.root / "summaries" / study
 
+    @property
+    def index(self) -> Path:
+        """The HTML page that lists every study."""
+        return self.root / "index.html"
+
+    @property
+    def reports(self) -> Path:
+        """Folder of the HTML reports, one per study."""
+        return self.root / "reports"
+
     def report(self, study: str) -> Path:
         """The HTML report of a study."""
-        return self.root / "reports" / f"{study}.html"
+        return self.reports / f"{study}.html"
+
+    @property
+    def comparisons(self) -> Path:
+        """Folder of the HTML pages that set several studies side by side."""
+        return self.root / "comparisons"
+
+    def comparison(self, studies: Sequence[str]) -> Path:
+        """The HTML page that sets these studies side by side, in this order; no name of a study has a plus sign."""
+        return self.comparisons / f"{'+'.join(studies)}.html"
 
     def lock(self, study: str) -> Path:
         """The lock a process holds while it writes the stores of a study."""

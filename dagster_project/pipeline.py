@@ -1,7 +1,8 @@
 """The steps of a study, each one function from files to files; the bodies of the assets.
 
-Holds the wiring of extraction, storage, geometry, SQL and reports. What does not belong here: Dagster (``defs``), and
-anything a single one of those packages can do alone. Heavy libraries are imported inside the steps that need them.
+Holds the wiring of extraction, storage and geometry. What does not belong here: Dagster (``defs``), the warehouse's
+tables (``dagster_project.landing``), pages (``dagster_project.reporting``), and anything a single one of those packages
+can do alone. Heavy libraries are imported inside the steps that need them.
 """
 
 import logging
@@ -25,21 +26,20 @@ from storage.locks import exclusive
 
 if TYPE_CHECKING:
     import dask.array as da
+    from numpy.typing import NDArray
 
     from dagster_project.summaries import Step
     from dagster_project.summaries.sources import Sources
     from extract.extraction import ExtractionReport
-    from reports.page import ReportSummary
     from storage.arrays import ArraySpec
     from storage.sequences import SequenceStore
-    from storage.warehouse import Landing
 
 logger = logging.getLogger(__name__)
 
 ROW_SUM_TOLERANCE = 2.0**-24
 """How far a row of float32 weights may be from summing to 1, for each of its keys: one rounding."""
 
-METRICS_VERSION = 3
+METRICS_VERSION = 4
 """Version of the numbers in a metrics store; raised when their computation changes, so that stores are made anew."""
 
 CUDA_WORKERS = 4
@@ -54,7 +54,7 @@ class Measured:
     sequences: int
     """Sequences measured this time; the others were there already."""
     selections: int
-    """Rows the store is good for: one per sequence, layer, head and N."""
+    """Rows the store is good for: one per sequence, query, layer, head and N."""
     violations: int
     """Selections that break an identity of the contract; 0 when all is well."""
     bytes: int
@@ -87,28 +87,31 @@ def missing_tensors(home: Home, name: str) -> list[int]:
 def lazy_metrics(
     tensors: "SequenceStore", analysis: AnalysisSettings, device: str | None = None
 ) -> dict[str, "da.Array"]:
-    """Everything a metrics store holds but its ledger, as lazy arrays over (sequence, layer, …); nothing is read.
+    """Everything a metrics store holds but its ledger, as lazy arrays over (sequence, …); nothing is read.
 
     ``device`` is where blocks are computed: None for the CPU, or a CUDA device.
     """
+    from dagster_project.summaries.sources import query_positions
     from geometry.lazy import scale_free_bounds, selection_arrays, similarities, value_norms
 
     attention, values, first_key = (tensors.lazy(name) for name in ("attention", "values", "first_key"))
-    arrays = selection_arrays(attention, values, first_key, kappas=analysis.kappas, scale=analysis.scale, device=device)
+    queries = query_positions(tensors)
+    arrays = selection_arrays(
+        attention, values, first_key, queries, kappas=analysis.kappas, scale=analysis.scale, device=device
+    )
     norms = value_norms(values)
-    lower = scale_free_bounds(attention, norms, first_key, head_dim=tensors.sizes["head_dim"])
+    lower = scale_free_bounds(attention, norms, first_key, queries, head_dim=tensors.sizes["head_dim"])
     return arrays | lower | similarities(values) | {"value_norm": norms}
 
 
 def measure(home: Home, name: str, study: Study) -> Measured:
     """Compute the metrics of a study from its tensor store, sequence by sequence, or what is missing of them.
 
-    Layers run side by side, one BLAS thread each; at most one block of ``geometry.lazy.block_bytes`` per core and the
-    results of one sequence are in memory. Where the tensors were computed on a CUDA device and there is one now, so
-    are the metrics, with at most ``CUDA_WORKERS`` blocks in memory and on the device.
+    Layers of one query run side by side, one BLAS thread each; at most one block of ``geometry.lazy.block_bytes`` per
+    core and the results of one sequence are in memory. Where the tensors were computed on a CUDA device and there is
+    one now, so are the metrics, with at most ``CUDA_WORKERS`` blocks in memory and on the device.
     """
     import dask
-    from dask.base import compute
     from threadpoolctl import threadpool_limits
     from tqdm import tqdm
 
@@ -129,13 +132,28 @@ def measure(home: Home, name: str, study: Study) -> Measured:
         ):
             for sequence in tqdm(missing, desc="metrics", unit="sequence", disable=None):
                 with _device_errors(name, device):
-                    results = compute({key: array[sequence] for key, array in arrays.items()})[0]
-                metrics.write(sequence, results)
+                    metrics.write(sequence, _measured(arrays, sequence))
             violations = _identity_violations(metrics)
     selections = selection_row_count(metrics)
     seconds = time.monotonic() - started
     logger.info("%s: %s selections of %d sequences measured, %.1f s", name, f"{selections:,}", len(missing), seconds)
     return Measured(metrics.path, len(missing), selections, violations, metrics.bytes_on_disk(), seconds)
+
+
+def _measured(arrays: Mapping[str, "da.Array"], sequence: int) -> dict[str, "NDArray[Any]"]:
+    """The arrays of one sequence, computed one query after the other: together, they would read values ahead."""
+    from dask.base import compute
+
+    from storage.arrays import SELECTION
+
+    by_query = [spec.name for spec in SELECTION if "query" in spec.dims]
+    found = [
+        compute({name: arrays[name][sequence, query] for name in by_query})[0]
+        for query in range(arrays["n_keys"].shape[1])
+    ]
+    others: dict[str, NDArray[Any]]
+    others = compute({name: array[sequence] for name, array in arrays.items() if name not in by_query})[0]
+    return others | {name: np.stack([results.pop(name) for results in found]) for name in by_query}
 
 
 def _cuda_device(provenance: Mapping[str, Any]) -> str | None:
@@ -207,11 +225,12 @@ def _metrics_store(
     path: Path, name: str, tensors: "SequenceStore", analysis: AnalysisSettings, device: str | None
 ) -> "SequenceStore":
     """The metrics store of these tensors and settings; one of others, or of an older version, is derived and goes."""
+    from dagster_project.summaries.sources import query_positions
     from storage.arrays import SELECTION
     from storage.sequences import SequenceStore
 
     sizes = {key: size for key, size in tensors.sizes.items() if key != "head_dim"}
-    sizes |= {"kappa": len(analysis.kappas), "n": sizes["key"] - 1}
+    sizes |= {"kappa": len(analysis.kappas), "n": query_positions(tensors)[-1]}
     versions = {library: version(library) for library in ("dask", "numba", "numpy", "torch")}
     provenance = _metrics_provenance(name, tensors, analysis) | {"versions": versions | {"device": device or "cpu"}}
     try:
@@ -227,7 +246,7 @@ def _identity_violations(metrics: "SequenceStore") -> int:
 
     k_in, k_out = metrics.lazy("k_in"), metrics.lazy("k_out")
     n = da.arange(1, metrics.sizes["n"] + 1, chunks=-1)
-    n_keys = metrics.lazy("n_keys")[:, :, None, None]
+    n_keys = metrics.lazy("n_keys")[..., None, None]
     broken = (k_in < 0) | (k_in > n) | (k_out < 0) | (k_out > n_keys - n) | ((n == 1) & (k_in != 1))
     return int((broken & (n < n_keys)).sum().compute())
 
@@ -250,11 +269,11 @@ def summarise(home: Home, name: str, study: Study, step: "Step") -> Summarised:
 
     started = time.monotonic()
     with exclusive(home.lock(name), f"study '{name}'", wait=0):
-        sources, paths = _sources(home, name, study), summary_paths(home, name, step)
+        sources, paths = open_sources(home, name, study), summary_paths(home, name, step)
         for place in (home.summaries(name), *paths.values()):
             sweep(place)
         if not _is_made(sources, step):
-            _made_before(sources, step.after)
+            check_made(sources, step.after)
             wanted = step.provenance(study.analysis, sources.metrics.provenance)
             libraries = {library: version(library) for library in ("dask", "numba", "numpy", "scipy")}
             for table, batches in step.make(sources).items():
@@ -278,7 +297,7 @@ def _is_made(sources: "Sources", step: "Step") -> bool:
     return all(made_from(sources.summaries / f"{table}.parquet") == wanted for table in step.tables)
 
 
-def _made_before(sources: "Sources", steps: Iterable[str]) -> None:
+def check_made(sources: "Sources", steps: Iterable[str]) -> None:
     """Refuse to go on from tables that are missing or stale.
 
     Raises
@@ -297,7 +316,7 @@ def _made_before(sources: "Sources", steps: Iterable[str]) -> None:
             raise UserError(msg)
 
 
-def _sources(home: Home, name: str, study: Study) -> "Sources":
+def open_sources(home: Home, name: str, study: Study) -> "Sources":
     """What steps after the metrics read: whole stores that belong together and to the study's settings.
 
     Raises
@@ -320,142 +339,6 @@ def _sources(home: Home, name: str, study: Study) -> "Sources":
     return Sources(name, tensors, metrics, home.summaries(name), study)
 
 
-def _summary_tables(home: Home, sources: "Sources") -> dict[str, Any]:
-    """The rows of the tables of all steps, as streams.
-
-    Raises
-    ------
-    UserError
-        If one is missing, or made from other metrics or settings.
-    """
-    from dagster_project.summaries import STEPS
-    from storage.summaries import read_summary
-
-    _made_before(sources, STEPS)
-    paths = [summary_paths(home, sources.name, step) for step in STEPS.values()]
-    return {table: read_summary(path) for some in paths for table, path in some.items()}
-
-
-def _known_of_steps(home: Home, sources: "Sources") -> dict[str, Any]:
-    """For every step its versions and settings, and the libraries that computed its tables, as JSON."""
-    from dagster_project.summaries import STEPS
-    from storage.summaries import made_by
-
-    analysis, metrics = sources.study.analysis, sources.metrics.provenance
-    return {
-        name: {
-            **{part: step.provenance(analysis, metrics)[part] for part in ("versions", "settings")},
-            "libraries": made_by(next(iter(summary_paths(home, sources.name, step).values()))),
-        }
-        for name, step in STEPS.items()
-    }
-
-
-def land_study(home: Home, name: str, study: Study) -> "Landing":
-    """Land a study's rows in the warehouse; they are published if no check finds a violation."""
-    from storage.warehouse import land
-
-    with exclusive(home.lock(name), f"study '{name}'", wait=0):
-        sources = _sources(home, name, study)
-        tables = _summary_tables(home, sources) | _tables(sources, _known_of_steps(home, sources))
-        expected = _expected_rows(sources.tensors, kappas=len(study.analysis.kappas))
-        landing = land(home.warehouse, name, tables, expected)
-    total = f"{sum(landing.rows.values()):,}"
-    logger.info("%s: %s rows landed, %.1f MB, %.1f s", name, total, landing.bytes / 1e6, landing.seconds)
-    return landing
-
-
-def _tables(sources: "Sources", summaries: Mapping[str, Any]) -> dict[str, Any]:
-    """The rows of the tables that come from the stores, as streams; ``summaries`` is what is known of later steps."""
-    from extract.models import token_texts
-    from storage import rows
-
-    tensors, metrics, study, query = sources.tensors, sources.metrics, sources.study, sources.query
-    tokens = np.asarray(tensors.array("tokens")[:])
-    return {
-        "studies": rows.study_rows(tensors, metrics, summaries),
-        "heads": rows.head_rows(tensors.sizes),
-        "tokens": rows.token_rows(tokens, token_texts(study.model, np.unique(tokens).tolist())),
-        "selection_counts": rows.selection_rows(metrics, query),
-        "upper_bounds": rows.upper_bound_rows(metrics, query),
-        "attention_rows": rows.attention_rows(metrics, query),
-        "value_scales": rows.value_scale_rows(metrics, query),
-        "sink_similarity": rows.sink_similarity_rows(metrics),
-        "planted_assumptions": _planted_rows(study),
-        **_position_tables(tensors, metrics, query),
-    }
-
-
-def _planted_rows(study: Study) -> Iterator[Any]:
-    """The rows of ``planted_assumptions``: what a synthetic study was drawn from; none of any other study."""
-    from dataclasses import asdict
-
-    import pyarrow as pa
-
-    from extract.settings import SYNTHETIC
-    from extract.synthetic import planted
-
-    if study.model.id != SYNTHETIC:
-        return
-    rows = []
-    for head in planted(study.extraction()):
-        drawn = asdict(head.assumed) | {"p_base": head.assumed.p_base(study.context_length)}
-        place = {"layer": head.layer, "head": head.head, "kv_head": head.kv_head, "c": drawn.pop("value_scale")}
-        rows.append(place | drawn)
-    yield pa.RecordBatch.from_pylist(rows)
-
-
-def _expected_rows(tensors: "SequenceStore", *, kappas: int) -> dict[str, int]:
-    """How many rows each table must get, from what was extracted and the number of κ alone."""
-    sizes, first_key = tensors.sizes, np.asarray(tensors.array("first_key")[:])
-    keys = sizes["key"] - first_key  # (sequence, layer)
-    selections = int((keys - 1).sum()) * sizes["head"]
-    return {
-        "studies": 1,
-        "heads": sizes["layer"] * sizes["head"],
-        "tokens": sizes["sequence"] * sizes["key"],
-        "selection_counts": selections,
-        "upper_bounds": selections * kappas,
-        "attention_rows": keys.size * sizes["head"],
-        "value_scales": keys.size * sizes["kv_head"],
-        "sink_similarity": keys.size * sizes["kv_head"],
-        "value_norm_by_position": sizes["layer"] * sizes["kv_head"] * sizes["key"],
-        "cosine_by_distance": sizes["layer"] * sizes["kv_head"] * (sizes["key"] - 2),
-        "assumption_norms": sizes["layer"] * sizes["kv_head"],
-        "assumption_similarity": sizes["layer"] * sizes["kv_head"],
-        "assumption_similarity_model": 1,
-        "assumption_weights": sizes["layer"] * sizes["head"],
-        "assumption_weights_model": 1,
-        "selection_means": int((keys.max(axis=0) - 1).sum()) * sizes["head"],
-        "attention_by_position": int(keys.min(axis=0).sum()) * sizes["head"],
-    }
-
-
-def _position_tables(tensors: "SequenceStore", metrics: "SequenceStore", query: int) -> dict[str, Any]:
-    """The rows of the tables by position or distance; their statistics are small and computed first."""
-    from dask.base import compute
-
-    from geometry.lazy import over_sequences
-    from storage.rows import distance_rows, position_rows
-
-    norms, weights, cosines = compute(
-        over_sequences(metrics.lazy("value_norm")),
-        over_sequences(tensors.lazy("attention")),
-        over_sequences(metrics.lazy("mean_cosine")),
-        scheduler="threads",
-    )
-    sequences, first = tensors.sizes["sequence"], np.asarray(tensors.array("first_key")[:]).max(axis=0)
-    return {
-        "value_norm_by_position": position_rows(
-            *norms, sequences=sequences, head="kv_head", quantity="norm", first=first * 0, constant={}
-        ),
-        "attention_by_position": position_rows(
-            *weights, sequences=sequences, head="head", quantity="weight", first=first, constant={"query": query}
-        ),
-        "cosine_by_distance": distance_rows(*cosines, sequences=sequences),
-    }
-
-
 def judge_claims(home: Home, name: str) -> list[dict[str, Any]]:
     """The rows of the view ``claims`` for a landed study: what the paper claims, and whether the study supports it.
 
@@ -473,15 +356,6 @@ def judge_claims(home: Home, name: str) -> list[dict[str, Any]]:
         msg = f"The warehouse holds nothing of the study '{name}'; run it first: attention-geometry run {name}"
         raise UserError(msg)
     return found
-
-
-def write_study_report(home: Home, name: str, study: Study) -> "ReportSummary":
-    """Write the HTML report of a landed study."""
-    from reports.page import write_report
-    from storage.warehouse import connect
-
-    with closing(connect(home.warehouse)) as connection:
-        return write_report(connection, name, home.report(name), map_n=study.analysis.map_n)
 
 
 def states(home: Home, studies: Mapping[str, Study]) -> dict[str, str]:

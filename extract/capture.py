@@ -1,18 +1,19 @@
-"""Capture of attention during an ordinary forward pass: the last query's weights and the value states of every layer.
+"""Capture of attention during one ordinary forward pass: chosen queries' weights and the value states of every layer.
 
 Holds the attention function that transformers calls instead of its own, and ``capture`` and ``probe``, which run a
 model with it. What does not belong here: loading models (``extract.models``), and batches, files and provenance
 (``extract.extraction``).
 
-The layer's own output still comes from SDPA, so memory stays O(context) for each head; SDPA knows no soft-capped logits
-and no learned sinks, so layers with those are computed here, a block of queries at a time.
+The layer's own output still comes from SDPA, and beside it only the chosen queries meet the keys, so memory stays
+O(queries * context) for each head; SDPA knows no soft-capped logits and no learned sinks, so layers with those are
+computed here, a block of queries at a time.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -22,7 +23,7 @@ from transformers.masking_utils import sdpa_mask
 
 from storage.errors import UserError
 
-ATTENTION = "attention_geometry_last_query"
+ATTENTION = "attention_geometry_queries"
 """Name of the attention function in transformers' registries."""
 
 QUERY_BLOCK = 128
@@ -35,14 +36,16 @@ element, by the type the layer computes in: some 800, 10 and 6 of its rounding s
 
 @dataclass(frozen=True)
 class Captured:
-    """What a batch of B sequences of K tokens left behind in the L layers of a model, on the CPU."""
+    """What Q queries of a batch of B sequences of K tokens saw in the L layers of a model, on the CPU."""
 
     weights: Tensor
-    """Softmax weights of the last query, float32 (B, L, H, K); exactly 0 where the mask hides the key."""
+    """Softmax weights, float32 (B, Q, L, H, K); exactly 0 where the mask hides the key, as it does after the query."""
     values: Tensor
     """Value states once per KV head, float32 (B, L, Hkv, K, D); query head h reads KV head h // (H / Hkv)."""
     first_key: Tensor
-    """First position the last query may attend to, int32 (L,)."""
+    """First position each query may attend to, int32 (Q, L); it attends from there to its own position."""
+    query_position: Tensor
+    """Positions of the queries, int32 (Q,), in the order they were asked for."""
 
 
 @dataclass
@@ -51,13 +54,14 @@ class _Recorder:
 
     model: str
     layers: int
+    queries: tuple[int, ...]
     verify: bool
     weights: Tensor | None = None
     values: Tensor | None = None
-    first_key: dict[int, int] = field(default_factory=dict)
+    first_key: dict[int, list[int]] = field(default_factory=dict)
 
-    def record(self, layer: int | None, weights: Tensor, value: Tensor, first_key: int) -> None:
-        """Keep float32 copies of one layer's weights (B, H, K) and value states (B, Hkv, K, D)."""
+    def record(self, layer: int | None, weights: Tensor, value: Tensor, first_key: list[int]) -> None:
+        """Keep float32 copies of one layer's weights (B, Q, H, K) and value states (B, Hkv, K, D)."""
         if layer is None or not 0 <= layer < self.layers:
             msg = f"{self.model} computes attention outside its {self.layers} numbered layers; it cannot be captured"
             raise UserError(msg)
@@ -65,17 +69,18 @@ class _Recorder:
             msg = f"{self.model} computes attention more than once in layer {layer}; it cannot be captured"
             raise UserError(msg)
         if self.weights is None or self.values is None:
-            self.weights = _by_layer(weights, self.layers)
-            self.values = _by_layer(value, self.layers)
-        for what, kept, new in (("heads", self.weights, weights), ("value states", self.values, value)):
-            if kept[:, layer].shape != new.shape:
+            self.weights = _by_layer(weights, self.layers, axis=2)
+            self.values = _by_layer(value, self.layers, axis=1)
+        weights_kept, values_kept = self.weights[:, :, layer], self.values[:, layer]
+        for what, kept, new in (("weights", weights_kept, weights), ("value states", values_kept, value)):
+            if kept.shape != new.shape:
                 msg = (
                     f"{self.model} has layers of different sizes: the {what} of layer {layer} are "
-                    f"{tuple(new.shape[1:])}, of an earlier layer {tuple(kept.shape[2:])}; "
+                    f"{tuple(new.shape[1:])}, of an earlier layer {tuple(kept.shape[1:])}; "
                     "one array cannot hold them, choose another model"
                 )
                 raise UserError(msg)
-            kept[:, layer].copy_(new)
+            kept.copy_(new)
         self.first_key[layer] = first_key
 
     def captured(self) -> Captured:
@@ -94,44 +99,60 @@ class _Recorder:
             )
             raise UserError(msg)
         first_key = torch.tensor([self.first_key[layer] for layer in range(self.layers)], dtype=torch.int32)
-        return Captured(self.weights, self.values, first_key)
+        queries = torch.tensor(self.queries, dtype=torch.int32)
+        return Captured(self.weights, self.values, first_key.T.contiguous(), queries)
 
 
 _recorder: ContextVar[_Recorder] = ContextVar("_recorder")
 
 
-def capture(model: PreTrainedModel, input_ids: Tensor) -> Captured:
-    """Run the model on ``input_ids`` (B, K), without padding, and keep what every layer's last query saw.
+def capture(model: PreTrainedModel, input_ids: Tensor, queries: Sequence[int]) -> Captured:
+    """Run the model once on ``input_ids`` (B, K), without padding, and keep what some queries saw in every layer.
 
     Only the base model runs: no logits are computed. The captured tensors are on the CPU and share no memory with the
     forward pass.
+
+    Parameters
+    ----------
+    model, input_ids
+        A causal language model and the token ids it reads.
+    queries
+        Positions of the queries, from 0 to K - 1.
 
     Raises
     ------
     UserError
         If the model's attention cannot be captured in all of its layers, is not causal, hides keys other than the
-        first ones, or has layers of different sizes.
+        first ones from one of the queries, or has layers of different sizes.
+    ValueError
+        If there is no query, or none at such a position.
     """
-    return _run(model, input_ids, verify=False)
+    return _run(model, input_ids, queries, verify=False)
 
 
 def probe(model: PreTrainedModel, input_ids: Tensor) -> Captured:
     """Like ``capture``, checking also that each layer's output is its captured weights times its value states.
 
-    Meant for one short sequence (1, K) before any work is done: it finds mechanisms that ``capture`` does not know.
+    Meant for one short sequence (1, K) before any work is done: it finds mechanisms that ``capture`` does not know. The
+    queries are the last position and the one half-way to it, which has keys behind it that it must not see.
 
     Raises
     ------
     UserError
         As ``capture``, and if a layer's output differs from what was captured, or heads have learned sinks.
     """
-    return _run(model, input_ids, verify=True)
+    last = input_ids.shape[1] - 1
+    return _run(model, input_ids, sorted({last // 2, last}), verify=True)
 
 
-def _run(model: PreTrainedModel, input_ids: Tensor, *, verify: bool) -> Captured:
+def _run(model: PreTrainedModel, input_ids: Tensor, queries: Sequence[int], *, verify: bool) -> Captured:
     """One forward pass of the base model under a recorder."""
+    keys = input_ids.shape[1]
+    if not queries or not 0 <= min(queries) <= max(queries) < keys:
+        msg = f"queries must be some positions from 0 to {keys - 1}, got {list(queries)}"
+        raise ValueError(msg)
     layers = model.config.get_text_config(decoder=True).num_hidden_layers
-    recorder = _Recorder(type(model).__name__, layers, verify)
+    recorder = _Recorder(type(model).__name__, layers, tuple(queries), verify)
     token = _recorder.set(recorder)
     try:
         with _attention(model), torch.inference_mode():
@@ -164,15 +185,16 @@ def _forward(
     is_causal: bool | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """Attention of one layer as transformers calls it: record the last query, return the output (B, Q, H, D).
+    """Attention of one layer as transformers calls it: record the chosen queries, return the output (B, K, H, D).
 
-    ``query`` is (B, H, Q, D), ``key`` and ``value`` are (B, Hkv, K, D) and (B, Hkv, K, Dv), all after rotation;
-    ``attention_mask`` is True where a key is visible, (B or 1, H or 1, Q, K), or None for a plain causal mask.
+    ``query`` is (B, H, K, D), ``key`` and ``value`` are (B, Hkv, K, D) and (B, Hkv, K, Dv), all after rotation;
+    ``attention_mask`` is True where a key is visible, (B or 1, H or 1, K, K), or None for a plain causal mask.
     """
     recorder = _recorder.get()
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     _refuse_other_masks(recorder.model, module, attention_mask, is_causal)
-    weights = last_query_weights(query, key, attention_mask, scale, softcap, s_aux)
+    rows = torch.tensor(recorder.queries, device=query.device)
+    weights = query_weights(query, key, attention_mask, rows, scale, softcap, s_aux)
     if softcap is None and s_aux is None:
         output, _ = sdpa_attention_forward(
             module, query, key, value, attention_mask, scaling=scaling, is_causal=is_causal, **kwargs
@@ -181,9 +203,9 @@ def _forward(
         output = _attend(query, key, value, attention_mask, scale, softcap, s_aux)
     layer = getattr(module, "layer_idx", None)
     if recorder.verify:
-        _verify(recorder.model, layer, weights, value, output)
+        _verify(recorder.model, layer, weights, value, output[:, rows])
         _refuse_learned_sinks(recorder.model, s_aux)
-    recorder.record(layer, weights, value, _first_key(recorder.model, attention_mask))
+    recorder.record(layer, weights.transpose(1, 2), value, _first_key(recorder.model, attention_mask, rows))
     return output, None
 
 
@@ -191,24 +213,46 @@ AttentionInterface.register(ATTENTION, _forward)
 AttentionMaskInterface.register(ATTENTION, sdpa_mask)  # without it every mask would silently be None
 
 
-def last_query_weights(
-    query: Tensor, key: Tensor, mask: Tensor | None, scale: float, softcap: float | None, s_aux: Tensor | None
+def query_weights(
+    query: Tensor,
+    key: Tensor,
+    mask: Tensor | None,
+    rows: Tensor,
+    scale: float,
+    softcap: float | None,
+    s_aux: Tensor | None,
 ) -> Tensor:
-    """Softmax weights of the last query, float32 (B, H, K), computed in float32; arguments as for ``_forward``."""
-    visible = None if mask is None else mask[:, :, -1:]
-    return _probabilities(query[:, :, -1:], key.float(), visible, scale, softcap, s_aux)[:, :, 0]
+    """Softmax weights of the queries at the positions ``rows`` (Q,), float32 (B, H, Q, K), computed in float32.
+
+    The other arguments are as for ``_forward``. Each query meets the keys by itself: one product for all would round
+    each by how many there are.
+    """
+    float_key = key.float()
+    return torch.cat(
+        [
+            _probabilities(query[:, :, row], float_key, _visible(mask, row, key.shape[2]), scale, softcap, s_aux)
+            for row in rows.split(1)
+        ],
+        dim=2,
+    )
+
+
+def _visible(mask: Tensor | None, rows: Tensor, keys: int) -> Tensor:
+    """Which keys the queries at the positions ``rows`` see, bool (B or 1, H or 1, Q, K); all up to them if no mask."""
+    if mask is None:
+        return (torch.arange(keys, device=rows.device) <= rows[:, None])[None, None]
+    return mask[:, :, rows]
 
 
 def _probabilities(
-    query: Tensor, key: Tensor, visible: Tensor | None, scale: float, softcap: float | None, s_aux: Tensor | None
+    query: Tensor, key: Tensor, visible: Tensor, scale: float, softcap: float | None, s_aux: Tensor | None
 ) -> Tensor:
     """Softmax weights, float32 (B, H, Q, K), of some queries (B, H, Q, D) over float32 keys (B, Hkv, K, D)."""
     logits = _by_kv_head(query.float(), key) @ key.transpose(-1, -2)  # (B, Hkv, H / Hkv * Q, K)
     logits = logits.reshape(*query.shape[:3], key.shape[2]) * scale
     if softcap is not None:
         logits = torch.tanh(logits / softcap) * softcap
-    if visible is not None:
-        logits = logits.masked_fill(~visible, float("-inf"))
+    logits = logits.masked_fill(~visible, float("-inf"))
     if s_aux is None:
         return logits.softmax(dim=-1)
     sink = s_aux.float().reshape(1, -1, 1, 1).expand(*logits.shape[:3], 1)
@@ -229,11 +273,10 @@ def _attend(
     softcap: float | None,
     s_aux: Tensor | None,
 ) -> Tensor:
-    """Attention output (B, Q, H, D), ``QUERY_BLOCK`` queries at a time; arguments as for ``_forward``."""
+    """Attention output (B, K, H, D), ``QUERY_BLOCK`` queries at a time; arguments as for ``_forward``."""
     float_key, blocks = key.float(), []
-    positions = torch.arange(key.shape[2], device=key.device)
-    for rows in torch.split(positions, QUERY_BLOCK):
-        visible = positions <= rows[:, None] if mask is None else mask[:, :, rows]
+    for rows in torch.split(torch.arange(key.shape[2], device=key.device), QUERY_BLOCK):
+        visible = _visible(mask, rows, key.shape[2])
         part = query[:, :, rows]
         probabilities = _probabilities(part, float_key, visible, scale, softcap, s_aux).to(value.dtype)
         blocks.append((_by_kv_head(probabilities, key) @ value).reshape(*part.shape[:3], value.shape[-1]))
@@ -250,8 +293,13 @@ def _refuse_other_masks(model: str, module: torch.nn.Module, mask: Tensor | None
         msg = f"{model} gives its attention a mask of type {mask.dtype}, which cannot be captured; choose another model"
         raise UserError(msg)
     if not causal:
-        msg = f"{model} is no causal language model: its tokens attend to later ones; choose a decoder such as gpt2"
-        raise UserError(msg)
+        _refuse_bidirectional(model)
+
+
+def _refuse_bidirectional(model: str) -> NoReturn:
+    """Refuse a model in which a query sees a key after itself."""
+    msg = f"{model} is no causal language model: its tokens attend to later ones; choose a decoder such as gpt2"
+    raise UserError(msg)
 
 
 def _refuse_learned_sinks(model: str, s_aux: Tensor | None) -> None:
@@ -264,23 +312,31 @@ def _refuse_learned_sinks(model: str, s_aux: Tensor | None) -> None:
         raise UserError(msg)
 
 
-def _first_key(model: str, mask: Tensor | None) -> int:
-    """The first key the last query sees; the hidden keys must be the ones before it, in every sequence and head."""
+def _first_key(model: str, mask: Tensor | None, rows: Tensor) -> list[int]:
+    """The first key each query at the positions ``rows`` (Q,) sees; it must see those from there to its own, no others.
+
+    That holds in every sequence and head alike.
+    """
     if mask is None:
-        return 0
-    rows = mask[:, :, -1].flatten(0, 1)  # (B * H, K)
-    first = int(rows[0].int().argmax())
-    if rows[:, :first].any() or not rows[:, first:].all():
-        msg = f"{model} hides keys other than the first ones from the last query; such masks are not supported"
-        raise UserError(msg)
-    return first
+        return [0] * len(rows)
+    visible = _visible(mask, rows, mask.shape[3]).flatten(0, 1)  # (B * H, Q, K)
+    positions = torch.arange(mask.shape[3], device=rows.device)
+    first = visible[0].int().argmax(dim=-1)
+    expected = (first[:, None] <= positions) & (positions <= rows[:, None])
+    if (visible == expected).all():
+        return [int(position) for position in first.tolist()]
+    if (visible & (positions > rows[:, None])).any():
+        _refuse_bidirectional(model)
+    wrong = int(rows[(visible != expected).any(dim=-1).any(dim=0).int().argmax()])
+    msg = f"{model} hides keys other than the first ones from the query at {wrong}; such masks are not supported"
+    raise UserError(msg)
 
 
 def _verify(model: str, layer: int | None, weights: Tensor, value: Tensor, output: Tensor) -> None:
-    """Refuse a layer whose last output (B, H, D) is not its weights (B, H, K) times its value states."""
-    expected = _by_kv_head(weights[:, :, None], value) @ value.float()
-    difference = (expected.flatten(1) - output[:, -1].float().flatten(1)).abs().max()
-    if difference > TOLERANCE[value.dtype] * expected.abs().max():
+    """Refuse a layer whose output of a query (B, Q, H, D) is not its weights (B, H, Q, K) times its value states."""
+    expected = (_by_kv_head(weights, value) @ value.float()).reshape(*weights.shape[:3], -1).transpose(1, 2)
+    difference = (expected - output.float()).abs().amax(dim=(0, 2, 3))  # (Q,)
+    if (difference > TOLERANCE[value.dtype] * expected.abs().amax(dim=(0, 2, 3))).any():
         msg = (
             f"{model} attends in layer {layer} in a way this program does not know: its output is not the captured "
             "weights times the value states; choose another model"
@@ -288,6 +344,6 @@ def _verify(model: str, layer: int | None, weights: Tensor, value: Tensor, outpu
         raise UserError(msg)
 
 
-def _by_layer(example: Tensor, layers: int) -> Tensor:
-    """An empty float32 tensor on the CPU like ``example`` (B, ...), with the layers as second axis."""
-    return torch.empty(example.shape[0], layers, *example.shape[1:], dtype=torch.float32)
+def _by_layer(example: Tensor, layers: int, axis: int) -> Tensor:
+    """An empty float32 tensor on the CPU like ``example``, with the layers as one axis more."""
+    return torch.empty(*example.shape[:axis], layers, *example.shape[axis:], dtype=torch.float32)

@@ -102,13 +102,13 @@ def extract(settings: ExtractionSettings, *, study: str, path: Path) -> Extracti
 
 
 def batch_bytes(sizes: Mapping[str, int], batch_size: int) -> int:
-    """Bytes of the captured tensors of one batch: weights, value states and first keys.
+    """Bytes of the captured tensors of one batch: weights, value states, first keys and positions of the queries.
 
-    ``sizes`` are those of the store's axes: ``layer``, ``head``, ``kv_head``, ``key``, ``head_dim``.
+    ``sizes`` are those of the store's axes: ``query``, ``layer``, ``head``, ``kv_head``, ``key``, ``head_dim``.
     """
-    weights = prod(sizes[axis] for axis in ("layer", "head", "key"))
+    weights = prod(sizes[axis] for axis in ("query", "layer", "head", "key"))
     values = prod(sizes[axis] for axis in ("layer", "kv_head", "key", "head_dim"))
-    return 4 * (batch_size * (weights + values) + sizes["layer"])
+    return 4 * (batch_size * (weights + values) + sizes["query"] * (sizes["layer"] + 1))
 
 
 def _drawn(settings: ExtractionSettings, study: str, path: Path) -> tuple[SequenceStore, int]:
@@ -178,7 +178,8 @@ def _batches(
     size = settings.batch_size
     for first in sorted({index // size * size for index in missing}):
         tokens = windows.tokens[first : first + size]
-        yield _Batch(first, tokens, _check_finite(capture(model, torch.from_numpy(tokens)), settings))
+        captured = capture(model, torch.from_numpy(tokens), settings.query_positions)
+        yield _Batch(first, tokens, _check_finite(captured, settings))
 
 
 def _all_batches(first: list[_Batch], rest: Iterator[_Batch]) -> Iterator[_Batch]:
@@ -209,6 +210,7 @@ def _write(store: SequenceStore, batch: _Batch, missing: frozenset[int]) -> int:
                 "values": captured.values[row].numpy(),
                 "tokens": tokens,
                 "first_key": captured.first_key.numpy(),
+                "query_position": captured.query_position.numpy(),
             }
             store.write(batch.first + row, arrays)
             count += 1
@@ -217,10 +219,11 @@ def _write(store: SequenceStore, batch: _Batch, missing: frozenset[int]) -> int:
 
 def _sizes(batch: _Batch, sequences: int) -> dict[str, int]:
     """Sizes of the store's axes."""
-    _, layers, heads, keys = batch.captured.weights.shape
+    _, queries, layers, heads, keys = batch.captured.weights.shape
     _, _, kv_heads, _, head_dim = batch.captured.values.shape
     return {
         "sequence": sequences,
+        "query": queries,
         "layer": layers,
         "head": heads,
         "kv_head": kv_heads,
@@ -242,8 +245,8 @@ def _check_vocabulary(description: Description, windows: Windows) -> None:
 
 def _check_finite(captured: Captured, settings: ExtractionSettings) -> Captured:
     """Refuse weights or value states that are infinite or no numbers; returns what it was given."""
-    for layer in range(len(captured.first_key)):
-        if not (captured.weights[:, layer].isfinite().all() and captured.values[:, layer].isfinite().all()):
+    for layer in range(captured.values.shape[1]):
+        if not (captured.weights[:, :, layer].isfinite().all() and captured.values[:, layer].isfinite().all()):
             remedy = (
                 "its weights are damaged or it overflows; get another checkpoint"
                 if settings.dtype == "float32"
@@ -314,7 +317,7 @@ def _explain(error: OSError, path: Path, sequences: int) -> None:
 
 
 def _row_sum_deviation(store: SequenceStore) -> float:
-    """Largest deviation from 1 of a row sum of the stored weights, read one sequence at a time."""
+    """Largest deviation from 1 of a row sum of the stored weights, read one query of one sequence at a time."""
     attention = store.array("attention")
-    sums = (np.asarray(attention[index]).sum(axis=-1, dtype=np.float64) for index in range(attention.shape[0]))
+    sums = (np.asarray(attention[index]).sum(axis=-1, dtype=np.float64) for index in np.ndindex(attention.shape[:2]))
     return float(np.max([np.abs(row - 1).max() for row in sums]))  # NaN if any is, unlike max()

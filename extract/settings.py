@@ -4,7 +4,7 @@ Holds the pydantic models that ``studies.yaml`` is validated with, as far as ext
 belong here: analysis settings and the file itself (``dagster_project.studies``).
 """
 
-from math import pi
+from math import inf, pi
 from typing import Annotated, Any, Literal, NoReturn
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
@@ -16,6 +16,8 @@ EMBEDDED = "embedded"
 SYNTHETIC = "synthetic"
 """The name of the model, and of its corpus, whose tensors are drawn from the paper's assumptions."""
 
+MOST_QUERIES = 64
+"""Most queries of a study: each has weights of its own in the store."""
 
 MOST_GROWTH = 60
 """Most growth of the weights over the last phase, as an exponent: e⁶⁰ of the 10³⁸ that float32 spans."""
@@ -76,8 +78,10 @@ class SyntheticSettings(_Settings):
         (0.01, 0.04), description="η of the growth, per position; null: that of the oscillation, as the paper prints it"
     )
     omega: tuple[Frequency, Frequency] = Field((0.1, 0.5), description="ω, in radians per position")
-    t_1: tuple[Share, Share] = Field((0.1, 0.2), description="T_1, as a share of the context")
-    t_2: tuple[Share, Share] = Field((0.6, 0.8), validate_default=True, description="T_2, as a share of the context")
+    t_1: tuple[Share, Share] = Field((0.1, 0.2), description="T_1, as a share of the query's keys")
+    t_2: tuple[Share, Share] = Field(
+        (0.6, 0.8), validate_default=True, description="T_2, as a share of the query's keys"
+    )
     noise: float = Field(0.1, ge=0, le=1, description="σ of the lognormal factor on every weight of every sequence")
 
     @field_validator("kv_heads")
@@ -95,7 +99,7 @@ class SyntheticSettings(_Settings):
         return t_2
 
     def steepest_growth(self) -> float:
-        """The largest exponent of the last phase, η (i − T_2) at its end, per key of the context."""
+        """The largest exponent of the last phase, η (i − T_2) at its end, per key of the query."""
         return max(self.eta_growth or self.eta) * (1 - min(self.t_2))
 
 
@@ -106,6 +110,11 @@ class ExtractionSettings(_Settings):
     corpus: Annotated[CorpusSettings, BeforeValidator(_from_id)] = Field(None, validate_default=True)
     context_length: int = Field(ge=2, description="tokens in each sequence")
     sequences: int = Field(ge=1, description="number of sequences")
+    queries: tuple[int, ...] | None = Field(
+        None,
+        description="positions of the queries whose weights are kept, in any order, such as [63, 127, 255]; the one at "
+        "position q chooses from q + 1 keys, so several compare sizes of context; left out: the last position alone",
+    )
     seed: int = Field(0, ge=0, description="decides which sequences of the corpus are read")
     dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="of the model's weights")
     device: str = Field("auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$", description="auto, cpu, mps, cuda or cuda:N")
@@ -130,6 +139,25 @@ class ExtractionSettings(_Settings):
             _refuse("a synthetic study reads no text; leave it out")
         return own
 
+    @field_validator("queries", mode="before")
+    @classmethod
+    def _asks(cls, given: Any, known: ValidationInfo) -> tuple[int, ...] | None:
+        """Positions that have keys to choose from, ascending; one alone needs no list."""
+        if given is None:
+            return None
+        queries = tuple(given) if isinstance(given, list | tuple) else (given,)
+        if not all(type(query) is int for query in queries):
+            _refuse("input should be a position or a list of positions, whole numbers from 1")
+        if not 1 <= len(queries) <= MOST_QUERIES:
+            _refuse("input should name 1 to {most} positions, not {count}", most=MOST_QUERIES, count=len(queries))
+        if len(set(queries)) < len(queries):
+            _refuse("input should name every position once")
+        if min(queries) < 1:
+            _refuse("positions should be 1 or more: the query at 0 has one key, nothing to choose from")
+        if (end := known.data.get("context_length", inf)) <= max(queries):
+            _refuse("positions should be below context_length, which is {end}", end=end)
+        return tuple(sorted(queries))
+
     @field_validator("dtype", "device")
     @classmethod
     def _runs(cls, given: str, known: ValidationInfo) -> str:
@@ -151,12 +179,18 @@ class ExtractionSettings(_Settings):
     @field_validator("synthetic")
     @classmethod
     def _grows(cls, drawn: SyntheticSettings | None, known: ValidationInfo) -> SyntheticSettings | None:
-        """The weights of a context are numbers that float32 tells from 0."""
-        growth = drawn.steepest_growth() * known.data.get("context_length", 0) if drawn else 0
+        """The weights of the last query, which has the most keys, are numbers that float32 tells from 0."""
+        keys = 1 + max(known.data.get("queries") or (known.data.get("context_length", 0) - 1,))
+        growth = drawn.steepest_growth() * keys if drawn else 0
         if growth > MOST_GROWTH:
-            message = "weights should grow by e^{most} at most from t_2 to the end of the context, not by e^{growth}"
+            message = "weights should grow by e^{most} at most from t_2 to the last query, not by e^{growth}"
             _refuse(message, most=MOST_GROWTH, growth=round(growth))
         return drawn
+
+    @property
+    def query_positions(self) -> tuple[int, ...]:
+        """Positions of the queries, ascending: those asked for, or the last of the context."""
+        return self.queries or (self.context_length - 1,)
 
 
 def _is_synthetic(known: ValidationInfo) -> bool:

@@ -5,7 +5,8 @@ themselves (``geometry.assumed``), the settings (``extract.settings``) and the s
 
 Every parameter runs through its range in equal steps, one step to a head (to a KV head for those of value states), in
 an order of its own drawn from the study's seed, so that no two parameters go together. Where there is one head, it has
-the first of the range.
+the first of the range. All queries of a head have the same parameters, except that T_1 and T_2 are shares of each one's
+own keys. The values of a sequence and the weights of each of its queries are drawn from random numbers of their own.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,8 +34,10 @@ PLANTED, DRAWN = 0, 1
 
 @dataclass(frozen=True)
 class Planted:
-    """What the tensors of one query head are drawn from."""
+    """What the tensors of one query head are drawn from, at one of the study's queries."""
 
+    query: int
+    """Position of the query, which has ``query`` + 1 keys."""
     layer: int
     head: int
     kv_head: int
@@ -42,7 +45,9 @@ class Planted:
 
 
 def planted(settings: ExtractionSettings) -> list[Planted]:
-    """What every query head is drawn from, by layer and head; heads of one KV head share what concerns value states.
+    """What every query head is drawn from, by query, layer and head.
+
+    Heads of one KV head share what concerns value states, and so do all queries.
 
     Raises
     ------
@@ -50,23 +55,25 @@ def planted(settings: ExtractionSettings) -> list[Planted]:
         If the study is not synthetic.
     """
     part = _part(settings)
-    rng = np.random.default_rng(np.random.SeedSequence(settings.seed, spawn_key=(PLANTED,)))
+    rng = _rng(settings, PLANTED)
     values = {name: _spread(getattr(part, name), part.layers * part.kv_heads, rng) for name in OF_VALUES}
     weights = {name: _spread(getattr(part, name) or part.eta, part.layers * part.heads, rng) for name in OF_WEIGHTS}
     if part.eta_growth is None:
         weights["eta_growth"] = weights["eta"]
-    edges = {name: _positions(weights.pop(name), settings.context_length) for name in ("t_1", "t_2")}
+    shares = {name: weights.pop(name) for name in ("t_1", "t_2")}
     group = part.heads // part.kv_heads
     return [
         Planted(
+            query,
             *divmod(index, part.heads),
             index % part.heads // group,
             Assumed(
                 **{name: spread[index // group].item() for name, spread in values.items()},
                 **{name: spread[index].item() for name, spread in weights.items()},
-                **{name: edge[index].item() for name, edge in edges.items()},
+                **{name: _position(share[index].item(), query + 1) for name, share in shares.items()},
             ),
         )
+        for query in settings.query_positions
         for index in range(part.layers * part.heads)
     ]
 
@@ -76,6 +83,7 @@ def sizes(settings: ExtractionSettings) -> dict[str, int]:
     part = _part(settings)
     return {
         "sequence": settings.sequences,
+        "query": len(settings.query_positions),
         "layer": part.layers,
         "head": part.heads,
         "kv_head": part.kv_heads,
@@ -87,24 +95,45 @@ def sizes(settings: ExtractionSettings) -> dict[str, int]:
 def draw_sequence(settings: ExtractionSettings, heads: Sequence[Planted], index: int) -> dict[str, NDArray[Any]]:
     """The arrays of sequence ``index``, the same whichever were drawn before it.
 
-    ``heads`` are those that ``planted`` gives. Tokens are the positions; no window hides a key. Memory: the arrays, in
-    float32, and one head's in float64.
+    ``heads`` are those that ``planted`` gives. The weights of a query are the same whichever other queries the study
+    has, and so are the values. Tokens are the positions; no window hides a key. Memory: the arrays, in float32, and one
+    head's in float64.
     """
-    size, noise = sizes(settings), _part(settings).noise
-    keys, head_dim, group = size["key"], size["head_dim"], size["head"] // size["kv_head"]
-    rng = np.random.default_rng(np.random.SeedSequence(settings.seed, spawn_key=(DRAWN, index)))
-    attention = np.empty((size["layer"], size["head"], keys), np.float32)
-    values = np.empty((size["layer"], size["kv_head"], keys, head_dim), np.float32)
-    for head in heads:
-        if head.head % group == 0:
-            values[head.layer, head.kv_head] = draw_values(head.assumed, keys, head_dim, rng)
-        attention[head.layer, head.head] = draw_weights(head.assumed, keys, rng, noise=noise)
+    size, positions = sizes(settings), settings.query_positions
     return {
-        "attention": attention,
-        "values": values,
-        "tokens": np.arange(keys, dtype=np.int32),
-        "first_key": np.zeros(size["layer"], np.int32),
+        "attention": np.stack([_weights(settings, heads, index, query) for query in positions]),
+        "values": _values(settings, heads, index),
+        "tokens": np.arange(size["key"], dtype=np.int32),
+        "first_key": np.zeros((size["query"], size["layer"]), np.int32),
+        "query_position": np.array(positions, np.int32),
     }
+
+
+def _values(settings: ExtractionSettings, heads: Sequence[Planted], index: int) -> NDArray[np.float32]:
+    """Value states of sequence ``index``, (layer, kv_head, key, head_dim)."""
+    size, rng = sizes(settings), _rng(settings, DRAWN, index)
+    values = np.empty([size[axis] for axis in ("layer", "kv_head", "key", "head_dim")], np.float32)
+    group = size["head"] // size["kv_head"]
+    for head in heads:
+        if head.query == heads[0].query and head.head % group == 0:
+            values[head.layer, head.kv_head] = draw_values(head.assumed, size["key"], size["head_dim"], rng)
+    return values
+
+
+def _weights(settings: ExtractionSettings, heads: Sequence[Planted], index: int, query: int) -> NDArray[np.float32]:
+    """Weights of one query of sequence ``index``, (layer, head, key): 0 after the query."""
+    size, rng = sizes(settings), _rng(settings, DRAWN, index, query)
+    weights = np.zeros([size[axis] for axis in ("layer", "head", "key")], np.float32)
+    for head in heads:
+        if head.query == query:
+            drawn = draw_weights(head.assumed, query + 1, rng, noise=_part(settings).noise)
+            weights[head.layer, head.head, : query + 1] = drawn
+    return weights
+
+
+def _rng(settings: ExtractionSettings, *key: int) -> np.random.Generator:
+    """Random numbers of the study's seed for one purpose, independent of those with another key."""
+    return np.random.default_rng(np.random.SeedSequence(settings.seed, spawn_key=key))
 
 
 def _part(settings: ExtractionSettings) -> SyntheticSettings:
@@ -120,6 +149,6 @@ def _spread(ends: tuple[float, float], heads: int, rng: np.random.Generator) -> 
     return rng.permutation(np.linspace(*ends, heads))
 
 
-def _positions(shares: NDArray[np.float64], context_length: int) -> NDArray[np.int64]:
-    """Positions from shares of the context."""
-    return np.rint(shares * context_length).astype(np.int64).clip(1, context_length - 1)
+def _position(share: float, keys: int) -> int:
+    """The position at a share of so many keys, neither the sink's nor beyond the query's."""
+    return min(max(round(share * keys), 1), keys - 1)

@@ -1,8 +1,8 @@
 """Percentile bootstrap of means over sequences, in memory that does not grow with the number of sequences.
 
-Holds the resampling, an accumulator of one mean and its resampled means, and the means of Precision, Recall and F of a
-layer's heads and of the whole model. What does not belong here: where the counts come from (stores, Dask), and
-statistics other than means.
+Holds the resampling, an accumulator of one mean and its resampled means, the means of Precision, Recall and F of a
+layer's heads and of the whole model, and the correlation over heads of mean Recall and mean ρ_0. What does not belong
+here: where the counts come from (stores, Dask), and statistics of anything but means over sequences.
 
 The same resampled sequences serve every head, N and metric of a study, so intervals of sums and differences of means
 can be taken from the same replicates.
@@ -14,7 +14,9 @@ from itertools import islice
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg.blas import sgemm
+from scipy.linalg.blas import dgemm, sgemm
+
+from geometry.accelerate import compiled
 
 REPLICATES = 1000
 """Resamplings of the sequences; the ends of a 95 % interval then vary by 9 % of a standard error."""
@@ -33,6 +35,15 @@ BLOCK = 32
 
 QUANTILE_ELEMENTS = 2**21
 """Resampled means that are sorted at a time."""
+
+LEAST_HEADS = 3
+"""A correlation of fewer heads says nothing: that of two is always 1 or −1."""
+
+LEAST_SHARE = 0.5
+"""An interval of a correlation needs this share of the replicates to have one."""
+
+SUMS = 6
+"""What is summed over heads for a correlation: 1, R, ρ, R², ρ², Rρ."""
 
 F32 = NDArray[np.float32]
 F64 = NDArray[np.float64]
@@ -264,6 +275,185 @@ def model_bytes(n_keys: int, replicates: int) -> int:
     return len(METRICS) * (n_keys - 1) * (8 + 4) * (replicates + 1)
 
 
+class SinkEffect:
+    """Pearson correlation over heads of mean Recall R(r_min, N) and mean ρ_0, for every N (Section 4.1, Figure 6).
+
+    Layer by layer. At each N the heads that attend to more than N keys and have a ρ_0 take part: one that is not NaN in
+    at least one sequence, and only such sequences are in its mean; the mean Recall is that over all sequences.
+
+    Parameters
+    ----------
+    n_keys
+        Most keys that a query of the model may attend to.
+    drawn
+        The resampling of the study, (sequences, replicates).
+
+    Notes
+    -----
+    All sequences, each drawn once, are one replicate more, so the correlation and its replicates are made alike. Sums
+    over sequences are sums of whole numbers below 2⁵³, K_in and ρ_0 as a multiple of a power of two (2⁻⁴⁵ for 100
+    sequences, of which every float32 above 2⁻²² is one): exact in whatever order they are taken, so means that are
+    equal have a difference of 0, never of a rounding. Sums over heads are of differences to the first head that takes
+    part, so that the digits in which heads agree cost none.
+
+    Memory: ``sink_effect_bytes``, whatever the number of layers.
+    """
+
+    def __init__(self, n_keys: int, drawn: F32) -> None:
+        self._drawn: F64 = np.column_stack([np.ones(len(drawn)), drawn])
+        self._sums: F64 = np.zeros((n_keys - 1, self._drawn.shape[1], SUMS))
+        self._reference: F64 = np.zeros((n_keys - 1, self._drawn.shape[1], 2))
+
+    def add(
+        self, sequences: Callable[[], Iterable[NDArray[np.integer]]], rho_0: NDArray[np.floating], n_keys: int
+    ) -> None:
+        """Add the heads of a layer.
+
+        Parameters
+        ----------
+        sequences
+            Gives, every time it is called, K_in of all sequences in order, each an integer array (head, N) with −1
+            beyond N = ``n_keys`` − 1. It is called once for every ``ACCUMULATOR_BYTES`` of resampled sums.
+        rho_0
+            ρ_0 of every head, a cosine, (sequence, head); NaN where there is none.
+        n_keys
+            Keys that the layer's queries may attend to, the same for every sequence.
+
+        Raises
+        ------
+        ValueError
+            If sequences are not as many as were resampled, one of them has other keys than ``n_keys``, these are more
+            than the model's, or ``rho_0`` is no cosine.
+        """
+        if n_keys - 1 > len(self._sums):
+            msg = f"a layer cannot have {n_keys} keys in a model of {len(self._sums) + 1}"
+            raise ValueError(msg)
+        means = _means_of_cosines(rho_0, self._drawn)
+        if not np.isfinite(means).any():
+            return
+        step = max(1, ACCUMULATOR_BYTES // (8 * means.size))
+        for first in range(0, n_keys - 1, step):
+            part = slice(first, min(first + step, n_keys - 1))
+            recalled = _recalled(sequences(), part, len(means), n_keys, self._drawn)
+            _add_heads(recalled, means, self._reference[part], self._sums[part])
+            del recalled  # before there is that of the next part
+
+    @property
+    def heads(self) -> NDArray[np.int64]:
+        """Heads that take part, (N)."""
+        return self._sums[:, 0, 0].astype(np.int64)
+
+    @property
+    def correlation(self) -> F64:
+        """The correlation, float64 (N).
+
+        NaN for fewer than ``LEAST_HEADS`` heads, and where Recall or ρ_0 is the same in all of them, as Recall is at
+        N = 1.
+        """
+        return _correlations(self._sums[:, 0])
+
+    def interval(self, level: float = LEVEL) -> tuple[F64, F64]:
+        """The percentile interval over sequences of the correlation: its ends, (N).
+
+        Replicates without a correlation are left out. NaN for one sequence, where there is no correlation, and where
+        less than ``LEAST_SHARE`` of the replicates have one.
+
+        Raises
+        ------
+        ValueError
+            If ``level`` is no share between 0 and 1.
+        """
+        _check_level(level)
+        ends = np.full((2, len(self._sums)), np.nan)
+        enough = LEAST_SHARE * (self._drawn.shape[1] - 1)
+        for n in np.flatnonzero(np.isfinite(self.correlation) & (len(self._drawn) > 1)):
+            replicates = _correlations(self._sums[n, 1:])
+            known = replicates[np.isfinite(replicates)]
+            if known.size >= enough:
+                ends[:, n] = _quantiles(known[None], level)[:, 0]
+        return ends[0], ends[1]
+
+
+def sink_effect_bytes(n_keys: int, sequences: int, heads: int, replicates: int) -> int:
+    """Upper bound of the memory of a ``SinkEffect`` while a layer is added, in bytes, beside counts of one sequence.
+
+    Of this, ``ACCUMULATOR_BYTES`` are more if the resampled sums of a single N are.
+    """
+    kept = (SUMS + 2) * (n_keys - 1) + sequences + 4 * heads
+    return 8 * (replicates + 1) * kept + ACCUMULATOR_BYTES + 2 * BLOCK * (ACCUMULATOR_BYTES // replicates)
+
+
+def _means_of_cosines(rho_0: NDArray[np.floating], drawn: F64) -> F64:
+    """Mean over resampled sequences of what is no NaN, (sequence, head) → (head, replicate), from exact sums."""
+    known = ~np.isnan(rho_0)
+    if len(rho_0) != len(drawn) or not (np.abs(rho_0[known]) <= 1).all():
+        msg = f"rho_0 must be cosines ({len(drawn)} sequences, head), got {rho_0.dtype} {rho_0.shape}"
+        raise ValueError(msg)
+    grid = 2.0 ** (52 - len(drawn).bit_length())
+    total = np.rint(np.where(known, rho_0, 0) * grid).T @ drawn
+    draws = known.T.astype(np.float64) @ drawn
+    means: F64 = np.divide(total, draws * grid, out=np.full(total.shape, np.nan), where=draws > 0)
+    return means
+
+
+def _recalled(sequences: Iterable[NDArray[np.integer]], part: slice, heads: int, n_keys: int, drawn: F64) -> F64:
+    """Sums of K_in over resampled sequences for the N of ``part``, (head, N, replicate), exact."""
+    total, added = np.zeros((heads * (part.stop - part.start), drawn.shape[1])), 0
+    counts = (_flat(k_in, part, heads, n_keys) for k_in in sequences)
+    while block := list(islice(counts, BLOCK)):
+        weights = drawn[added : added + len(block)]
+        added += len(block)
+        if added <= len(drawn):
+            dgemm(1.0, weights.T, np.array(block).T, beta=1.0, c=total.T, trans_b=True, overwrite_c=True)
+    if added != len(drawn):
+        msg = f"{added} of {len(drawn)} sequences were added"
+        raise ValueError(msg)
+    return total.reshape(heads, -1, drawn.shape[1])
+
+
+def _flat(k_in: NDArray[np.integer], part: slice, heads: int, n_keys: int) -> F64:
+    """K_in of a sequence for the N of ``part``, (head · N), if its queries have that many keys."""
+    _check("K_in", k_in, heads, n_keys)
+    return k_in[:, part].astype(np.float64).ravel()
+
+
+@compiled
+def _add_heads(recalled: F64, rho_0: F64, reference: F64, sums: F64) -> None:
+    """Add heads to sums over heads, of differences to the first head.
+
+    recalled: N times the Recall of all drawn sequences, (head, N, replicate); rho_0: (head, replicate), NaN for heads
+    that take no part; reference: (N, replicate, 2), R and ρ of the first head, set where there is none yet; sums:
+    (N, replicate, ``SUMS``).
+    """
+    heads, sizes, replicates = recalled.shape
+    for n in range(sizes):
+        for head in range(heads):
+            for replicate in range(replicates):
+                recall, rho = recalled[head, n, replicate], rho_0[head, replicate]
+                if np.isnan(rho):
+                    continue
+                origin, total = reference[n, replicate], sums[n, replicate]
+                if total[0] == 0.0:
+                    origin[0], origin[1] = recall, rho
+                x, y = recall - origin[0], rho - origin[1]
+                total[0] += 1.0
+                total[1] += x
+                total[2] += y
+                total[3] += x * x
+                total[4] += y * y
+                total[5] += x * y
+
+
+def _correlations(sums: F64) -> F64:
+    """Pearson's correlation from sums over heads, (…, ``SUMS``) → (…); NaN where there is none."""
+    heads, x, y, xx, yy, xy = np.moveaxis(sums, -1, 0)
+    count = np.maximum(heads, 1)
+    spread_x, spread_y = xx - x * x / count, yy - y * y / count
+    known = (heads >= LEAST_HEADS) & (spread_x > 0) & (spread_y > 0)
+    scale = np.sqrt(np.where(known, spread_x, 1)) * np.sqrt(np.where(known, spread_y, 1))
+    return np.where(known, np.clip((xy - x * y / count) / scale, -1, 1), np.nan)
+
+
 def _means_of(
     sequences: Iterable[Counts], part: slice, heads: int, n_keys: int, drawn: F32, level: float
 ) -> tuple[F64, F32]:
@@ -278,11 +468,16 @@ def _means_of(
 def _checked(counts: Counts, heads: int, n_keys: int) -> Counts:
     """The counts of a sequence, if its queries have that many keys."""
     for name, count in zip(("K_in", "K_out"), counts, strict=True):
-        known = count[:, : n_keys - 1] >= 0
-        if known.shape != (heads, n_keys - 1) or not known.all() or (count[:, n_keys - 1 :] >= 0).any():
-            msg = f"{name} must be (head, N), of {heads} heads and known for N = 1 to {n_keys - 1}, got {count.shape}"
-            raise ValueError(msg)
+        _check(name, count, heads, n_keys)
     return counts
+
+
+def _check(name: str, count: NDArray[np.integer], heads: int, n_keys: int) -> None:
+    """A ValueError unless a count of one sequence is known for just those N that such queries have."""
+    known = count[:, : n_keys - 1] >= 0
+    if known.shape != (heads, n_keys - 1) or not known.all() or (count[:, n_keys - 1 :] >= 0).any():
+        msg = f"{name} must be (head, N), of {heads} heads and known for N = 1 to {n_keys - 1}, got {count.shape}"
+        raise ValueError(msg)
 
 
 def _metrics(k_in: NDArray[np.integer], k_out: NDArray[np.integer], part: slice) -> F64:
@@ -294,12 +489,17 @@ def _metrics(k_in: NDArray[np.integer], k_out: NDArray[np.integer], part: slice)
 
 def _quantiles(resampled: NDArray[np.floating], level: float) -> F64:
     """The two quantiles of the last axis that enclose ``level`` of it: (size, replicates) → (2, size)."""
-    if not 0 < level < 1:
-        msg = f"level must be between 0 and 1, got {level}"
-        raise ValueError(msg)
+    _check_level(level)
     rows = max(1, QUANTILE_ELEMENTS // resampled.shape[1])
     ends = np.empty((2, len(resampled)))
     for first in range(0, len(resampled), rows):
         part = slice(first, first + rows)
         ends[:, part] = np.quantile(resampled[part], [(1 - level) / 2, (1 + level) / 2], axis=1)
     return ends
+
+
+def _check_level(level: float) -> None:
+    """A ValueError unless it is a share."""
+    if not 0 < level < 1:
+        msg = f"level must be between 0 and 1, got {level}"
+        raise ValueError(msg)

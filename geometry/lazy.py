@@ -4,109 +4,134 @@ Holds the lifting of ``selection_profile`` and of the per-position statistics to
 belong here: kernels, and where the arrays come from or go to; nothing here opens a file or computes.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
+from geometry.parts import output_parts
 from geometry.profile import PER_KAPPA, PROFILE, Scale, scratch_bytes, selection_profile
 from geometry.scale_free import scale_free_lower_bounds
-from geometry.similarity import cosine_by_distance, sink_cosines
+from geometry.similarity import cosine_by_distance, cosines_with, sink_cosines
 
 COUNTS = ("k_in", "k_out")
 """The arrays of a profile that are counts (int32); all others are stored as float32."""
+
+PER_HEAD = ("norm_y_0", "norm_y_last", "norm_rest", "total_rest", "weight_sum")
+"""The arrays with one number per query and head: ``OutputParts``, and the sum of the weights."""
+
+PER_KV_HEAD = ("value_scale", "rho_0_of_keys")
+"""The arrays with one number per query and KV head."""
 
 
 def selection_arrays(
     attention: da.Array,
     values: da.Array,
     first_key: da.Array,
+    queries: Sequence[int],
     *,
     kappas: Sequence[float] = (0.5,),
     scale: Scale = "unit",
     device: str | None = None,
 ) -> dict[str, da.Array]:
-    """``selection_profile`` of every sequence, layer and head, lazily.
+    """``selection_profile`` of every sequence, query, layer and head, and what else is about a query's keys, lazily.
 
     Parameters
     ----------
     attention
-        Weights of the last query, float32 (sequence, layer, head, key).
+        Weights of some queries, float32 (sequence, query, layer, head, key).
     values
         Value states, float32 (sequence, layer, kv_head, key, head_dim). Query head h reads KV head
         h // (head / kv_head).
     first_key
-        First key the query may attend to, int (sequence, layer); keys before it are no tokens.
+        First key a query may attend to, int (sequence, query, layer); keys before it are no tokens of the query.
+    queries
+        Position of each query, the same in every sequence; keys after it are no tokens of the query.
     kappas, scale, device
         As for ``selection_profile``.
 
     Returns
     -------
     dict
-        The arrays of ``SelectionProfile`` by name, int32 or float32 (sequence, layer, head, N), N running to key − 1;
-        elements beyond a layer's own n − 1 hold −1 or NaN. Those of one number per κ are (sequence, layer, head, κ, N),
-        ``weight_sum`` is (sequence, layer, head), ``value_scale`` (sequence, layer, kv_head); ``n_keys``, int32
-        (sequence, layer), goes with them. One block is one layer of one sequence (or some of its heads, if ``values``
+        By name, as ``storage.arrays.SELECTION`` declares them: the arrays of ``SelectionProfile``, int32 or float32
+        (sequence, query, layer, head, N) with N up to the last of ``queries``, where elements beyond a query's own
+        n − 1 hold −1 or NaN; those of one number per κ, (sequence, query, layer, head, κ, N); ``PER_HEAD``, (sequence,
+        query, layer, head); ``PER_KV_HEAD``, (sequence, query, layer, kv_head); ``n_keys``, int32 (sequence, query,
+        layer); ``cos_last_of_keys``, (sequence, query, layer, kv_head, key), and ``cos_sink_of_keys``, (sequence,
+        layer, kv_head, key). One block is one layer of one query of one sequence (or some of its heads, if ``values``
         is chunked along kv_head).
 
     Raises
     ------
     ValueError
-        If axes that must agree do not.
+        If axes that must agree do not, or a query is no position.
     """
-    sequences, layers, heads, keys = attention.shape
-    if values.shape[:2] != (sequences, layers) or values.shape[3] != keys or heads % values.shape[2]:
-        msg = f"values {values.shape} do not match attention {attention.shape} along sequence, layer, head or key"
-        raise ValueError(msg)
-    group = heads // values.shape[2]
+    _check(attention, values, first_key, queries)
     values = values.rechunk({0: 1, 1: 1, 3: -1, 4: -1})
+    group = attention.shape[3] // values.shape[2]
     head_chunks = tuple(group * length for length in values.chunks[2])
-    stacked = da.blockwise(
+    of_heads = (attention.rechunk((1, 1, 1, head_chunks, -1)), "sqlhk")
+    of_values = (values, "slhkd")  # h here counts KV heads: their blocks pair off with those of the query heads
+    of_keys = _keys(first_key, queries)
+    stacked = _over_queries(
         _profile_block,
-        "mslhn",
-        attention.rechunk((1, 1, head_chunks, -1)),
-        "slhk",
-        values,
-        "slhkd",  # h here counts KV heads: their blocks pair off with those of the query heads
-        first_key.rechunk((1, 1)),
-        "sl",
-        new_axes={"m": len(PROFILE) + len(PER_KAPPA) * len(kappas), "n": keys - 1},
-        concatenate=True,
-        align_arrays=False,
-        dtype=np.float32,
-        meta=np.empty((0,) * 5, np.float32),
+        "msqlhn",
+        *(*of_heads, *of_values, *of_keys),
+        new_axes={"m": len(PROFILE) + len(PER_KAPPA) * len(kappas), "n": max(queries)},
         kappas=tuple(kappas),
         scale=scale,
         device=device,
+        longest=max(queries),
+    )
+    totals = _over_queries(_parts_block, "msqlh", *of_heads, *of_values, *of_keys, new_axes={"m": len(PER_HEAD)})
+    kv_totals = _over_queries(
+        _kv_head_block, "msqlh", value_norms(values), "slhk", *of_values, *of_keys, new_axes={"m": len(PER_KV_HEAD)}
     )
     return {
         **{name: stacked[index].astype(np.int32) for index, name in enumerate(PROFILE) if name in COUNTS},
         **{name: stacked[index] for index, name in enumerate(PROFILE) if name not in COUNTS},
         **{
-            name: da.moveaxis(stacked[len(PROFILE) + index :: len(PER_KAPPA)], 0, 3)
+            name: da.moveaxis(stacked[len(PROFILE) + index :: len(PER_KAPPA)], 0, 4)
             for index, name in enumerate(PER_KAPPA)
         },
-        "weight_sum": attention.sum(axis=-1, dtype=np.float64).astype(np.float32),
-        "value_scale": _value_scales(value_norms(values), first_key),
-        "n_keys": (keys - first_key).astype(np.int32),
+        **{name: totals[index] for index, name in enumerate(PER_HEAD)},
+        **{name: kv_totals[index] for index, name in enumerate(PER_KV_HEAD)},
+        "n_keys": (1 - first_key + np.asarray(queries)[:, None]).astype(np.int32),
+        "cos_last_of_keys": _over_queries(_cos_last_block, "sqlhk", *of_values, *of_keys),
+        "cos_sink_of_keys": da.map_blocks(_cos_sink_block, values, dtype=np.float32, drop_axis=4, meta=_empty(4)),
     }
 
 
-def _value_scales(norms: da.Array, first_key: da.Array) -> da.Array:
-    """C of every sequence, layer and KV head: float32 (sequence, layer, kv_head); ``norms`` one layer to a block."""
-    scales: da.Array = da.blockwise(
-        _scale_block,
-        "slh",
-        norms,
-        "slhk",
-        first_key.rechunk((1, 1)),
-        "sl",
-        concatenate=True,
-        dtype=np.float32,
-        meta=np.empty((0,) * 3, np.float32),
+def _check(attention: da.Array, values: da.Array, first_key: da.Array, queries: Sequence[int]) -> None:
+    """A ValueError if axes that must agree do not."""
+    sequences, asked, layers, heads, keys = attention.shape
+    if values.shape[:2] != (sequences, layers) or values.shape[3] != keys or heads % values.shape[2]:
+        msg = f"values {values.shape} do not match attention {attention.shape} along sequence, layer, head or key"
+        raise ValueError(msg)
+    if first_key.shape != (sequences, asked, layers) or len(queries) != asked:
+        msg = (
+            f"first_key {first_key.shape} and the {len(queries)} queries do not match attention {attention.shape} "
+            "along sequence, query or layer"
+        )
+        raise ValueError(msg)
+    if not all(0 < query < keys for query in queries):
+        msg = f"queries must be positions from 1 to {keys - 1}, got {list(queries)}"
+        raise ValueError(msg)
+
+
+def _keys(first_key: da.Array, queries: Sequence[int]) -> tuple[da.Array, str, da.Array, str]:
+    """What tells a block its query's keys, for ``_over_queries``: the first, and the position of the query."""
+    return first_key.rechunk((1, 1, 1)), "sql", da.from_array(np.asarray(queries), chunks=1), "q"
+
+
+def _over_queries(block: Callable[..., NDArray[np.float32]], axes: str, *arrays: object, **settings: Any) -> da.Array:
+    """Blockwise float32 results over ``arrays``, each followed by its axes: a block to a query and layer."""
+    result: da.Array = da.blockwise(
+        block, axes, *arrays, concatenate=True, align_arrays=False, dtype=np.float32, meta=_empty(len(axes)), **settings
     )
-    return scales
+    return result
 
 
 def value_norms(values: da.Array) -> da.Array:
@@ -136,13 +161,13 @@ def similarities(values: da.Array) -> dict[str, da.Array]:
 
 
 def scale_free_bounds(
-    attention: da.Array, norms: da.Array, first_key: da.Array, *, head_dim: int
+    attention: da.Array, norms: da.Array, first_key: da.Array, queries: Sequence[int], *, head_dim: int
 ) -> dict[str, da.Array]:
-    """``scale_free_lower_bounds`` of every sequence, layer and head, lazily.
+    """``scale_free_lower_bounds`` of every sequence, query, layer and head, lazily.
 
     Parameters
     ----------
-    attention, first_key
+    attention, first_key, queries
         As for ``selection_arrays``.
     norms
         ``value_norms`` of the value states, (sequence, layer, kv_head, key).
@@ -152,24 +177,21 @@ def scale_free_bounds(
     Returns
     -------
     dict
-        ``precision_lower_scale_free`` and ``recall_lower_scale_free``, float32 (sequence, layer, head, N); elements
-        beyond a layer's own n − 1 hold NaN. One block is one layer of one sequence.
+        ``precision_lower_scale_free`` and ``recall_lower_scale_free``, float32 (sequence, query, layer, head, N), N up
+        to the last of ``queries``; elements beyond a query's own n − 1 hold NaN. One block is one layer of one query of
+        one sequence.
     """
-    keys = attention.shape[3]
-    stacked = da.blockwise(
+    stacked = _over_queries(
         _scale_free_block,
-        "mslhn",
-        attention.rechunk((1, 1, -1, -1)),
-        "slhk",
+        "msqlhn",
+        attention.rechunk((1, 1, 1, -1, -1)),
+        "sqlhk",
         norms.rechunk((1, 1, -1, -1)),
         "slgk",
-        first_key.rechunk((1, 1)),
-        "sl",
-        new_axes={"m": 2, "n": keys - 1},
-        concatenate=True,
-        dtype=np.float32,
-        meta=_empty(5),
+        *_keys(first_key, queries),
+        new_axes={"m": 2, "n": max(queries)},
         head_dim=head_dim,
+        longest=max(queries),
     )
     return {"precision_lower_scale_free": stacked[0], "recall_lower_scale_free": stacked[1]}
 
@@ -187,8 +209,9 @@ def block_bytes(sizes: Mapping[str, int], heads: int, kv_heads: int, kappas: int
     """Upper bound of the memory one block of ``selection_arrays`` takes while it is computed on the CPU, in bytes.
 
     The input of this block and of the next; the profile in float64 and in its stacked form, that of the block before
-    and its copies by name; and the scratch of one head. A run on T threads holds at most T of these at once, however
-    long the study.
+    and its copies by name; and the scratch of one head. A run of one query on T threads holds at most T of these at
+    once, however long the study. Queries that are computed together share value states, which Dask then reads ahead of
+    their blocks: compute them one after the other.
 
     Parameters
     ----------
@@ -226,48 +249,92 @@ def _profile_block(
     attention: NDArray[np.float32],
     values: NDArray[np.float32],
     first_key: NDArray[np.integer],
+    query: NDArray[np.integer],
     *,
     kappas: tuple[float, ...],
     scale: Scale,
     device: str | None,
+    longest: int,
 ) -> NDArray[np.float32]:
-    """One block: (1, 1, head, key), (1, 1, kv_head, key, head_dim), (1, 1) → (m, 1, 1, head, key − 1), float32.
+    """One block: (1, 1, 1, head, key), (1, 1, kv_head, key, head_dim), (1, 1, 1), (1) → (m, 1, 1, 1, head, longest).
 
     m counts the arrays of ``PROFILE``, then those of ``PER_KAPPA`` for one κ after the other. float32 holds counts
     exactly, up to 2²⁴ keys.
     """
-    _, _, heads, keys = attention.shape
-    kv_heads = values.shape[2]
-    first = int(first_key[0, 0])
-    stacked = np.full(
-        (len(PROFILE) + len(PER_KAPPA) * len(kappas), kv_heads, heads // kv_heads, keys - 1), np.nan, np.float32
-    )
+    weights, states = _of_group(attention, values.shape[2]), values[0, 0, :, None]
+    stacked = np.full((len(PROFILE) + len(PER_KAPPA) * len(kappas), *weights.shape[:2], longest), np.nan, np.float32)
     stacked[[PROFILE.index(name) for name in COUNTS]] = -1
-    n = keys - first
+    keys = _attended(first_key, query)
+    n = keys.stop - keys.start
     if n >= 2:
         seen = selection_profile(
-            attention[0, 0, :, first:].reshape(kv_heads, heads // kv_heads, n),
-            values[0, 0, :, None, first:],
-            sink=first == 0,
-            kappas=kappas,
-            scale=scale,
-            device=device,
+            weights[..., keys], states[..., keys, :], sink=keys.start == 0, kappas=kappas, scale=scale, device=device
         )
         for index, name in enumerate(PROFILE):
             stacked[index, ..., : n - 1] = getattr(seen, name)
         for index, name in enumerate(PER_KAPPA):
             rows = stacked[len(PROFILE) + index :: len(PER_KAPPA), ..., : n - 1]
             rows[:] = np.moveaxis(getattr(seen, name), -2, 0)
-    return stacked.reshape(-1, 1, 1, heads, keys - 1)
+    return stacked.reshape(-1, 1, 1, 1, attention.shape[3], longest)
 
 
-def _scale_block(norms: NDArray[np.float32], first_key: NDArray[np.integer]) -> NDArray[np.float32]:
-    """C of one layer: (1, 1, kv_head, key), (1, 1) → (1, 1, kv_head); NaN where the sink is the only key."""
-    attended = norms[..., max(int(first_key[0, 0]), 1) :]
-    if attended.shape[-1] == 0:
-        return np.full(norms.shape[:3], np.nan, np.float32)
-    scales: NDArray[np.float32] = np.median(attended, axis=-1)
-    return scales
+def _attended(first_key: NDArray[np.integer], query: NDArray[np.integer]) -> slice:
+    """The keys of the query of one block."""
+    return slice(int(first_key[0, 0, 0]), int(query[0]) + 1)
+
+
+def _of_group(attention: NDArray[np.float32], kv_heads: int) -> NDArray[np.float32]:
+    """The weights of one block by KV head: (1, 1, 1, head, key) → (kv_head, group, key)."""
+    return attention.reshape(kv_heads, -1, attention.shape[-1])
+
+
+def _parts_block(
+    attention: NDArray[np.float32],
+    values: NDArray[np.float32],
+    first_key: NDArray[np.integer],
+    query: NDArray[np.integer],
+) -> NDArray[np.float32]:
+    """The arrays of ``PER_HEAD`` of one block, arguments as for ``_profile_block`` → (m, 1, 1, 1, head)."""
+    keys = _attended(first_key, query)
+    weights = _of_group(attention, values.shape[2])[..., keys]
+    parts = output_parts(weights, values[0, 0, :, None, keys], sink=keys.start == 0)
+    found = vars(parts) | {"weight_sum": weights.sum(axis=-1, dtype=np.float64)}
+    return np.stack([found[name].ravel() for name in PER_HEAD]).astype(np.float32)[:, None, None, None]
+
+
+def _kv_head_block(
+    norms: NDArray[np.float32],
+    values: NDArray[np.float32],
+    first_key: NDArray[np.integer],
+    query: NDArray[np.integer],
+) -> NDArray[np.float32]:
+    """The arrays of ``PER_KV_HEAD`` of one block, ``norms`` (1, 1, kv_head, key) → (m, 1, 1, 1, kv_head).
+
+    C is NaN where the sink is the only key, ρ_0 where a window hides it.
+    """
+    keys = _attended(first_key, query)
+    found = np.full((len(PER_KV_HEAD), 1, 1, 1, values.shape[2]), np.nan, np.float32)
+    others = norms[0, 0, :, max(keys.start, 1) : keys.stop]
+    if others.shape[-1]:
+        found[0, 0, 0, 0] = np.median(others, axis=-1)
+    if keys.start == 0:
+        found[1, 0, 0, 0] = sink_cosines(values[0, 0, :, keys])[0]
+    return found
+
+
+def _cos_last_block(
+    values: NDArray[np.float32], first_key: NDArray[np.integer], query: NDArray[np.integer]
+) -> NDArray[np.float32]:
+    """One layer of one query: (1, 1, kv_head, key, head_dim), … → (1, 1, 1, kv_head, key)."""
+    keys = _attended(first_key, query)
+    found = np.full((1, *values.shape[:-1]), np.nan, np.float32)
+    found[..., keys] = cosines_with(values[..., keys, :], -1)
+    return found
+
+
+def _cos_sink_block(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    """(…, key, head_dim) → (…, key)."""
+    return cosines_with(values, 0).astype(np.float32)
 
 
 def _empty(axes: int) -> NDArray[np.float32]:
@@ -291,19 +358,22 @@ def _sink_block(values: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def _scale_free_block(
-    attention: NDArray[np.float32], norms: NDArray[np.float32], first_key: NDArray[np.integer], *, head_dim: int
+    attention: NDArray[np.float32],
+    norms: NDArray[np.float32],
+    first_key: NDArray[np.integer],
+    query: NDArray[np.integer],
+    *,
+    head_dim: int,
+    longest: int,
 ) -> NDArray[np.float32]:
-    """One layer: (1, 1, head, key), (1, 1, kv_head, key), (1, 1) → (2, 1, 1, head, key − 1)."""
-    _, _, heads, keys = attention.shape
-    kv_heads, first = norms.shape[2], int(first_key[0, 0])
-    found = np.full((2, kv_heads, heads // kv_heads, keys - 1), np.nan, np.float32)
-    n = keys - first
+    """One layer of one query: (1, 1, 1, head, key), (1, 1, kv_head, key), … → (2, 1, 1, 1, head, longest)."""
+    weights, keys = _of_group(attention, norms.shape[2]), _attended(first_key, query)
+    found = np.full((2, *weights.shape[:2], longest), np.nan, np.float32)
+    n = keys.stop - keys.start
     if n >= 2:
-        bounds = scale_free_lower_bounds(
-            attention[0, 0, :, first:].reshape(kv_heads, heads // kv_heads, n), norms[0, 0, :, None, first:], head_dim
-        )
+        bounds = scale_free_lower_bounds(weights[..., keys], norms[0, 0, :, None, keys], head_dim)
         found[0, ..., : n - 1], found[1, ..., : n - 1] = bounds.precision_lower, bounds.recall_lower
-    return found.reshape(2, 1, 1, heads, keys - 1)
+    return found.reshape(2, 1, 1, 1, attention.shape[3], longest)
 
 
 def _norm_block(values: NDArray[np.float32]) -> NDArray[np.float32]:

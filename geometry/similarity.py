@@ -1,7 +1,7 @@
-"""How alike value states are: the mean cosine at every distance, and the sink's cosine with all others.
+"""How alike value states are: the mean cosine at every distance, and cosines of all of them with one.
 
-Holds what Assumption 2 is fitted to, and ρ_0 (Section 4.1). What does not belong here: the fit (``geometry.decay``)
-and means over sequences.
+Holds what Assumption 2 is fitted to, ρ_0 (Section 4.1), and the cosines with the sink and the last token. What does not
+belong here: the fit (``geometry.decay``) and means over sequences.
 """
 
 import numpy as np
@@ -38,7 +38,7 @@ def cosine_by_distance(values: NDArray[np.floating]) -> F64:
     _check(values)
     cosines = np.full(values.shape[:-1], np.nan)
     for head in np.ndindex(values.shape[:-2]):
-        unit, directed = _directions(values[head][1:])
+        unit, directed = unit_vectors(values[head][1:])
         sums = _autocorrelation(np.ascontiguousarray(unit.T))
         pairs = np.rint(_autocorrelation(directed[None].astype(np.float64)))
         row = cosines[head][:-1]
@@ -70,11 +70,45 @@ def sink_cosines(values: NDArray[np.floating]) -> tuple[F64, F64]:
     _check(values)
     mean, spread = np.full(values.shape[:-2], np.nan), np.full(values.shape[:-2], np.nan)
     for head in np.ndindex(values.shape[:-2]):
-        unit, directed = _directions(values[head])
+        unit, directed = unit_vectors(values[head])
         if directed[0] and directed[1:].any():
             cosines = np.clip(unit[1:][directed[1:]] @ unit[0], -1.0, 1.0)
             mean[head], spread[head] = cosines.mean(), cosines.std()
     return mean, spread
+
+
+def cosines_with(values: NDArray[np.floating], index: int) -> F64:
+    """Cosines of all value states with one of them, cos(v_index, v_j) for every j (Section 4.2, Figure 10).
+
+    Parameters
+    ----------
+    values
+        Value states of some positions, (…, n, d), of any unit.
+    index
+        Position along n of the one: 0 for the first, −1 for the last.
+
+    Returns
+    -------
+    ndarray
+        float64 (…, n), within [−1, 1]; 1 for the one itself. NaN where a value state has norm 0, and everywhere if the
+        one has. Those of a part of the positions are the same to the last bit.
+
+    Raises
+    ------
+    ValueError
+        As for ``cosine_by_distance``.
+    IndexError
+        If there is no such position.
+    """
+    _check(values)
+    cosines = np.full(values.shape[:-1], np.nan)
+    for head in np.ndindex(values.shape[:-2]):
+        unit, directed = unit_vectors(values[head])
+        if directed[index]:
+            found = np.clip(np.einsum("nd,d->n", unit, unit[index]), -1.0, 1.0)
+            found[index] = 1.0
+            cosines[head] = np.where(directed, found, np.nan)
+    return cosines
 
 
 def _check(values: NDArray[np.floating]) -> None:
@@ -87,7 +121,7 @@ def _check(values: NDArray[np.floating]) -> None:
         raise ValueError(msg)
 
 
-def _directions(values: NDArray[np.floating]) -> tuple[F64, NDArray[np.bool_]]:
+def unit_vectors(values: NDArray[np.floating]) -> tuple[F64, NDArray[np.bool_]]:
     """Unit vectors (n, d), 0 where the norm is 0, and where it is not, (n,).
 
     Each vector is divided by its largest component first: squares of very large or small numbers are no float64.

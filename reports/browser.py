@@ -1,9 +1,10 @@
 """What a page needs to draw charts in a browser without a network.
 
-Holds the Vega bundle, JSON that is safe inside HTML, and the security policy that lets exactly these scripts run. What
-does not belong here: charts (``reports.charts``) and the page (``reports.page``).
+Holds the Vega bundle, data that is small and safe inside HTML, and the security policy that lets exactly these scripts
+run. What does not belong here: charts (``reports.charts``) and the page (``reports.page``).
 """
 
+import gzip
 import json
 from base64 import b64encode
 from functools import cache
@@ -12,8 +13,6 @@ from typing import Any
 
 import altair as alt
 import vl_convert
-
-_ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
 
 
 @cache
@@ -27,22 +26,25 @@ def bundle() -> str:
     return text.replace("</script", "<\\/script")
 
 
-def safe_json(value: Any) -> str:
-    """JSON that is inert inside a ``<script>`` element, whatever strings it holds.
+def packed(value: Any) -> str:
+    """JSON, compressed and in letters and digits alone: a third of its size, and inert wherever it stands in a page.
 
-    ``<``, ``>``, ``&``, U+2028 and U+2029 become escapes, so no string can end the element or open a comment.
+    The same value gives the same text; ``report.js`` unpacks it.
 
     Raises
     ------
     ValueError
         If ``value`` holds a number that is not finite: JSON has none.
     """
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).translate(_ESCAPES)
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 
 def policy(*scripts: str) -> str:
-    """A Content-Security-Policy under which only these inline scripts run and nothing is fetched."""
-    hashes = " ".join(f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" for script in scripts)
+    """A Content-Security-Policy under which only these inline scripts run, if any, and nothing is fetched."""
+    hashes = (
+        " ".join(f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" for script in scripts) or "'none'"
+    )
     return (
         f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; "
         "base-uri 'none'; form-action 'none'"

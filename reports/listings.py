@@ -6,7 +6,7 @@ Holds one function per such table: rows in, headings and cells out. What does no
 A verdict is a word and a symbol, never a colour alone; NULL is a dash.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isinf
 from statistics import median
@@ -14,6 +14,7 @@ from statistics import median
 from reports.words import EFFECTS, FAMILIES, PARAMETERS, Row, compared, known, number, percent
 
 DASH = "–"
+SUPPORTED = {True: "✓ yes", False: "✗ no", None: "? cannot be judged"}
 
 
 @dataclass(frozen=True)
@@ -32,15 +33,43 @@ def claims(rows: Iterable[Row]) -> Listing:
         tuple(
             (
                 row["figure"],
-                {True: "✓ yes", False: "✗ no", None: "? cannot be judged"}[row["supported"]],
+                SUPPORTED[row["supported"]],
                 row["statement"],
                 row["measure"],
                 _number(row["value"]),
-                f"{'≤' if row['direction'] == '<=' else '≥'} {number(row['threshold'])}",
+                _needed(row),
             )
             for row in rows
         ),
     )
+
+
+def claims_of_studies(rows: Mapping[str, Sequence[Row]]) -> Listing:
+    """Claims of the paper with what each study shows (``claims`` of each)."""
+    return Listing(
+        ("What it says", "In the paper", "Supported if", *rows),
+        tuple(
+            (
+                same[0]["statement"],
+                same[0]["figure"],
+                _needed(same[0]),
+                *(f"{SUPPORTED[row['supported']]}\u2002{_number(row['value'])}" for row in same),
+            )
+            for same in zip(*rows.values(), strict=True)
+        ),
+    )
+
+
+def settings(facts: Mapping[str, Mapping[str, str]]) -> Listing:
+    """What each study was run with (``words.facts`` of each)."""
+    names = dict.fromkeys(name for told in facts.values() for name in told)
+    return Listing(
+        ("Setting", *facts), tuple((name, *(told.get(name, DASH) for told in facts.values())) for name in names)
+    )
+
+
+def _needed(claim: Row) -> str:
+    return f"{'≤' if claim['direction'] == '<=' else '≥'} {number(claim['threshold'])}"
 
 
 _ROLES = {
@@ -207,6 +236,22 @@ def failures(rows: Sequence[Row]) -> Listing:
                 number(row["mean"]),
                 number(row["bound"]),
                 number(row["gap"]),
+            )
+            for row in rows
+        ),
+    )
+
+
+def sensitivity(rows: Iterable[Row]) -> Listing:
+    """How many labels depend on each threshold of the taxonomy (``taxonomy_thresholds``)."""
+    return Listing(
+        ("Threshold", "What it decides", "Value", "Labels changed at −10\u00a0%", "at +10\u00a0%"),
+        tuple(
+            (
+                row["threshold"],
+                row["meaning"],
+                number(row["value"]),
+                *(f"{row[column]:,}\u00a0of\u00a0{row['heads']:,}" for column in ("changed_below", "changed_above")),
             )
             for row in rows
         ),

@@ -4,9 +4,10 @@ Holds the two palettes and the registered Altair theme. Charts name a style (``m
 never a colour, so that a page can switch between light and dark by exchanging the configuration. What does not belong
 here: charts (``reports.charts``) and the page's own layout (``reports/templates``).
 
-The series colours begin with Okabe and Ito's blue and orange tones, which stay apart without red-green vision; lines
-that need more than these two also differ in their dashes. The ramp grows monotonically in lightness, so that it
-survives a grey-scale print.
+The series colours stay apart under every kind of colour blindness: blue and orange by their hue, the third by its
+lightness too, the fourth by being grey. Whatever they tell apart also differs in dashes, shapes or letters. The ramp
+grows monotonically in lightness, so that it survives a grey-scale print; the diverging one does so from its middle to
+either end, and its middle still stands out from the surface, for it also colours points.
 """
 
 from dataclasses import dataclass
@@ -33,6 +34,9 @@ PANEL_HEIGHT = 150
 ROW_HEIGHTS = (11, 34)
 """Least and greatest height of one layer on a map, in pixels."""
 
+FIRST_SEEN = 4
+"""Which colour of the ramp is the first that a line on the surface is seen in; ordered lines begin there."""
+
 
 @dataclass(frozen=True)
 class Palette:
@@ -54,6 +58,8 @@ class Palette:
     """What lines and bars are told apart by, in the order of their legend."""
     ramp: tuple[str, ...]
     """Small to large values on a map; the small end lies near the surface."""
+    diverging: tuple[str, ...]
+    """Values from −1 to 1, as cosines: orange, grey at 0, blue."""
 
 
 LIGHT = Palette(
@@ -63,8 +69,9 @@ LIGHT = Palette(
     muted="#59636e",
     line="#e3e1da",
     accent="#b3450a",
-    series=("#0067a5", "#c2560c", "#3d7a34", "#8a4b94"),
+    series=("#0067a5", "#c2560c", "#5f2757", "#85786a"),
     ramp=("#f3f1e7", "#d3e3d8", "#9fcbc6", "#62abb6", "#33859f", "#1c5c82", "#123763", "#0c1a3d"),
+    diverging=("#7a2a05", "#b3531a", "#c98d63", "#b5b1a8", "#6c9cc0", "#2a6fa8", "#0b3a69"),
 )
 DARK = Palette(
     page="#0f1318",
@@ -73,8 +80,9 @@ DARK = Palette(
     muted="#a0aab5",
     line="#2b333d",
     accent="#f2a65a",
-    series=("#5bb5ee", "#f0a04b", "#7fc77a", "#d3a0dd"),
+    series=("#5bb5ee", "#f0a04b", "#f4c6dd", "#8d8a6e"),
     ramp=("#1b2530", "#1a3b52", "#1d5a75", "#2f7f92", "#57a5a6", "#8fc7b5", "#c9e3c6", "#f6f6dc"),
+    diverging=("#ffc98a", "#ea9440", "#a8713f", "#5f656d", "#43799f", "#55a9e0", "#b3e0ff"),
 )
 
 
@@ -106,6 +114,8 @@ def config(palette: Palette) -> dict[str, Any]:
             "category": list(palette.series),
             "heatmap": list(palette.ramp),
             "ramp": list(palette.ramp),
+            "diverging": list(palette.diverging),
+            "ordinal": {"scheme": list(palette.ramp[FIRST_SEEN:])},
         },
         "area": {"opacity": 0.15},
         "point": {"opacity": 1},
@@ -143,8 +153,18 @@ def _styles(palette: Palette) -> dict[str, Any]:
         "accent": {"color": palette.accent, "size": 110},
         "accent-spread": {"color": palette.accent, "strokeWidth": 2, "opacity": 0.65},
         "accent-label": {"color": palette.accent, "fontSize": 12, "fontWeight": 600},
+        "segment": {"stroke": palette.surface, "strokeWidth": 1.5, "opacity": 1},
         "reference": {"color": palette.muted, "strokeWidth": 1.25, "strokeDash": [4, 4]},
         "reference-label": {"color": palette.muted, "fontSize": 11},
+        "graticule": {"color": palette.muted, "opacity": 0.4},
+        "outline": {"color": palette.muted},
+        "arrow": {"color": palette.muted, "strokeWidth": 1, "opacity": 0.6},
+        "ink": {"color": palette.ink, "strokeWidth": 1.5},
+        "ringed": {"stroke": palette.ink, "strokeWidth": 1.5, "size": 120},
+        "chosen": {"color": palette.ink, "strokeWidth": 5},
+        "chosen-inside": {"color": palette.surface, "strokeWidth": 2},
+        "chosen-name": {"color": palette.ink, "fontSize": 14, "fontWeight": 600},
+        "chosen-facts": {"color": palette.muted, "fontSize": 12},
         "on-small": {"color": palette.ink, "fontSize": 11},
         "on-large": {"color": palette.surface, "fontSize": 11},
     }

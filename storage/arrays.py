@@ -11,7 +11,7 @@ from math import prod
 
 import numpy as np
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 """Version of the layout below; a store of another version is refused."""
 
 CHUNK_BYTES = 32 * 2**20
@@ -65,10 +65,10 @@ def _finished() -> ArraySpec:
 TENSORS: tuple[ArraySpec, ...] = (
     ArraySpec(
         "attention",
-        ("sequence", "layer", "head", "key"),
+        ("sequence", "query", "layer", "head", "key"),
         "float32",
         "probability",
-        "softmax weight the last query gives each key; 0 where the mask hides the key (see first_key)",
+        "softmax weight each query gives each key; 0 where the mask hides the key (after the query, before first_key)",
         whole=("head", "key"),
     ),
     ArraySpec(
@@ -82,11 +82,20 @@ TENSORS: tuple[ArraySpec, ...] = (
     ArraySpec("tokens", ("sequence", "key"), "int32", "token id", "the sequence itself", whole=("key",), fill=-1),
     ArraySpec(
         "first_key",
-        ("sequence", "layer"),
+        ("sequence", "query", "layer"),
         "int32",
         "position",
-        "first position the last query may attend to; above 0 where a sliding window hides the beginning",
-        whole=("layer",),
+        "first position a query may attend to; above 0 where a sliding window hides the beginning",
+        whole=("query", "layer"),
+        fill=-1,
+    ),
+    ArraySpec(
+        "query_position",
+        ("sequence", "query"),
+        "int32",
+        "position",
+        "position of each query, in ascending order; its keys are the positions up to its own",
+        whole=("query",),
         fill=-1,
     ),
     _finished(),
@@ -95,12 +104,18 @@ TENSORS: tuple[ArraySpec, ...] = (
 
 
 def _by_n(name: str, dtype: str, unit: str, meaning: str, fill: float = float("nan")) -> ArraySpec:
-    return ArraySpec(name, ("sequence", "layer", "head", "n"), dtype, unit, meaning, whole=("head", "n"), fill=fill)
+    return ArraySpec(
+        name, ("sequence", "query", "layer", "head", "n"), dtype, unit, meaning, whole=("head", "n"), fill=fill
+    )
 
 
 def _by_kappa(name: str, meaning: str) -> ArraySpec:
-    dims = ("sequence", "layer", "head", "kappa", "n")
+    dims = ("sequence", "query", "layer", "head", "kappa", "n")
     return ArraySpec(name, dims, "float32", "ratio", meaning, whole=("head", "kappa", "n"))
+
+
+def _per_query(name: str, head: str, unit: str, meaning: str) -> ArraySpec:
+    return ArraySpec(name, ("sequence", "query", "layer", head), "float32", unit, meaning, whole=("layer", head))
 
 
 def _per_kv_head(name: str, meaning: str) -> ArraySpec:
@@ -137,30 +152,49 @@ SELECTION: tuple[ArraySpec, ...] = (
     ),
     _by_kappa("precision_upper", "upper bound of Precision P(r_max, N) for one κ (eq. 13); NaN where there is none"),
     _by_kappa("recall_upper", "upper bound of Recall R(r_min, N) for one κ (eq. 15); NaN where there is none"),
-    ArraySpec(
+    _per_query(
         "value_scale",
-        ("sequence", "layer", "kv_head"),
-        "float32",
+        "kv_head",
         "model units",
         "C, median norm of the value states of the keys attended to, the sink excepted; scale 'unit' divides a by it",
-        whole=("layer", "kv_head"),
     ),
-    ArraySpec(
-        "weight_sum",
-        ("sequence", "layer", "head"),
-        "float32",
-        "probability",
-        "sum of the softmax weights; below 1 where learned sinks take part",
-        whole=("layer", "head"),
+    _per_query(
+        "rho_0_of_keys",
+        "kv_head",
+        "cosine",
+        "mean cosine of the sink's value state with the other keys attended to; NaN without a sink",
     ),
+    _per_query(
+        "weight_sum", "head", "probability", "sum of the softmax weights; below 1 where learned sinks take part"
+    ),
+    _per_query("norm_y_0", "head", "model units", "norm of the sink's weighted value state; NaN without a sink"),
+    _per_query("norm_y_last", "head", "model units", "norm of the last token's weighted value state"),
+    _per_query("norm_rest", "head", "model units", "norm of the sum of all other weighted value states"),
+    _per_query("total_rest", "head", "model units", "sum of the norms of all other weighted value states"),
     ArraySpec(
         "n_keys",
-        ("sequence", "layer"),
+        ("sequence", "query", "layer"),
         "int32",
         "keys",
-        "number of keys the last query may attend to; n runs from 1 to n_keys - 1",
-        whole=("layer",),
+        "number of keys a query may attend to; n runs from 1 to n_keys - 1",
+        whole=("query", "layer"),
         fill=-1,
+    ),
+    ArraySpec(
+        "cos_last_of_keys",
+        ("sequence", "query", "layer", "kv_head", "key"),
+        "float32",
+        "cosine",
+        "cosine of each key's value state with that of the query's own position; NaN for keys it may not attend to",
+        whole=("kv_head", "key"),
+    ),
+    ArraySpec(
+        "cos_sink_of_keys",
+        ("sequence", "layer", "kv_head", "key"),
+        "float32",
+        "cosine",
+        "cosine of each value state with the sink's",
+        whole=("kv_head", "key"),
     ),
     ArraySpec(
         "value_norm",

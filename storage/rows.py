@@ -1,6 +1,6 @@
 """The rows of every warehouse table, streamed from the stores as Arrow record batches.
 
-Holds one function per table of ``sql/schema``. Each batch is at most one sequence of one study, so memory is bounded by
+Holds one function per table of ``sql/schema``. Each batch is at most one query of one sequence, so memory is bounded by
 that, not by the study. What does not belong here: inserting them (``storage.warehouse``) and computing metrics.
 """
 
@@ -22,6 +22,9 @@ BY_N = tuple(spec.name for spec in SELECTION if spec.dims[-2:] == ("head", "n"))
 
 BY_KAPPA = tuple(spec.name for spec in SELECTION if "kappa" in spec.dims)
 """The arrays of the metrics store that become columns of ``upper_bounds``."""
+
+BY_HEAD = tuple(spec.name for spec in SELECTION if spec.dims[1:] == ("query", "layer", "head"))
+"""The arrays of the metrics store that become columns of ``attention_rows``."""
 
 
 def study_rows(
@@ -83,64 +86,61 @@ def token_rows(tokens: NDArray[np.int32], texts: Sequence[str]) -> Iterator[pa.R
         )
 
 
-def selection_rows(metrics: "SequenceStore", query: int) -> Iterator[pa.RecordBatch]:
-    """The rows of ``selection_counts``, one batch per sequence; ``query`` is the position of the query."""
+def selection_rows(metrics: "SequenceStore", queries: Sequence[int]) -> Iterator[pa.RecordBatch]:
+    """The rows of ``selection_counts``, one batch per sequence and query; ``queries`` are positions of the queries."""
     layer, head, n = _selections(metrics.sizes)
-    for sequence in range(metrics.sizes["sequence"]):
-        n_keys = _n_keys(metrics, sequence)[layer]
+    for at, constant in _queries(metrics, queries):
+        n_keys = _n_keys(metrics, at)[layer]
         real = n < n_keys
-        columns = {name: np.asarray(metrics.array(name)[sequence]).ravel() for name in BY_N}
+        columns = {name: np.asarray(metrics.array(name)[at]).ravel() for name in BY_N}
         where = {"layer": layer, "head": head, "n": n, "n_keys": n_keys}
         rows = {name: column[real] for name, column in (where | columns).items()}
-        yield batch(_constant(rows["n"].size, sequence=sequence, query=query) | rows)
+        yield batch(_constant(rows["n"].size, **constant) | rows)
 
 
 def selection_row_count(metrics: "SequenceStore") -> int:
-    """How many rows ``selection_rows`` yields: n_keys − 1 for every sequence, layer and head."""
+    """How many rows ``selection_rows`` yields: n_keys − 1 for every sequence, query, layer and head."""
     n_keys = np.asarray(metrics.array("n_keys")[:])
     return int((n_keys - 1).clip(min=0).sum() * metrics.sizes["head"])
 
 
-def upper_bound_rows(metrics: "SequenceStore", query: int) -> Iterator[pa.RecordBatch]:
-    """The rows of ``upper_bounds``, one batch per sequence and κ; ``query`` is the position of the query.
+def upper_bound_rows(metrics: "SequenceStore", queries: Sequence[int]) -> Iterator[pa.RecordBatch]:
+    """The rows of ``upper_bounds``, one batch per sequence, query and κ; ``queries`` are positions of the queries.
 
     κ and the scale are those of the store's provenance.
     """
     analysis = metrics.provenance["analysis"]
     layer, head, n = _selections(metrics.sizes)
-    for sequence in range(metrics.sizes["sequence"]):
-        real = n < _n_keys(metrics, sequence)[layer]
+    for at, constant in _queries(metrics, queries):
+        real = n < _n_keys(metrics, at)[layer]
         where = {"layer": layer[real], "head": head[real], "n": n[real]}
-        bounds = {name: np.asarray(metrics.array(name)[sequence]) for name in BY_KAPPA}  # (layer, head, kappa, n)
-        constant = _constant(where["n"].size, sequence=sequence, query=query)
+        where |= _constant(where["n"].size, **constant)
+        bounds = {name: np.asarray(metrics.array(name)[at]) for name in BY_KAPPA}  # (layer, head, kappa, n)
         for index, kappa in enumerate(analysis["kappas"]):
             columns = {name: bound[:, :, index].ravel()[real] for name, bound in bounds.items()}
             kappas = {"kappa": np.full(where["n"].size, kappa, np.float64)}
-            yield batch(constant | where | kappas | columns, scale=analysis["scale"])
+            yield batch(where | kappas | columns, scale=analysis["scale"])
 
 
-def attention_rows(metrics: "SequenceStore", query: int) -> Iterator[pa.RecordBatch]:
-    """The rows of ``attention_rows``, one batch per sequence; ``query`` is the position of the query."""
+def attention_rows(metrics: "SequenceStore", queries: Sequence[int]) -> Iterator[pa.RecordBatch]:
+    """The rows of ``attention_rows``, one batch per sequence and query; ``queries`` are positions of the queries."""
     layer, head = _indices(metrics.sizes, layer="i2", head="i2")
-    for sequence in range(metrics.sizes["sequence"]):
-        n_keys = _n_keys(metrics, sequence)[layer]
-        columns = {
-            "layer": layer,
-            "head": head,
-            "weight_sum": np.asarray(metrics.array("weight_sum")[sequence]).ravel(),
-            "n_keys": n_keys,
-            "sink_attended": n_keys == query + 1,
-        }
-        yield batch(_constant(layer.size, sequence=sequence, query=query) | columns)
+    for at, constant in _queries(metrics, queries):
+        n_keys = _n_keys(metrics, at)[layer]
+        columns = {name: np.asarray(metrics.array(name)[at]).ravel() for name in BY_HEAD}
+        where = {"layer": layer, "head": head, "n_keys": n_keys, "sink_attended": n_keys == constant["query"] + 1}
+        yield batch(_constant(layer.size, **constant) | where | columns)
 
 
-def value_scale_rows(metrics: "SequenceStore", query: int) -> Iterator[pa.RecordBatch]:
-    """The rows of ``value_scales``, one batch per sequence; ``query`` is the position of the query."""
+def value_scale_rows(metrics: "SequenceStore", queries: Sequence[int]) -> Iterator[pa.RecordBatch]:
+    """The rows of ``value_scales``, one batch per sequence and query; ``queries`` are positions of the queries."""
     layer, kv_head = _indices(metrics.sizes, layer="i2", kv_head="i2")
-    for sequence in range(metrics.sizes["sequence"]):
-        scale = np.asarray(metrics.array("value_scale")[sequence]).ravel()
-        columns = {"layer": layer, "kv_head": kv_head, "value_scale": scale}
-        yield batch(_constant(layer.size, sequence=sequence, query=query) | columns)
+    for at, constant in _queries(metrics, queries):
+        columns = {
+            column: np.asarray(metrics.array(name)[at]).ravel()
+            for column, name in {"value_scale": "value_scale", "rho_0": "rho_0_of_keys"}.items()
+        }
+        yield batch(_constant(layer.size, **constant) | {"layer": layer, "kv_head": kv_head} | columns)
 
 
 def sink_similarity_rows(metrics: "SequenceStore") -> Iterator[pa.RecordBatch]:
@@ -233,9 +233,16 @@ def _selections(sizes: Mapping[str, int]) -> tuple[NDArray[Any], ...]:
     return layer, head, n + 1
 
 
-def _n_keys(metrics: "SequenceStore", sequence: int) -> NDArray[np.int32]:
-    """Keys the query of one sequence may attend to, (layer,)."""
-    return np.asarray(metrics.array("n_keys")[sequence], np.int32)
+def _queries(metrics: "SequenceStore", queries: Sequence[int]) -> Iterator[tuple[tuple[int, int], dict[str, int]]]:
+    """Every query of every sequence: where it is in the arrays, and the columns that it has one value of."""
+    for sequence in range(metrics.sizes["sequence"]):
+        for index, query in enumerate(queries):
+            yield (sequence, index), {"sequence": sequence, "query": query}
+
+
+def _n_keys(metrics: "SequenceStore", at: tuple[int, int]) -> NDArray[np.int32]:
+    """Keys that one query of one sequence may attend to, (layer,)."""
+    return np.asarray(metrics.array("n_keys")[at], np.int32)
 
 
 def _constant(rows: int, **values: int) -> dict[str, NDArray[np.int32]]:

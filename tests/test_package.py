@@ -17,7 +17,7 @@ LAYERS = {
     "geometry": set(),
     "storage": {"sql"},
     "extract": {"geometry", "storage"},  # geometry for what synthetic studies are drawn from
-    "reports": {"sql", "storage"},
+    "reports": {"geometry", "sql", "storage"},  # geometry for the example of Figure 1, which no warehouse holds
     "dagster_project": {"extract", "geometry", "reports", "sql", "storage"},
 }
 """Which packages each package may import; the data flows one way."""

@@ -29,7 +29,7 @@ _CHECKS = [
     group_name="study",
     kinds={"duckdb", "sql"},
     deps=[warehouse],
-    code_version="1",
+    code_version="2",
     check_specs=_CHECKS,
 )
 def claims(context: dg.AssetExecutionContext, data_root: DataRoot) -> dg.MaterializeResult:

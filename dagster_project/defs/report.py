@@ -1,4 +1,4 @@
-"""The asset ``report``: the study's HTML page.
+"""The asset ``report``: the study's HTML page, and the index of all studies.
 
 Keep out: charts and words (``reports``).
 https://docs.dagster.io/guides/build/assets
@@ -6,22 +6,23 @@ https://docs.dagster.io/guides/build/assets
 
 import dagster as dg
 
-from dagster_project import pipeline
+from dagster_project import reporting
 from dagster_project.defs.partitions import studies
 from dagster_project.defs.resources import DataRoot
 from dagster_project.defs.warehouse import warehouse
 from dagster_project.studies import find_study
 
 
-@dg.asset(partitions_def=studies, group_name="study", kinds={"altair", "html"}, deps=[warehouse], code_version="1")
+@dg.asset(partitions_def=studies, group_name="study", kinds={"altair", "html"}, deps=[warehouse], code_version="2")
 def report(context: dg.AssetExecutionContext, data_root: DataRoot) -> dg.MaterializeResult:
     """One self-contained HTML page about the study, that opens offline."""
     home, name = data_root.home(), context.partition_key
-    written = pipeline.write_study_report(home, name, find_study(home, name))
+    written = reporting.write_study_report(home, name, find_study(home, name))
     return dg.MaterializeResult(
         metadata={
             "page": dg.MetadataValue.url(written.path.as_uri()),
             "path": dg.MetadataValue.path(written.path),
+            "index": dg.MetadataValue.url(home.index.as_uri()),
             "charts": written.charts,
             "bytes": written.bytes,
         }

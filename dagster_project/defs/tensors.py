@@ -29,11 +29,11 @@ _CHECKS = [
     group_name="study",
     kinds={"torch", "zarr"},
     pool="gpu",
-    code_version="1",
+    code_version="2",
     check_specs=_CHECKS,
 )
 def tensors(context: dg.AssetExecutionContext, data_root: DataRoot) -> dg.MaterializeResult:
-    """Softmax weights of the last query and value states of every head, for every sequence of the study."""
+    """Softmax weights of the study's queries and value states of every head, for every sequence of the study."""
     home, name = data_root.home(), context.partition_key
     study = find_study(home, name)
     report = pipeline.extract_tensors(home, name, study)

@@ -7,7 +7,7 @@ https://docs.dagster.io/guides/build/assets
 import dagster as dg
 
 import sql
-from dagster_project import pipeline
+from dagster_project import landing
 from dagster_project.defs.metrics import selection_metrics
 from dagster_project.defs.partitions import studies
 from dagster_project.defs.resources import DataRoot
@@ -33,28 +33,28 @@ _CHECKS = [
     kinds={"duckdb", "sql"},
     deps=[selection_metrics, *summaries],
     pool="warehouse",
-    code_version="4",
+    code_version="5",
     check_specs=_CHECKS,
 )
 def warehouse(context: dg.AssetExecutionContext, data_root: DataRoot) -> dg.MaterializeResult:
     """All tables of the study, published together, or the previous ones if a check finds a violation."""
     home, name = data_root.home(), context.partition_key
-    landing = pipeline.land_study(home, name, find_study(home, name))
+    landed = landing.land_study(home, name, find_study(home, name))
     table = "\n".join(
-        ["| table | rows |", "|---|---:|", *(f"| {key} | {rows:,} |" for key, rows in landing.rows.items())]
+        ["| table | rows |", "|---|---:|", *(f"| {key} | {rows:,} |" for key, rows in landed.rows.items())]
     )
     return dg.MaterializeResult(
         metadata={
-            "path": dg.MetadataValue.path(landing.path),
-            "dagster/row_count": landing.rows["selection_counts"],
+            "path": dg.MetadataValue.path(landed.path),
+            "dagster/row_count": landed.rows["selection_counts"],
             "tables": dg.MetadataValue.md(table),
-            "bytes": landing.bytes,
-            "seconds": landing.seconds,
+            "bytes": landed.bytes,
+            "seconds": landed.seconds,
         },
         check_results=[
             dg.AssetCheckResult(
                 check_name=check, passed=not rows, metadata={"first violations": dg.MetadataValue.text(repr(rows))}
             )
-            for check, rows in landing.violations.items()
+            for check, rows in landed.violations.items()
         ],
     )

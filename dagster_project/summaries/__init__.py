@@ -1,4 +1,4 @@
-"""The steps between metrics and warehouse: means, fits and bounds in expectation, as small tables.
+"""The steps between metrics and warehouse: means, fits, bounds in expectation and sources of figures, as small tables.
 
 Holds ``STEPS``, which says what each step makes and from what; a module each for their work. What does not belong here:
 the mathematics (``geometry``), files (``storage``) and when a step runs (``dagster_project.pipeline``).
@@ -9,10 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from dagster_project.studies import AnalysisSettings
+from dagster_project.summaries.contributions import contributions
+from dagster_project.summaries.directions import value_directions
 from dagster_project.summaries.expectation import effects, expectation
 from dagster_project.summaries.fits import similarity, weights
 from dagster_project.summaries.means import selection_means
 from dagster_project.summaries.norms import norms
+from dagster_project.summaries.sink import sink_effect
 from dagster_project.summaries.sources import Sources, Tables
 
 
@@ -56,6 +59,9 @@ STEPS: dict[str, Step] = {
         Step("assumption_similarity", ("assumption_similarity", "assumption_similarity_model"), 1, similarity),
         Step("assumption_weights", ("assumption_weights", "assumption_weights_model"), 1, weights),
         Step("selection_means", ("selection_means", "selection_means_model"), 1, selection_means),
+        Step("sink_effect", ("sink_effect",), 1, sink_effect),
+        Step("contributions", ("contributions",), 1, contributions),
+        Step("value_directions", ("principal_directions", "value_directions"), 1, value_directions),
         Step("bounds_in_expectation", ("monte_carlo",), 1, expectation, after=FITS, settings=("monte_carlo", "kappas")),
         Step("parameter_effects", ("parameter_effects",), 1, effects, after=FITS, settings=("kappas", "scale")),
     )

@@ -23,15 +23,19 @@ class Curves:
 
     store: "SequenceStore"
     name: str
-    """The array, (sequence, layer, head, key)."""
+    """The array, (sequence, layer, head, key), or (sequence, query, layer, head, key)."""
     fit: Callable[[F64], Any]
     """From a curve, (key,), NaN where there is nothing, to a fit."""
     influence: Callable[[Any], F64]
     """From a fit to the derivatives of its parameters by every element of the curve, (parameter, key)."""
     change: Callable[[F64, F64], F64] = lambda deviation, _: deviation
     """From the deviation of one sequence, and the mean, to the change of what the influence is about."""
+    query: int | None = None
+    """Index of the query, for an array that has that axis."""
     first: NDArray[np.integer] | None = None
     """First element of every layer that is no NaN, (layer,), where a window hides some."""
+    stop: int | None = None
+    """How many elements the curves have, if fewer than the array."""
 
     @property
     def sequences(self) -> int:
@@ -40,7 +44,8 @@ class Curves:
 
     def of(self, sequence: int, layer: int) -> F64:
         """The curves of one layer of one sequence, (head, key)."""
-        curves = np.asarray(self.store.array(self.name)[sequence, layer], np.float64)
+        at = (sequence, layer) if self.query is None else (sequence, self.query, layer)
+        curves = np.asarray(self.store.array(self.name)[at], np.float64)[:, : self.stop]
         if self.first is not None:
             curves[:, : self.first[layer]] = np.nan
         return curves

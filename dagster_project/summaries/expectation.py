@@ -43,11 +43,15 @@ def effects(sources: Sources) -> Tables:
 
 
 def _typical(sources: Sources) -> Any:
-    """The parameters of a head typical of the study, from the fits; None, and a line, if one of them is missing."""
+    """The parameters of a head typical of the study, from the fits; None, and a line, if one of them is missing.
+
+    Those of the weights are fitted to the last query.
+    """
     from geometry.assumed import Assumed
 
     heads = [row for row in sources.rows("assumption_norms") if row["lambda_sink"] is not None]
-    (similar,), (weight,) = sources.rows("assumption_similarity_model"), sources.rows("assumption_weights_model")
+    (similar,) = sources.rows("assumption_similarity_model")
+    (weight,) = (row for row in sources.rows("assumption_weights_model") if row["query"] == sources.query)
     beta = np.inf if similar["status"] == "unbounded" else similar["beta"]
     if not heads or beta is None or weight["status"] != "ok" or (weight["p_sink"] or 0) >= 1:
         logger.info("%s: norms, similarity or weights have no fit, so no heads can be drawn like them", sources.name)

@@ -58,9 +58,20 @@ PHASE_PARAMETERS = ("p_base", "eta", "eta_growth", "omega", "p_sink")
 
 
 def weights(sources: Sources) -> Tables:
-    """Assumption 3: fits of the four phases to the mean weight by position, for every head and for the whole model."""
-    keys = sources.tensors.sizes["key"]
-    curves = Curves(
+    """Assumption 3: fits of the four phases to the mean weight by position, for every query, head and the model."""
+    heads: list[pa.RecordBatch] = []
+    model: list[pa.RecordBatch] = []
+    for index, query in enumerate(sources.queries):
+        curves = _weight_curves(sources, index, query)
+        for is_model, columns in _tables(curves, f"Assumption 3, query {query}", "head", _phase_row, {"query": query}):
+            (model if is_model else heads).append(batch(columns))
+    return {"assumption_weights": iter(heads), "assumption_weights_model": iter(model)}
+
+
+def _weight_curves(sources: Sources, index: int, query: int) -> Curves:
+    """The weights that one query, at a position, gives to the keys up to its own."""
+    keys = query + 1
+    return Curves(
         sources.tensors,
         "attention",
         _phases,
@@ -68,13 +79,10 @@ def weights(sources: Sources) -> Tables:
             [np.pad(fit.influence, ((0, 0), (keys - fit.influence.shape[1], 0))), np.eye(1, keys)]  # p_sink is read off
         ),
         _relative,
-        np.asarray(sources.tensors.array("first_key")[:]).max(axis=0),
+        index,
+        np.asarray(sources.tensors.array("first_key")[:, index]).max(axis=0),
+        keys,
     )
-    heads: list[pa.RecordBatch] = []
-    model: list[pa.RecordBatch] = []
-    for is_model, columns in _tables(curves, "Assumption 3", "head", _phase_row, {"query": sources.query}):
-        (model if is_model else heads).append(batch(columns))
-    return {"assumption_weights": iter(heads), "assumption_weights_model": iter(model)}
 
 
 def _phases(curve: F64) -> Any:

@@ -36,9 +36,14 @@ class Sources:
     study: Study
 
     @property
+    def queries(self) -> tuple[int, ...]:
+        """Position of each query, in the order of the stores' axis ``query``, which ascends."""
+        return query_positions(self.tensors)
+
+    @property
     def query(self) -> int:
-        """Position of the query."""
-        return self.tensors.sizes["key"] - 1
+        """Position of the last query, which has the most keys."""
+        return self.queries[-1]
 
     def rows(self, table: str) -> list[dict[str, Any]]:
         """The rows of a table of a step before."""
@@ -46,6 +51,11 @@ class Sources:
         for part in read_summary(self.summaries / f"{table}.parquet"):
             rows += part.to_pylist()
         return rows
+
+
+def query_positions(tensors: "SequenceStore") -> tuple[int, ...]:
+    """Position of each query of a tensor store, the same in every sequence, ascending."""
+    return tuple(np.asarray(tensors.array("query_position")[0]).tolist())
 
 
 def standard_error(values: F64) -> F64:

@@ -10,6 +10,7 @@ from typing import Any
 import altair as alt
 import numpy as np
 
+from reports import theme
 from reports.words import Row
 
 ABOVE = -3
@@ -17,6 +18,10 @@ ABOVE = -3
 
 BARS = 24
 """A histogram has at most about so many bars."""
+
+SOLID, DOTTED, DASHED, DASH_DOT = (1, 0), (1, 5), (7, 4), (9, 4, 1, 4)
+DASHES = (SOLID, DOTTED, DASHED, DASH_DOT)
+"""Dashes of the lines of a chart, in the order of their legend."""
 
 
 def layered(rows: Sequence[Row], title: str, description: str, *layers: alt.Chart | alt.LayerChart) -> alt.LayerChart:
@@ -80,9 +85,10 @@ def points(base: alt.Chart, *, always: bool = False) -> alt.Chart:
     return marks.encode(opacity=opacity).properties(name="points").add_params(nearest)
 
 
-def keyed(chart: alt.Chart, labels: Sequence[str], label: str) -> alt.Chart:
+def keyed(
+    chart: alt.Chart, labels: Sequence[str], label: str, *, dashes: Sequence[Sequence[int]] = DASHES
+) -> alt.Chart:
     """A mark in the colour and dashes of one line among ``labels``, which the legend names in this order."""
-    dashes = [[1, 0], [1, 5], [7, 4], [9, 4, 1, 4]][: len(labels)]
     domain = list(labels)
     color = alt.Color(
         "line:N",
@@ -90,9 +96,21 @@ def keyed(chart: alt.Chart, labels: Sequence[str], label: str) -> alt.Chart:
         scale=alt.Scale(domain=domain),
         legend=alt.Legend(orient="top", columns=2 if len(domain) > 2 else 0),
     )
-    dash = alt.StrokeDash("line:N", title=None, scale=alt.Scale(domain=domain, range=dashes))
+    drawn = [list(dash) for dash in dashes[: len(domain)]]
+    dash = alt.StrokeDash("line:N", title=None, scale=alt.Scale(domain=domain, range=drawn))
     named: alt.Chart = chart.transform_calculate(line=f"'{label}'")
     return named.encode(color=color, strokeDash=dash)
+
+
+def head_grid(rows: Sequence[Row]) -> tuple[alt.Chart, int]:
+    """Layers by heads: a chart with these axes, and its height in pixels."""
+    layers, columns = (sorted({row[axis] for row in rows}) for axis in ("layer", "head"))
+    least, most = theme.ROW_HEIGHTS
+    grid = alt.Chart().encode(
+        x=alt.X("head:O", scale=alt.Scale(domain=columns)).title("Head").axis(labelAngle=0, labelOverlap=True),
+        y=alt.Y("layer:O", scale=alt.Scale(domain=layers)).title("Layer").axis(labelOverlap=True),
+    )
+    return grid, len(layers) * max(least, min(most, theme.MAP_HEIGHT // len(layers)))
 
 
 def edges(values: Sequence[float], *, log: bool = False) -> list[float]:

@@ -10,8 +10,8 @@ from functools import partial
 import altair as alt
 import pyarrow as pa
 
-from reports import theme, words
-from reports.charts.elements import counts, keyed, layered, n_axis, points, rule_at_n
+from reports import words
+from reports.charts.elements import counts, head_grid, keyed, layered, n_axis, points, rule_at_n
 from reports.words import Row
 
 WRITTEN_HEADS = 12
@@ -140,14 +140,9 @@ def recall_map(heads: pa.Table, *, n: int) -> alt.LayerChart:
 def _map(heads: pa.Table, metric: str, n: int) -> alt.LayerChart:
     """Layers by heads, coloured by one metric; the value is written where there is room."""
     rows: list[Row] = heads.to_pylist()
-    layers, columns = (sorted({row[axis] for row in rows}) for axis in ("layer", "head"))
+    columns = len({row["head"] for row in rows})
     name, middle = words.NAMES[metric], _middle(rows, metric)
-    base = alt.Chart().encode(
-        x=alt.X("head:O", scale=alt.Scale(domain=columns)).title("Head").axis(labelAngle=0, labelOverlap=True),
-        y=alt.Y("layer:O", scale=alt.Scale(domain=layers)).title("Layer").axis(labelOverlap=True),
-    )
-    least, most = theme.ROW_HEIGHTS
-    height = len(layers) * max(least, min(most, theme.MAP_HEIGHT // len(layers)))
+    base, height = head_grid(rows)
     legend = alt.Legend(format=".2~f", gradientLength=height)
     tooltip = [alt.Tooltip("layer:O", title="Layer"), alt.Tooltip("head:O", title="Head")]
     cells = base.mark_rect().encode(
@@ -160,7 +155,7 @@ def _map(heads: pa.Table, metric: str, n: int) -> alt.LayerChart:
         f"{name} of every head at N = {n}",
         f"Heat map of {name}, layers by heads, at N = {n}. {words.extremes(rows, metric)}",
         cells,
-        *(written if len(columns) <= WRITTEN_HEADS else []),
+        *(written if columns <= WRITTEN_HEADS else []),
     ).properties(height=height)
 
 

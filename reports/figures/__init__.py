@@ -4,21 +4,41 @@ Holds the sections of the report in reading order. What does not belong here: ho
 how a finding is worded (``reports.words``), and HTML (``reports.page``).
 
 A figure that a study has no data for keeps its place and says why it is empty. Modules: ``parts`` (figures, sections,
-questions), and one per subject: ``claims``, ``separation``, ``bounds``, ``values``, ``attention``, ``recovery``.
+questions), and one per subject.
 """
 
-from reports.figures import attention, bounds, claims, recovery, separation, values
-from reports.figures.parts import Figure, Section, Source
+from reports.figures import (
+    attention,
+    bounds,
+    claims,
+    contexts,
+    explorer,
+    geometry,
+    intuition,
+    recovery,
+    separation,
+    sink,
+    taxonomy,
+    values,
+)
+from reports.figures.claims import verdicts
+from reports.figures.parts import Chart, Figure, Section, Source, find_source, only_row
 
-__all__ = ["Figure", "Section", "Source", "sections"]
+__all__ = ["Chart", "Figure", "Section", "Source", "find_source", "only_row", "sections", "verdicts"]
 
 
 def sections(source: Source) -> tuple[Section, ...]:
     """The figures of the report, in reading order."""
     return (
         claims.section(source),
+        explorer.section(source),
+        intuition.section(),
         separation.separation(source),
         separation.heads(source),
+        sink.section(source),
+        taxonomy.section(source),
+        geometry.section(source),
+        contexts.section(source),
         bounds.bounds(source),
         values.norms(source),
         values.similarity(source),

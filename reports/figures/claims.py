@@ -3,8 +3,36 @@
 What does not belong here: the claims themselves (``sql/views/claims.sql``).
 """
 
+from collections import defaultdict
+
 from reports import listings, words
 from reports.figures.parts import NOT_ANALYSED, Figure, Section, Source, missing
+
+TABLE = "claims-table"
+"""Key of the figure that shows every claim."""
+
+SHOWN_BY = {
+    "norms_stable": "norm-variation",
+    "norms_stable_within_sequence": "norm-variation",
+    "sink_compressed": "value-norm",
+    "similarity_decays_exponentially": "similarity-errors",
+    "exponential_preferred": "similarity-errors",
+    "sink_dominates": "attention-by-position",
+    "four_phases": "weight-variants",
+    "phases_fit": "attention-by-position",
+    "premise_holds": "margins",
+    "precision_covered": "coverage",
+    "recall_covered": "coverage",
+    "small_n_elbow": "elbows",
+    "intermediate_weakest": "precision-bounds",
+    "sink_raises_recall": "sink-effect",
+    "sink_effect_peaks_early": "sink-effect",
+    "regimes_fit": "kinds-plane",
+    "retrievers_first": "kinds-by-layer",
+    "resets_early": "kinds-by-layer",
+    "mixers_prevail_deep": "kinds-by-layer",
+}
+"""For each claim, the figure that shows it best."""
 
 
 def section(source: Source) -> Section:
@@ -18,10 +46,15 @@ def section(source: Source) -> Section:
     )
 
 
+def verdicts(source: Source) -> list[words.Verdict]:
+    """The claims by what this study says of them, each with the figure that shows it."""
+    return words.verdicts(source.of_study("claims").rows(), defaultdict(lambda: TABLE, SHOWN_BY))
+
+
 def _claims(source: Source) -> Figure:
-    key, title, answer = "claims-table", "Claims of the paper", source.of_study("claims")
+    title, answer = "Claims of the paper", source.of_study("claims")
     rows = answer.rows()
     if not rows:
-        return missing(key, title, answer, NOT_ANALYSED)
+        return missing(TABLE, title, answer, NOT_ANALYSED)
     reading = "Figures and tables are the paper’s, measured there on LLaMA-2-7B and others at 1024 tokens."
-    return Figure(key, title, words.claims(rows), reading, answer.table, answer, listing=listings.claims(rows))
+    return Figure(TABLE, title, words.claims(rows), reading, answer.table, answer, listing=listings.claims(rows))

@@ -12,6 +12,9 @@ import pyarrow as pa
 from reports.listings import Listing
 from reports.queries import Answer, Parameter, ask
 from reports.words import Row
+from storage.errors import UserError
+
+Chart = alt.LayerChart | alt.ConcatChart
 
 NOTHING_SELECTED = "No query attends to two keys or more, so there is nothing to choose between."
 NOT_ANALYSED = "The warehouse holds no analysis of this study, which an earlier version landed; run it again."
@@ -25,18 +28,22 @@ class Figure:
     """Unique on the page; letters, digits and hyphens."""
     title: str
     finding: str
-    """What it says of this study. With nothing to show: why there is nothing."""
+    """What it says of this study, a paragraph on each line. With nothing to show: why there is nothing."""
     reading: str
     """What is drawn, where in the paper its like stands, and what the paper found."""
     table: pa.Table
     """The rows behind it."""
-    answer: Answer
-    """The query that gave them."""
-    charts: tuple[alt.LayerChart, ...] = ()
+    answer: Answer | None
+    """The query that gave them; ``None``: they are computed without the warehouse."""
+    charts: tuple[Chart, ...] = ()
     """Charts that stand side by side."""
     listing: Listing | None = None
     broad: bool = False
     """Whether its one chart gains from the whole width of the page."""
+    stacked: bool = False
+    """Whether its charts come in pairs, of which the second stands below the first where there is room for columns."""
+    titled: bool = False
+    """Whether its title stands above it even with one chart, whose own title is another."""
 
     @property
     def empty(self) -> bool:
@@ -51,10 +58,10 @@ class Figure:
     @property
     def headed(self) -> bool:
         """Whether its title stands above it, since no one chart has it."""
-        return len(self.charts) > 1 or self.listing is not None
+        return self.titled or len(self.charts) > 1 or self.listing is not None
 
     @property
-    def drawn(self) -> list[tuple[str, alt.LayerChart]]:
+    def drawn(self) -> list[tuple[str, Chart]]:
         """Its charts, each with a key that is unique on the page."""
         if len(self.charts) == 1:
             return [(self.key, self.charts[0])]
@@ -101,6 +108,11 @@ class Source:
         """N of the maps."""
         return min(self.asked_n, self.last_n)
 
+    @property
+    def overview(self) -> Row:
+        """What was run (``study_overview``)."""
+        return self.of_study("study_overview").rows()[0]
+
     def unless_old(self, why: str) -> str:
         """Why something is empty: ``why``, unless the study was landed before there were analyses."""
         return why if self.of_study("norm_variation_by_head").table.num_rows else NOT_ANALYSED
@@ -115,6 +127,21 @@ class Source:
     def of_query(self, name: str, /, **parameters: Parameter) -> Answer:
         """Answer to the query of this name, which takes ``$study``, ``$query`` and these parameters."""
         return self.of_study(name, query=self.query, **parameters)
+
+
+def find_source(connection: duckdb.DuckDBPyConnection, study: str, *, map_n: int) -> Source:
+    """A study of the warehouse, at its last query, with its maps at N = ``map_n``.
+
+    Raises
+    ------
+    UserError
+        If the warehouse holds nothing of it.
+    """
+    row = only_row(ask(connection, "study_overview", study=study))
+    if row is None:
+        msg = f"The warehouse holds nothing of the study '{study}'; run it first: attention-geometry run {study}"
+        raise UserError(msg)
+    return Source(connection, study, query=row["query"] or 0, last_n=row["last_n"] or 0, asked_n=map_n)
 
 
 def missing(key: str, title: str, answer: Answer, why: str) -> Figure:

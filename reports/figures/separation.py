@@ -44,7 +44,7 @@ def separation(source: Source) -> Section:
         "Precision: of all keys as near to it as the farthest selected one, the share that was selected. "
         "Recall: of the selected keys, the share that lies nearer than any key left out. "
         "F joins each with its counterpart, which is 1 by convention.",
-        tuple(_bounded(source, metric) for metric in _PAPER),
+        tuple(bounded(source, metric) for metric in _PAPER),
     )
 
 
@@ -64,7 +64,8 @@ def heads(source: Source) -> Section:
     )
 
 
-def _bounded(source: Source, metric: str) -> Figure:
+def bounded(source: Source, metric: str) -> Figure:
+    """One metric of the whole model against N, with its bounds (Figure 5)."""
     key, title = f"{metric.replace('_', '-')}-bounds", f"{words.NAMES[metric]} against N, with bounds"
     answer = source.of_query("bounds_by_n")
     table = answer.table.filter(pc.equal(answer.table["metric"], metric))

@@ -1,35 +1,147 @@
-// Draws every chart of the page, in the colours the reader's system asks for, and again when these change.
-// Charts and both configurations come from the JSON element #charts; window.vegaEmbed from the bundle before this script.
-const { charts, light, dark, name } = JSON.parse(document.getElementById("charts").textContent);
-const wantsDark = matchMedia("(prefers-color-scheme: dark)");
-const views = new Map();
+// Draws every chart of the page, in the colours the reader's system asks for, and again when these change: first what
+// the reader can choose in and what is in view, then what comes near, and the rest while nothing else is to be done.
+// Charts and both configurations come from the element #charts, as JSON that is compressed and in base 64;
+// window.vegaEmbed from the bundle before this script.
+async function unpacked(text) {
+  const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+  return JSON.parse(await new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text());
+}
 
-async function draw({ key, spec }, isDark) {
-  const place = document.getElementById(`chart-${key}`);
-  views.get(key)?.finalize();
+const { charts, light, dark, name } = await unpacked(document.getElementById("charts").textContent);
+const wantsDark = matchMedia("(prefers-color-scheme: dark)");
+const embedded = new Map(); // key of a chart → what vegaEmbed made of it
+const drawing = new Map(); // key of a chart → promise of its latest drawing
+let printing = false;
+
+const placeOf = ({ key }) => document.getElementById(`chart-${key}`);
+const joined = ({ spec }) => "concat" in spec;
+
+// Views that stand together have widths of their own: as many columns as there is room for, each view in proportion.
+const AXIS = 58; // what a view takes beside its plotting area, in pixels
+const GAP = 24; // between two views
+const natural = (spec) => {
+  const views = spec.concat ?? spec.vconcat;
+  if (!views) return spec.width + AXIS;
+  const columns = spec.columns ?? 1;
+  return columns === 1 ? Math.max(...views.map(natural)) : views.slice(0, columns).reduce((sum, view) => sum + natural(view), 0);
+};
+function fit(spec, width) {
+  const kind = "concat" in spec ? "concat" : "vconcat";
+  const views = spec[kind];
+  if (!views) return { ...spec, width: Math.max(80, Math.floor(width - AXIS)) };
+  const columns = width < 0.8 * natural(spec) ? 1 : (spec.columns ?? 1);
+  const share = (view) => (columns === 1 ? width : ((width - GAP) * natural(view)) / natural(spec));
+  return { ...spec, columns: kind === "concat" ? columns : undefined, [kind]: views.map((view) => fit(view, share(view))) };
+}
+
+// What the reader has chosen in a chart: the signals that its inputs are bound to.
+const choices = ({ view, vgSpec }) =>
+  vgSpec.signals.filter((signal) => signal.bind).map((signal) => [signal.name, view.signal(signal.name)]);
+
+async function draw(chart) {
+  const place = placeOf(chart);
+  const before = embedded.get(chart.key);
+  const kept = before ? choices(before) : [];
+  before?.finalize();
+  const isDark = wantsDark.matches && !printing;
   try {
-    const view = await window.vegaEmbed(place, spec, {
+    const drawn = await window.vegaEmbed(place, joined(chart) ? fit(chart.spec, place.clientWidth - 8) : chart.spec, {
       mode: "vega-lite",
       renderer: "svg",
       ast: true,
       config: isDark ? dark : light,
       tooltip: { theme: isDark ? "dark" : "light" },
       actions: { export: true, source: false, compiled: false, editor: false },
-      downloadFileName: `${name}-${key}`,
+      downloadFileName: `${name}-${chart.key}`,
     });
-    views.set(key, view);
+    embedded.set(chart.key, drawn);
+    kept.forEach(([signal, value]) => drawn.view.signal(signal, value));
+    if (kept.length) await drawn.view.runAsync();
   } catch (error) {
     place.textContent = `This chart could not be drawn: ${error.message}`;
     place.classList.add("failed");
   }
+  place.style.minHeight = "";
 }
 
-const drawAll = (isDark) => Promise.all(charts.map((chart) => draw(chart, isDark)));
+function once(chart) {
+  if (!drawing.has(chart.key)) drawing.set(chart.key, draw(chart));
+  return drawing.get(chart.key);
+}
 
-let drawn = drawAll(wantsDark.matches);
-const redraw = (isDark) => {
-  drawn = drawn.then(() => drawAll(isDark));
-};
-wantsDark.addEventListener("change", (event) => redraw(event.matches));
-addEventListener("beforeprint", () => wantsDark.matches && redraw(false));
-addEventListener("afterprint", () => wantsDark.matches && redraw(true));
+function again(which) {
+  for (const chart of charts.filter((chart) => drawing.has(chart.key) && which(chart)))
+    drawing.set(chart.key, drawing.get(chart.key).then(() => draw(chart)));
+}
+
+const idle = () => new Promise((go) => (window.requestIdleCallback ?? setTimeout)(go, { timeout: 100 }));
+
+async function drawAll() {
+  for (const chart of charts) placeOf(chart).style.minHeight = `${(chart.spec.height ?? 280) + 80}px`;
+  await Promise.all(charts.filter(joined).map(once));
+  performance.mark("choosable");
+  const near = new IntersectionObserver(
+    (entries) => entries.filter((entry) => entry.isIntersecting).forEach((entry) => once(charts[entry.target.dataset.index])),
+    { rootMargin: "600px" },
+  );
+  charts.forEach((chart, index) => {
+    placeOf(chart).dataset.index = index;
+    near.observe(placeOf(chart));
+  });
+  for (const chart of charts) {
+    await idle();
+    await once(chart);
+  }
+  near.disconnect();
+  document.documentElement.dataset.charts = "drawn";
+}
+
+wantsDark.addEventListener("change", () => again(() => true));
+addEventListener("beforeprint", () => {
+  printing = true;
+  charts.forEach(once);
+  if (wantsDark.matches) again(() => true);
+});
+addEventListener("afterprint", () => {
+  printing = false;
+  if (wantsDark.matches) again(() => true);
+});
+let width = innerWidth;
+let resized;
+addEventListener("resize", () => {
+  clearTimeout(resized);
+  resized = setTimeout(() => {
+    if (innerWidth !== width) again(joined);
+    width = innerWidth;
+  }, 200);
+});
+
+// The contents: closed where they would push the page down, and with a mark at the section that is read.
+const contents = document.querySelector(".contents details");
+if (contents) {
+  const wide = matchMedia("(min-width: 75rem)");
+  const unfold = () => { contents.open = wide.matches; };
+  unfold();
+  wide.addEventListener("change", unfold);
+  const links = new Map([...contents.querySelectorAll("a")].map((link) => [link.hash.slice(1), link]));
+  const sections = [...document.querySelectorAll("main section[id]")].filter((section) => links.has(section.id));
+  const mark = () => {
+    const read = sections.findLast((section) => section.getBoundingClientRect().top < innerHeight / 3) ?? sections[0];
+    for (const section of sections) {
+      const link = links.get(section.id);
+      if (section !== read) link.removeAttribute("aria-current");
+      else if (!link.hasAttribute("aria-current")) {
+        link.setAttribute("aria-current", "location");
+        if (wide.matches) contents.parentElement.scrollTop = link.offsetTop - innerHeight / 3;
+      }
+    }
+  };
+  let marked;
+  addEventListener("scroll", () => {
+    cancelAnimationFrame(marked);
+    marked = requestAnimationFrame(mark);
+  }, { passive: true });
+  mark();
+}
+
+drawAll();

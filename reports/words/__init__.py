@@ -4,7 +4,7 @@ Holds one function per figure that turns its rows into a finding, and the writin
 comes from the rows. What does not belong here: drawing (``reports.charts``) and HTML (``reports.page``).
 
 Rows are those of the query that each docstring names. Modules: ``numbers`` (writing them), ``headlines``, and one per
-subject: ``claims``, ``separation``, ``bounds``, ``values``, ``attention``, ``recovery``.
+subject.
 """
 
 from reports.words.attention import VARIANTS, attention, phases, sink_by_layer, weight_variants
@@ -24,8 +24,29 @@ from reports.words.bounds import (
     regimes,
     width,
 )
-from reports.words.claims import claims
-from reports.words.headlines import Headline, headlines
+from reports.words.claims import Verdict, agreement, claims, verdicts
+from reports.words.contexts import context, context_elbows, context_labels, context_metric, several_contexts
+from reports.words.explorer import clearest, explorer
+from reports.words.geometry import (
+    COSINES,
+    NORMS,
+    absent,
+    alike,
+    contributions,
+    cosines,
+    dimensions,
+    directions,
+    example,
+    faint,
+    heaviest,
+    norms,
+    standing,
+    together,
+    typical_length,
+    visible,
+)
+from reports.words.headlines import Headline, headlines, outstanding
+from reports.words.intuition import BEYOND, WITHIN, example_keys
 from reports.words.numbers import NAMES, Row, count, known, number, percent, place, sentences, spans
 from reports.words.recovery import PARAMETERS, compared, recovered, recovery
 from reports.words.separation import (
@@ -39,6 +60,9 @@ from reports.words.separation import (
     extremes,
     fewer_heads,
 )
+from reports.words.settings import entries, facts
+from reports.words.sink import chance, no_sink_effect, sink_effect, sink_effects, sink_heads, sink_peak, sink_points
+from reports.words.taxonomy import LABELS, LETTERS, depths, kind_curve, kind_curves, kinds, planes, sensitivity
 from reports.words.values import (
     norm_variation,
     similarity_curve,
@@ -48,53 +72,100 @@ from reports.words.values import (
 )
 
 __all__ = [
+    "BEYOND",
+    "COSINES",
     "EFFECTS",
     "ELBOW_RANGES",
     "FAMILIES",
+    "LABELS",
+    "LETTERS",
     "NAMES",
+    "NORMS",
     "PARAMETERS",
     "VARIANTS",
     "VERDICTS",
+    "WITHIN",
     "Headline",
     "Row",
+    "Verdict",
+    "absent",
+    "agreement",
+    "alike",
     "attention",
     "beside_bounds",
     "best",
     "blanks",
+    "chance",
     "claims",
+    "clearest",
     "compared",
+    "context",
+    "context_elbows",
+    "context_labels",
+    "context_metric",
+    "contributions",
+    "cosines",
     "count",
     "course",
     "coverage",
+    "depths",
+    "dimensions",
+    "directions",
     "effects",
     "elbow_of_model",
     "elbows",
+    "entries",
     "envelope",
+    "example",
+    "example_keys",
+    "explorer",
     "extremes",
+    "facts",
     "failures",
+    "faint",
     "fewer_heads",
     "gap_points",
     "gaps",
     "headlines",
+    "heaviest",
+    "kind_curve",
+    "kind_curves",
+    "kinds",
     "known",
     "margins",
     "monte_carlo",
+    "no_sink_effect",
     "norm_variation",
+    "norms",
     "number",
+    "outstanding",
     "percent",
     "phases",
     "place",
+    "planes",
     "printed",
     "recovered",
     "recovery",
     "regimes",
+    "sensitivity",
     "sentences",
+    "several_contexts",
     "similarity_curve",
     "similarity_errors",
     "similarity_of_model",
     "sink_by_layer",
+    "sink_effect",
+    "sink_effects",
+    "sink_heads",
+    "sink_peak",
+    "sink_points",
     "spans",
+    "standing",
+    "together",
+    "typical_length",
     "value_norm",
+    "verdicts",
+    "visible",
     "weight_variants",
     "width",
 ]

@@ -1,13 +1,15 @@
-"""The numbers that stand large at the top of a report.
+"""The top of a report: the numbers that stand large there, and in a few sentences what stands out.
 
-What does not belong here: sentences (the other modules of this package).
+What does not belong here: what one figure says (the other modules of this package).
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from reports.words.numbers import NAMES, Row, count, known, number, percent
+from reports.words.numbers import NAMES, Row, count, known, number, percent, place
+from reports.words.sink import chance, sink_peak
 
 
 @dataclass(frozen=True)
@@ -78,3 +80,68 @@ def _sink_norm(sinks: Sequence[Row]) -> Headline:
         return Headline("Value norm of the sink", "–", "no other position to compare it with")
     note = f"of later positions, median of {count(len(ratios), 'KV head')}"
     return Headline("Value norm of the sink", f"{number(median(ratios.values()))} ×", note)
+
+
+def outstanding(
+    curves: Sequence[Row], elbow: Row | None, sinks: Sequence[Row], kinds: Sequence[Row], effect: Sequence[Row]
+) -> list[str]:
+    """What stands out, in at most four sentences; what cannot be said is left out.
+
+    From ``curves_by_n``, ``elbow_of_model``, ``sink_by_head``, ``taxonomy_of_heads`` and ``sink_effect_by_n``.
+    """
+    told = (_separability(curves, elbow), _sink(sinks), _kinds(kinds), _effect(effect))
+    return [sentence for sentence in told if sentence]
+
+
+def _separability(curves: Sequence[Row], elbow: Row | None) -> str:
+    """Where heads separate best and worst."""
+    first = {row["metric"]: row["mean"] for row in curves if row["n"] == 1}
+    if not first:
+        return ""
+    if elbow is None or elbow["elbow_n"] is None:
+        return "No N stands out: after N = 2 separability does not fall."
+    return (
+        f"Heads tell what they select from the rest best at small N: past the trivial N = 1 the elbow lies at "
+        f"N = {elbow['elbow_n']} with separability {number(elbow['separability'])}, and it is least at "
+        f"N = {elbow['lowest_n']} with {number(elbow['lowest_separability'])}."
+    )
+
+
+def _sink(sinks: Sequence[Row]) -> str:
+    rows = known(sinks, "sink_weight")
+    if not rows:
+        return "A sliding window hides the sink from the last query in every head."
+    high = max(rows, key=lambda row: row["sink_weight"])
+    heavy = sum(row["sink_weight"] > 0.5 for row in rows)
+    return (
+        f"The first token takes more than half of the attention in {heavy} of {count(len(rows), 'head')}, and most, "
+        f"{percent(high['sink_weight'])}, in {place(high)}."
+    )
+
+
+def _kinds(heads: Sequence[Row]) -> str:
+    """The commonest kind of head."""
+    labels = Counter(row["label"] for row in heads)
+    if not labels:
+        return ""
+    label, most = max(labels.items(), key=lambda item: item[1])
+    layers = [row["layer"] for row in heads if row["label"] == label]
+    where = f"layer {layers[0]}" if min(layers) == max(layers) else f"layers {min(layers)} to {max(layers)}"
+    fitting = sum(row["fits_rule"] for row in heads)
+    return (
+        f"The commonest kind of head is {label}: {most} of {count(len(heads), 'head')}, in {where}; {fitting} of all "
+        f"heads meet the rule of their kind in full."
+    )
+
+
+def _effect(effect: Sequence[Row]) -> str:
+    if not known(effect, "correlation"):
+        return ""
+    peak = sink_peak(effect)
+    if abs(peak["correlation"]) <= chance(peak):
+        return "How alike the sink is to other value states says nothing of Recall beyond chance, at any N."
+    direction = "higher" if peak["correlation"] > 0 else "lower"
+    return (
+        f"Heads whose sink is more alike to other value states have {direction} Recall, most clearly at "
+        f"N = {peak['n']}, with a correlation of {number(peak['correlation'])}."
+    )

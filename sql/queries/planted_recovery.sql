@@ -1,15 +1,11 @@
--- grain:   one row per (parameter, layer, kv_head, head); head is NULL for the parameters of value states
+-- grain:   one row per (parameter, query, layer, kv_head, head); query and head are NULL for the parameters of value
+--          states
 -- inputs:  planted_assumptions, assumption_norms, assumption_similarity, assumption_weights; $study
--- meaning: what a synthetic study was drawn with beside what its fits found at its last query; β as in the form that the
+-- meaning: what a synthetic study was drawn with beside what its fits found at each query; β as in the form that the
 --          criterion prefers; fitted is NULL where the preferred variant has no such parameter
-WITH last_fits AS (
-    SELECT *
-    FROM assumption_weights
-    WHERE study = $study
-    QUALIFY query = max(query) OVER ()
-),
-compared AS (
+WITH compared AS (
     SELECT
+        planted.query,
         planted.layer,
         planted.kv_head,
         planted.head,
@@ -39,11 +35,12 @@ compared AS (
     FROM planted_assumptions AS planted
     LEFT JOIN assumption_norms AS norms USING (study, layer, kv_head)
     LEFT JOIN assumption_similarity AS similarity USING (study, layer, kv_head)
-    LEFT JOIN last_fits AS fits USING (study, layer, head)
+    LEFT JOIN assumption_weights AS fits USING (study, query, layer, head)
     WHERE study = $study
 )
 SELECT DISTINCT
     parameter,
+    CASE WHEN parameter NOT IN ('C', 'lambda', 'beta', 'rho_0') THEN query END AS query,
     layer,
     kv_head,
     CASE WHEN parameter NOT IN ('C', 'lambda', 'beta', 'rho_0') THEN head END AS head,
@@ -56,6 +53,7 @@ ORDER BY
     list_position(
         ['C', 'lambda', 'beta', 'rho_0', 'p_sink', 'p_base', 'eta', 'eta_growth', 'omega', 'T_1', 'T_2'], parameter
     ),
+    query,
     layer,
     kv_head,
     head

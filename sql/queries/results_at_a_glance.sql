@@ -1,6 +1,14 @@
 -- grain:   one row per n, for the powers of four the study reaches and its largest n
 -- inputs:  selection, selection_counts; $study
--- meaning: mean Precision, Recall and F over all selections of that n
+-- meaning: mean Precision, Recall and F over all selections of that n at the last query
+WITH reach AS (
+    SELECT query, max(n) AS last_n
+    FROM selection_counts
+    WHERE study = $study
+    GROUP BY query
+    ORDER BY query DESC
+    LIMIT 1
+)
 SELECT
     n AS "N",
     round(avg(precision), 3) AS precision,
@@ -11,9 +19,7 @@ SELECT
 FROM selection
 WHERE
     study = $study
-    AND (
-        n IN (1, 4, 16, 64, 256, 1024, 4096, 16384)
-        OR n = (SELECT max(n) FROM selection_counts WHERE study = $study)
-    )
+    AND query = (SELECT query FROM reach)
+    AND (n IN (1, 4, 16, 64, 256, 1024, 4096, 16384) OR n = (SELECT last_n FROM reach))
 GROUP BY n
 ORDER BY n

@@ -1,9 +1,10 @@
 -- grain:   one row per study
 -- inputs:  studies, attention_by_position, selection_counts; $study
--- meaning: what was run, with the position of the last query, its least and most keys over heads, and the largest N
+-- meaning: what was run, with the positions of all queries and of the last, its least and most keys over heads, and the
+--          largest N
 --          last_n: NULL if no query attends to two keys; grid_asked: whether its settings name a Monte Carlo grid
 WITH last_query AS (
-    SELECT max(query) AS query
+    SELECT max(query) AS query, list_sort(list(DISTINCT query)) AS queries
     FROM attention_by_position
     WHERE study = $study
 ),
@@ -26,6 +27,7 @@ SELECT
     studies.*,
     studies.provenance ->> '$.summaries.bounds_in_expectation.settings.monte_carlo' IS NOT NULL AS grid_asked,
     last_query.query,
+    last_query.queries,
     keys.least_keys,
     keys.most_keys,
     reach.last_n

@@ -1,8 +1,9 @@
--- grain:   one row per (study, layer, head)
+-- grain:   one row per (study, query, layer, head)
 -- inputs:  settings of a synthetic study
 -- meaning: the parameters that a synthetic study's tensors were drawn with, for its fits to recover; empty for others
 CREATE TABLE planted_assumptions (
     study VARCHAR NOT NULL, -- name of the study
+    query INTEGER NOT NULL, -- position of the query in its sequence; T_1, T_2 and p_base depend on it
     layer SMALLINT NOT NULL, -- layer, from 0
     head SMALLINT NOT NULL, -- query head, from 0
     kv_head SMALLINT NOT NULL, -- KV head, from 0; value states are drawn once for each

@@ -9,5 +9,6 @@ CREATE TABLE value_scales (
     query INTEGER NOT NULL, -- position of the query in its sequence
     layer SMALLINT NOT NULL, -- layer, from 0
     kv_head SMALLINT NOT NULL, -- KV head, from 0
-    value_scale FLOAT -- median norm over this query's own keys but the sink, in model units; NULL if there are none
+    value_scale FLOAT, -- median norm over this query's own keys but the sink, in model units; NULL if there are none
+    rho_0 FLOAT -- ρ_0, mean cosine of the sink's value state with this query's other keys; NULL if a window hides it
 )

@@ -1,6 +1,6 @@
 -- grain:   one row per (study, claim)
 -- inputs:  paper_claims, studies, assumption_norms, assumption_similarity, assumption_similarity_model,
---          assumption_weights_model, coverage, elbows_model, selection_means_model
+--          assumption_weights_model, coverage, elbows_model, selection_means_model, sink_effect, head_taxonomy
 -- meaning: what the paper claims, and whether this model supports it; at the last query of a study, bounds at the κ that
 --          serves best, where N > 1 and Δ > 0: elsewhere the theorems claim nothing, or what is so by definition
 CREATE OR REPLACE VIEW claims AS
@@ -54,18 +54,46 @@ elbow AS (
     JOIN last_n USING (study, query)
     QUALIFY query = max(query) OVER (PARTITION BY study)
 ),
+sink AS (
+    SELECT
+        study,
+        avg((correlation > 0)::INTEGER) AS sink_raises_recall,
+        arg_max(n, (correlation, -n)) FILTER (WHERE correlation IS NOT NULL) AS sink_effect_peaks_early
+    FROM sink_effect
+    WHERE n > 1
+    GROUP BY study, query
+    QUALIFY query = max(query) OVER (PARTITION BY study)
+),
+labelled AS (
+    SELECT *, 1 + max(layer) OVER (PARTITION BY study, query) AS layers
+    FROM head_taxonomy
+    QUALIFY query = max(query) OVER (PARTITION BY study)
+),
+kinds AS (
+    SELECT
+        study,
+        avg(fits_rule::INTEGER) AS regimes_fit,
+        avg(layer) FILTER (WHERE label = 'Retriever') - avg(layer) FILTER (WHERE label <> 'Retriever') AS distance,
+        CASE WHEN any_value(layers) > 1 THEN distance END AS retrievers_first,
+        avg((label = 'Reset')::INTEGER) FILTER (WHERE layers > 1 AND layer < layers / 4) AS resets_early,
+        avg((label = 'Mixer')::INTEGER) FILTER (WHERE layers > 1 AND layer >= layers / 2) AS mixers_prevail_deep
+    FROM labelled
+    GROUP BY study
+),
 measured AS (
     UNPIVOT (
         SELECT study, COLUMNS(* EXCLUDE study)::DOUBLE
         FROM (
             SELECT study, norms.* EXCLUDE study, similarity.* EXCLUDE study, weights.* EXCLUDE study,
-                bounds.* EXCLUDE study, elbow.* EXCLUDE study
+                bounds.* EXCLUDE study, elbow.* EXCLUDE study, sink.* EXCLUDE study, kinds.* EXCLUDE (study, distance)
             FROM studies
             LEFT JOIN norms USING (study)
             LEFT JOIN similarity USING (study)
             LEFT JOIN weights USING (study)
             LEFT JOIN bounds USING (study)
             LEFT JOIN elbow USING (study)
+            LEFT JOIN sink USING (study)
+            LEFT JOIN kinds USING (study)
         )
     )
     ON * EXCLUDE study INTO NAME claim VALUE value

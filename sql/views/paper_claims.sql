@@ -36,5 +36,17 @@ FROM (
         ('small_n_elbow', 'Figure 5', 'Non-trivial separability is strongest at N = 1 to 4',
             'elbow_n of the model', '<=', 4),
         ('intermediate_weakest', 'Figure 5', 'Separability is weakest at intermediate N',
-            '1 if lowest_n of the model lies after the elbow and before the last N', '>=', 1)
+            '1 if lowest_n of the model lies after the elbow and before the last N', '>=', 1),
+        ('sink_raises_recall', 'Figure 6', 'Recall and the sink''s similarity to the others rise together over heads',
+            'share of the N > 1 at which corr(R(r_min, N), ρ_0) is above 0', '>=', 0.9),
+        ('sink_effect_peaks_early', 'Figure 6', 'That correlation is largest at N of about 3, in LLaMA of 6',
+            'N > 1 of the largest corr(R(r_min, N), ρ_0)', '<=', 8),
+        ('regimes_fit', 'Figure 7', 'Heads are of three kinds: Retriever, Mixer, Reset',
+            'share of heads that meet the rule of their label', '>=', 0.8),
+        ('retrievers_first', 'Figure 8', 'Retriever heads are most visible in the first two layers',
+            'mean layer of Retriever heads minus mean layer of the others', '<=', 0),
+        ('resets_early', 'Figure 8', 'Reset heads prevail in the first few layers',
+            'share of Reset heads in the first quarter of the layers', '>=', 0.5),
+        ('mixers_prevail_deep', 'Figure 8', 'From the lower-middle layers on, Mixer heads are predominant',
+            'share of Mixer heads in the upper half of the layers', '>=', 0.5)
 ) AS stated (claim, figure, statement, measure, direction, threshold)

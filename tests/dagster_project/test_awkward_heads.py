@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dagster_project import pipeline
+from dagster_project import landing, pipeline, reporting
 from dagster_project.home import Home
 from dagster_project.studies import Study
 from dagster_project.summaries import STEPS
@@ -25,33 +25,56 @@ PROVENANCE = {
 }
 
 
-def finished(root: Path, *, keys: int, first_key: int = 0, sequences: int = 3, values: Any = None) -> Home:
+def finished(
+    root: Path,
+    *,
+    keys: int,
+    first_key: int = 0,
+    sequences: int = 3,
+    values: Any = None,
+    before: tuple[int, ...] = (),
+) -> Home:
     """A data root with a study of drawn tensors, landed and reported; layer 0 has two heads of two KV heads.
 
-    ``values`` changes the value states, (kv_head, key, head_dim), in place. Head 1 puts all weight on one token.
+    ``values`` changes the value states, (kv_head, key, head_dim), in place. ``before`` are queries before the last one,
+    whose window is as long. Head 1 puts all weight on one token.
     """
-    home, rng = Home(root), np.random.default_rng(3)
+    home, rng, queries = Home(root), np.random.default_rng(3), np.array([*before, keys - 1])
     home.prepare()
     study = Study.model_validate(
-        {"model": "embedded", "corpus": "embedded", "context_length": keys, "sequences": sequences}
+        {
+            "model": "embedded",
+            "corpus": "embedded",
+            "context_length": keys,
+            "sequences": sequences,
+            "queries": queries.tolist(),
+        }
     )
-    sizes = {"sequence": sequences, "layer": 1, "head": 2, "kv_head": 2, "key": keys, "head_dim": 4}
-    store = SequenceStore.resume(home.tensors(NAME), TENSORS, sizes, PROVENANCE)
+    first = np.maximum(queries + 1 - (keys - first_key), 0)
+    sizes = {"sequence": sequences, "query": len(queries), "layer": 1, "head": 2, "kv_head": 2, "key": keys}
+    store = SequenceStore.resume(home.tensors(NAME), TENSORS, sizes | {"head_dim": 4}, PROVENANCE)
     for sequence in range(sequences):
-        weights = np.zeros((1, 2, keys), np.float32)
-        weights[0, 0, first_key:] = rng.dirichlet(np.ones(keys - first_key))
-        weights[0, 1, keys - 1] = 1
+        weights = np.zeros((len(queries), 1, 2, keys), np.float32)
+        for row, start, query in zip(weights, first, queries, strict=True):
+            row[0, 0, start : query + 1] = rng.dirichlet(np.ones(query + 1 - start))
+            row[0, 1, query] = 1
         states = rng.standard_normal((1, 2, keys, 4)).astype(np.float32)
         if values is not None:
             values(states[0])
-        tokens, first = np.arange(keys, dtype=np.int32), np.full(1, first_key, np.int32)
-        store.write(sequence, {"attention": weights, "values": states, "tokens": tokens, "first_key": first})
+        arrays = {
+            "attention": weights,
+            "values": states,
+            "tokens": np.arange(keys, dtype=np.int32),
+            "first_key": first[:, None].astype(np.int32),
+            "query_position": queries.astype(np.int32),
+        }
+        store.write(sequence, arrays)
     pipeline.measure(home, NAME, study)
     for step in STEPS.values():
         pipeline.summarise(home, NAME, study, step)
-    landing = pipeline.land_study(home, NAME, study)
-    assert landing.published, landing.violations
-    assert pipeline.write_study_report(home, NAME, study).charts > 0
+    landed = landing.land_study(home, NAME, study)
+    assert landed.published, landed.violations
+    assert reporting.write_study_report(home, NAME, study).charts > 0
     pipeline.judge_claims(home, NAME)
     return home
 
@@ -121,6 +144,32 @@ def test_a_window_of_one_key_leaves_nothing_to_select(tmp_path: Path) -> None:
     for table in ("selection_means", "bound_means", "elbows", "selection_regimes"):
         assert asked(home, f"FROM {table}") == []
     assert asked(home, "SELECT DISTINCT status FROM assumption_weights") == [{"status": "too_short"}]
+
+
+def test_queries_that_see_next_to_nothing_beside_one_that_sees_much(tmp_path: Path) -> None:
+    home = finished(tmp_path, keys=24, first_key=4, before=(1, 3, 19, 20))
+    found = asked(
+        home, "SELECT query, count(*) AS rows, max(n) AS n FROM selection_means GROUP BY query ORDER BY query"
+    )
+    assert [(row["query"], row["rows"], row["n"]) for row in found] == [
+        (query, 2 * most, most) for query, most in ((1, 1), (3, 3), (19, 19), (20, 19), (23, 19))
+    ]
+    status = asked(home, "SELECT query, status FROM assumption_weights WHERE head = 0 ORDER BY query")
+    assert [row["status"] for row in status] == ["too_short", "too_short", "ok", "ok", "ok"]
+    sinks = asked(home, "SELECT query, any_value(norm_y_0) IS NULL AS hidden FROM attention_rows GROUP BY 1 ORDER BY 1")
+    assert [row["hidden"] for row in sinks] == [False, False, False, True, True]
+    rest = asked(home, "SELECT DISTINCT norm_rest, total_rest FROM attention_rows WHERE query = 1")
+    assert rest == [{"norm_rest": 0, "total_rest": 0}]
+
+
+def test_a_window_of_one_key_at_every_query(tmp_path: Path) -> None:
+    home = finished(tmp_path, keys=12, first_key=11, before=(5,))
+    for table in ("selection_counts", "selection_means", "elbows"):
+        assert asked(home, f"FROM {table}") == []
+    assert asked(home, "SELECT DISTINCT query, n_keys FROM attention_rows ORDER BY query") == [
+        {"query": 5, "n_keys": 1},
+        {"query": 11, "n_keys": 1},
+    ]
 
 
 def test_one_sequence_has_no_uncertainty(tmp_path: Path) -> None:

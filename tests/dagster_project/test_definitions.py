@@ -217,19 +217,19 @@ def test_ui_starts_dagster_on_the_same_records(copied: Path, monkeypatch: pytest
 def unbalanced(home: Path) -> None:
     """Give one key of one head more weight than there is."""
     array = zarr.open_group(home / "tensors" / "mine.zarr", mode="r+")["attention"]
-    array[2, 1, 3, 7] += np.float32(0.01)
+    array[2, 0, 1, 3, 7] += np.float32(0.01)
 
 
 def miscounted(home: Path) -> None:
     """Count more selected keys than are selected."""
-    zarr.open_group(home / "metrics" / "mine.zarr", mode="r+")["k_in"][0, 1, 2, 4] = 40
+    zarr.open_group(home / "metrics" / "mine.zarr", mode="r+")["k_in"][0, 0, 1, 2, 4] = 40
 
 
 def disordered(home: Path) -> None:
     """Say that the farthest selected key and the nearest other one are where the counts say they are not."""
     group = zarr.open_group(home / "metrics" / "mine.zarr", mode="r+")
-    group["r_min"][0, 1, 2, 4], group["r_max"][0, 1, 2, 4] = 1e-3, 1e3
-    group["k_in"][0, 1, 2, 4], group["k_out"][0, 1, 2, 4] = 5, 0
+    group["r_min"][0, 0, 1, 2, 4], group["r_max"][0, 0, 1, 2, 4] = 1e-3, 1e3
+    group["k_in"][0, 0, 1, 2, 4], group["k_out"][0, 0, 1, 2, 4] = 5, 0
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import yaml
 from transformers import AutoModelForCausalLM
 
 from extract.hub import quiet
@@ -62,9 +63,9 @@ def eager(checkpoint: Path, tokens: torch.Tensor, *, query: int = -1, grouped: b
     return Eager(weights.double().numpy(), values.double().numpy()[:, :, heads])
 
 
-def selection(home: Path) -> dict[str, np.ndarray]:
-    """The view ``selection`` as float64 arrays (sequence, layer, head, n); NULL is NaN."""
-    rows = ask(home, f"SELECT {COLUMNS} FROM selection ORDER BY sequence, layer, head, n")
+def selection(home: Path, query: int = CONTEXT - 1) -> dict[str, np.ndarray]:
+    """The view ``selection`` at one query as float64 arrays (sequence, layer, head, n); NULL is NaN."""
+    rows = ask(home, f"SELECT {COLUMNS} FROM selection WHERE query = {query} ORDER BY sequence, layer, head, n")
     arrays = {name: np.array([float(row[name] or "nan") for row in rows]) for name in COLUMNS.split(", ")}
     return {name: array.reshape(SEQUENCES, LAYERS, HEADS, -1) for name, array in arrays.items()}
 
@@ -147,11 +148,74 @@ def test_counts_are_exactly_those_of_the_stored_tensors(case: tuple[Path, Path, 
     home, _, first = case
     tensors, landed = SequenceStore.open(home / "tensors" / "mine.zarr", TENSORS), selection(home)
     sequence, layer = 1, 1
-    weights, values = tensors.array("attention")[sequence, layer], tensors.array("values")[sequence, layer]
+    weights, values = tensors.array("attention")[sequence, 0, layer], tensors.array("values")[sequence, layer]
     for head in range(HEADS):
         exact = oracle.exact_counts(weights[head][first:], values[head // (HEADS // KV_HEADS)][first:])
         for name, counts in exact.items():
             np.testing.assert_array_equal(landed[name][sequence, layer, head], counts, err_msg=f"{name} of {head}")
+
+
+QUERIES = (9, 30, CONTEXT - 1)
+
+
+@pytest.fixture(scope="module", params=["llama", "mistral"])
+def several(
+    request: pytest.FixtureRequest, inputs: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, Path, int]:
+    """A data root with a finished study of three queries, its checkpoint, and how many keys a query sees at most."""
+    home, checkpoint = tmp_path_factory.mktemp("several"), inputs / request.param
+    study = {"model": str(checkpoint), "corpus": str(inputs / "book.txt"), "context_length": CONTEXT}
+    study |= {"sequences": SEQUENCES, "queries": list(QUERIES)}
+    (home / "studies.yaml").write_text(yaml.safe_dump({"studies": {"mine": study}}), encoding="utf-8")
+    done = attention_geometry("run", "mine", home=home)
+    assert done.code == 0, done.errors
+    return home, checkpoint, WINDOW if request.param == "mistral" else CONTEXT
+
+
+def up_to(query: int, found: Eager) -> Eager:
+    """What a query sees: the keys up to its own."""
+    return Eager(found.weights[..., : query + 1], found.values[..., : query + 1, :])
+
+
+def test_counts_of_every_query_are_those_of_eager_attention_for_all_n(several: tuple[Path, Path, int]) -> None:
+    """The keys of one query with the weights of another would be noticed."""
+    home, checkpoint, window = several
+    tokens = stored_tokens(home)
+    assert ask(home, "SELECT DISTINCT query FROM selection ORDER BY query") == [{"query": str(q)} for q in QUERIES]
+    for query in QUERIES:
+        first = max(0, query + 1 - window)
+        landed, found = selection(home, query), up_to(query, eager(checkpoint, tokens, query=query))
+        assert landed["k_in"].shape == (SEQUENCES, LAYERS, HEADS, query - first)
+        wrong, margin = wrong_counts(landed, found, first)
+        assert (margin[wrong] < ROUNDING).all(), "counts differ where no rounding of float32 can be the reason"
+        assert wrong.mean() < 0.005
+        assert (margin < ROUNDING).mean() < 0.005, "the comparison would excuse too much"
+        another = up_to(query, eager(checkpoint, tokens, query=query + 1 if query + 1 < CONTEXT else query - 1))
+        seen = another.weights + 1e-9  # a window may hide a key from the one, and margins are shares of weights
+        wrong, margin = wrong_counts(landed, Eager(seen, another.values), first)
+        assert (wrong & (margin > ROUNDING)).mean() > 0.1
+
+
+def test_parts_of_the_output_are_those_of_eager_attention(several: tuple[Path, Path, int]) -> None:
+    home, checkpoint, window = several
+    tokens = stored_tokens(home)
+    names = ("norm_y_0", "norm_y_last", "norm_rest", "total_rest")
+    for query in QUERIES:
+        rows = ask(
+            home,
+            f"SELECT {', '.join(names)} FROM attention_rows WHERE query = {query} ORDER BY sequence, layer, head",
+        )
+        landed = np.array([[float(row[name] or "nan") for name in names] for row in rows])
+        found, first = up_to(query, eager(checkpoint, tokens, query=query)), max(0, query + 1 - window)
+        y = found.weights[..., None] * found.values
+        rest = y[..., max(first, 1) : -1, :]
+        wanted = [
+            np.linalg.norm(y[..., 0, :], axis=-1) if first == 0 else np.full(y.shape[:-2], np.nan),
+            np.linalg.norm(y[..., -1, :], axis=-1),
+            np.linalg.norm(rest.sum(-2), axis=-1),
+            np.linalg.norm(rest, axis=-1).sum(-1),
+        ]
+        np.testing.assert_allclose(landed, np.stack(wanted, axis=-1).reshape(-1, 4), rtol=1e-3)
 
 
 def upper_bounds(home: Path, sequence: int, layer: int) -> np.ndarray:
@@ -170,7 +234,7 @@ def test_upper_bounds_are_those_of_the_stored_tensors(case: tuple[Path, Path, in
     home, _, first = case
     tensors = SequenceStore.open(home / "tensors" / "mine.zarr", TENSORS)
     sequence, layer = 1, 1
-    weights, values = tensors.array("attention")[sequence, layer], tensors.array("values")[sequence, layer]
+    weights, values = tensors.array("attention")[sequence, 0, layer], tensors.array("values")[sequence, layer]
     grouped = weights[:, first:].reshape(KV_HEADS, HEADS // KV_HEADS, -1)
     profile = selection_profile(grouped, values[:, None, first:], kappas=[0.5], scale=scale, sink=first == 0)
     computed = np.array([profile.precision_upper, profile.recall_upper], np.float32).reshape(2, HEADS, -1)

@@ -8,14 +8,16 @@ import torch
 
 from dagster_project import pipeline
 from dagster_project.home import Home
+from dagster_project.landing import expected_rows
 from dagster_project.registration import _died, living_run
 from dagster_project.studies import AnalysisSettings, Study
+from storage.arrays import SELECTION, TENSORS
 from storage.errors import UserError
 from storage.locks import exclusive
 from storage.sequences import SequenceStore
-from tests.storage.studies import SIZES, metrics_store, one_sequence, provenance, tensor_store
+from tests.storage.studies import N_KEYS, QUERIES, SIZES, metrics_store, one_sequence, provenance, tensor_store
 
-STUDY = Study(model="embedded", corpus="embedded", context_length=12, sequences=3)
+STUDY = Study(model="embedded", corpus="embedded", context_length=12, sequences=3, queries=QUERIES)
 
 
 @pytest.fixture
@@ -68,36 +70,58 @@ def test_a_living_run_is_dead_to_no_data_root(tmp_path: Path) -> None:
 
 
 def test_what_a_table_must_hold_follows_from_the_tensors_alone(home: Home) -> None:
-    expected = pipeline._expected_rows(tensor_store(home.tensors("small")), kappas=3)
+    expected = expected_rows(tensor_store(home.tensors("small")), kappas=3)
+    keys = 12 + 2 * 9 + 9 + 2 * 6  # queries with 6, 9 and 12 keys; a window of nine keys in layer 1
     assert expected == {
         "studies": 1,
         "heads": 8,
         "tokens": 36,
-        "selection_counts": 3 * 4 * (11 + 8),  # a window hides three keys in layer 1
-        "upper_bounds": 3 * 4 * (11 + 8) * 3,
-        "attention_rows": 3 * 2 * 4,
-        "value_scales": 3 * 2 * 2,
+        "selection_counts": 3 * 4 * (keys - 6),
+        "upper_bounds": 3 * 4 * (keys - 6) * 3,
+        "attention_rows": 3 * 3 * 2 * 4,
+        "value_scales": 3 * 3 * 2 * 2,
         "sink_similarity": 3 * 2 * 2,
         "cosine_by_distance": 2 * 2 * 10,  # two positions but the sink's are 1 to 10 apart
         "assumption_norms": 2 * 2,
         "assumption_similarity": 2 * 2,
         "assumption_similarity_model": 1,
-        "assumption_weights": 2 * 4,
-        "assumption_weights_model": 1,
-        "selection_means": 4 * (11 + 8),
+        "assumption_weights": 3 * 2 * 4,
+        "assumption_weights_model": 3,
+        "selection_means": 4 * (keys - 6),
+        "selection_means_model": 5 + 8 + 11,
+        "sink_effect": 5 + 8 + 11,
         "value_norm_by_position": 2 * 2 * 12,
-        "attention_by_position": 4 * (12 + 9),
+        "attention_by_position": 4 * keys,
+        "contributions": 4 * keys,
+        "principal_directions": 2 * 2,
     }
 
 
 def test_an_unfinished_store_is_not_measured(tmp_path: Path) -> None:
-    from storage.arrays import TENSORS
-
     home = Home(tmp_path)
     SequenceStore.resume(home.tensors("small"), TENSORS, SIZES, provenance()).write(1, one_sequence(1))
     with pytest.raises(UserError, match=r"lacks 2 of 3 sequences; run the study again"):
         pipeline.measure(home, "small", STUDY)
     assert not home.metrics("small").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "at", "value"),
+    [
+        ("k_in", (0, 0, 1, 2, 4), 6),  # N = 5, of six keys
+        ("k_in", (1, 2, 0, 0, 0), 0),
+        ("k_out", (2, 1, 0, 3, 2), 7),  # 9 - 3 are left
+        ("k_out", (0, 2, 1, 3, 2), 7),
+        ("k_out", (0, 2, 1, 3, 2), -1),
+    ],
+)
+def test_counts_that_cannot_be_are_noticed_at_every_query(
+    home: Home, name: str, at: tuple[int, ...], value: int
+) -> None:
+    metrics = SequenceStore.open(home.metrics("small"), SELECTION)
+    assert pipeline._identity_violations(metrics) == 0
+    metrics.array(name)[at] = value
+    assert pipeline._identity_violations(metrics) == 1
 
 
 def test_a_row_of_nan_is_no_distribution(tmp_path: Path) -> None:
@@ -173,7 +197,6 @@ def test_a_device_that_fails_is_explained(
 
 def test_measuring_uses_the_settings_and_the_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from geometry import lazy
-    from storage.arrays import SELECTION, TENSORS
 
     home, asked, compute = Home(tmp_path), {}, lazy.selection_arrays
 
@@ -190,12 +213,12 @@ def test_measuring_uses_the_settings_and_the_device(tmp_path: Path, monkeypatch:
     for index in tensors.missing():
         tensors.write(index, one_sequence(index))
     study = STUDY.model_copy(update={"analysis": AnalysisSettings(kappas=(2, 0.5), scale="raw")})
-    assert pipeline.measure(home, "small", study).selections == 3 * 4 * (11 + 8)
+    assert pipeline.measure(home, "small", study).selections == 3 * 4 * (N_KEYS - 1).sum()
     assert asked == {"kappas": (0.5, 2.0), "scale": "raw", "device": "cuda"}
     metrics = SequenceStore.open(home.metrics("small"), SELECTION)
     assert metrics.provenance["analysis"] == {"kappas": [0.5, 2.0], "scale": "raw"}
     assert metrics.provenance["versions"]["device"] == "cuda"
-    assert metrics.array("recall_upper").shape == (3, 2, 4, 2, 11)
+    assert metrics.array("recall_upper").shape == (3, 3, 2, 4, 2, 11)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
     assert pipeline.measure(home, "small", study).sequences == 0, "a finished store is kept wherever it was computed"
     metrics.array("finished")[1] = 0

@@ -10,7 +10,7 @@ import yaml
 import zarr
 
 import sql
-from dagster_project import pipeline
+from dagster_project import landing, pipeline
 from dagster_project.home import Home
 from dagster_project.studies import find_study, shipped_file
 from dagster_project.summaries import STEPS
@@ -139,7 +139,7 @@ def test_metrics_of_other_settings_are_not_landed(copied: Path) -> None:
     analysed(copied, kappas=[3])
     home = Home(copied)
     with pytest.raises(UserError, match="are those of other settings or tensors; run: attention-geometry run mine"):
-        pipeline.land_study(home, "mine", find_study(home, "mine"))
+        landing.land_study(home, "mine", find_study(home, "mine"))
 
 
 @pytest.mark.parametrize(
@@ -154,14 +154,14 @@ def test_metrics_of_anything_else_are_not_landed(copied: Path, part: str, value:
     metrics, home = zarr.open_group(copied / "metrics" / "mine.zarr"), Home(copied)
     metrics.attrs["provenance"] = {**metrics.attrs["provenance"], part: value}
     with pytest.raises(UserError, match=said):
-        pipeline.land_study(home, "mine", find_study(home, "mine"))
+        landing.land_study(home, "mine", find_study(home, "mine"))
 
 
 def test_metrics_without_an_array_are_not_landed_and_need_no_extraction(copied: Path) -> None:
     shutil.rmtree(copied / "metrics" / "mine.zarr" / "a_0")
     home = Home(copied)
     with pytest.raises(UserError, match="of an earlier version; run: attention-geometry run mine") as caught:
-        pipeline.land_study(home, "mine", find_study(home, "mine"))
+        landing.land_study(home, "mine", find_study(home, "mine"))
     assert "--fresh" not in str(caught.value)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dagster_project import pipeline
+from dagster_project import landing, pipeline
 from dagster_project.home import Home
 from dagster_project.studies import Study
 from dagster_project.summaries import STEPS
@@ -17,16 +17,19 @@ from dagster_project.summaries.sources import standard_error
 from geometry.bootstrap import REPLICATES
 from geometry.decay import fit_decay
 from geometry.phases import fit_phases
-from storage.arrays import TENSORS
+from storage.arrays import SELECTION, TENSORS
 from storage.errors import UserError
 from storage.sequences import SequenceStore
 from storage.summaries import made_from, read_summary
 
-SIZES = {"sequence": 5, "layer": 2, "head": 4, "kv_head": 2, "key": 40, "head_dim": 6}
-FIRST = np.array([0, 7])
-"""A window hides seven keys of layer 1."""
-STUDY = Study.model_validate({"model": "m", "corpus": "c", "context_length": 40, "sequences": 5})
+SIZES = {"sequence": 5, "query": 3, "layer": 2, "head": 4, "kv_head": 2, "key": 40, "head_dim": 6}
+QUERIES = (14, 35, 39)
+FIRST = np.array([[0, 0], [0, 3], [0, 7]])
+"""First key of each query in each layer: a window of 33 keys hides the sink from the later queries in layer 1."""
+STUDY = Study.model_validate({"model": "m", "corpus": "c", "context_length": 40, "sequences": 5, "queries": QUERIES})
 NAME = "drawn"
+PLACES = [(query, layer) for query in range(3) for layer in range(2)]
+"""Index of every query and layer."""
 
 
 def draw(rng: np.random.Generator, keys: int = 40, head_dim: int = 6) -> dict[str, np.ndarray]:
@@ -34,35 +37,60 @@ def draw(rng: np.random.Generator, keys: int = 40, head_dim: int = 6) -> dict[st
     shape = (2, 2, keys, head_dim)
     values = rng.standard_normal(shape).cumsum(axis=2) * 0.3 + rng.standard_normal(shape)
     values[0, 1, 0] = 0  # a sink without a direction
-    logits = 4 / keys * np.arange(keys) + 0.2 * rng.standard_normal((2, 4, keys))
-    logits[:, :, 0] = 5
-    hidden = np.arange(keys) < FIRST[:, None, None]
-    weights = np.where(hidden, 0, np.exp(logits))
+    queries = np.array([*QUERIES[:-1], keys - 1])
+    noise = rng.spawn(1)[0].standard_normal((3, 2, 4, keys))
+    noise[-1] = rng.standard_normal((2, 4, keys))
+    logits = 4 / keys * np.arange(keys) + 0.2 * noise
+    logits[..., 0] = 5
+    position, first = np.arange(keys), FIRST[:, :, None, None]
+    seen = (position >= first) & (position <= queries[:, None, None, None])
+    weights = np.where(seen, np.exp(logits), 0)
     return {
         "attention": (weights / weights.sum(axis=-1, keepdims=True)).astype(np.float32),
         "values": values.astype(np.float32),
         "tokens": np.arange(keys, dtype=np.int32),
         "first_key": FIRST.astype(np.int32),
+        "query_position": queries.astype(np.int32),
     }
 
 
-def measured(root: Path, sequences: int = 5, keys: int = 40, head_dim: int = 6) -> Home:
-    """A data root with the tensors and metrics of a drawn study."""
-    home, rng = Home(root), np.random.default_rng(7)
+def cut(drawn: dict[str, np.ndarray], query: int) -> dict[str, np.ndarray]:
+    """The same tensors in a context that ends at one of the queries, the only one."""
+    only, stop = slice(query, query + 1), QUERIES[query] + 1
+    return {
+        "attention": drawn["attention"][only, ..., :stop],
+        "values": drawn["values"][..., :stop, :],
+        "tokens": drawn["tokens"][:stop],
+        "first_key": drawn["first_key"][only],
+        "query_position": drawn["query_position"][only],
+    }
+
+
+def measured(root: Path, sequences: list[dict[str, np.ndarray]]) -> Home:
+    """A data root with the tensors and metrics of drawn sequences."""
+    home = Home(root)
     home.prepare()
     provenance = {"study": NAME, "settings": {}, "inputs": {}, "versions": {"device": "cpu"}}
-    sizes = SIZES | {"sequence": sequences, "key": keys, "head_dim": head_dim}
+    queries, *_, keys = sequences[0]["attention"].shape
+    head_dim = sequences[0]["values"].shape[-1]
+    sizes = SIZES | {"sequence": len(sequences), "query": queries, "key": keys, "head_dim": head_dim}
     store = SequenceStore.resume(home.tensors(NAME), TENSORS, sizes, provenance)
-    for sequence in range(sequences):
-        store.write(sequence, draw(rng, keys, head_dim))
+    for index, sequence in enumerate(sequences):
+        store.write(index, sequence)
     pipeline.measure(home, NAME, STUDY)
     return home
+
+
+def several(sequences: int = 5, keys: int = 40, head_dim: int = 6) -> list[dict[str, np.ndarray]]:
+    """Drawn sequences, always the same."""
+    rng = np.random.default_rng(7)
+    return [draw(rng, keys, head_dim) for _ in range(sequences)]
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
     """A data root in which every step has been made."""
-    found = measured(tmp_path_factory.mktemp("drawn"))
+    found = measured(tmp_path_factory.mktemp("drawn"), several())
     for step in STEPS.values():
         pipeline.summarise(found, NAME, STUDY, step)
     return found
@@ -108,15 +136,9 @@ def test_norms_are_those_of_all_sequences_but_the_sinks(home: Home) -> None:
 
 
 def test_value_states_of_norm_0_have_no_ratio(tmp_path: Path) -> None:
-    home = Home(tmp_path)
-    home.prepare()
-    store = SequenceStore.resume(
-        home.tensors(NAME), TENSORS, SIZES | {"sequence": 1}, {"study": NAME, "versions": {"device": "cpu"}}
-    )
     drawn = draw(np.random.default_rng(1))
     drawn["values"][0, 0] = 0
-    store.write(0, drawn)
-    pipeline.measure(home, NAME, STUDY)
+    home = measured(tmp_path, [drawn])
     for step in STEPS.values():
         pipeline.summarise(home, NAME, STUDY, step)
     row = rows(home, "assumption_norms")[0]
@@ -170,46 +192,50 @@ def test_standard_errors_are_those_of_refits_with_one_sequence_weighing_more(hom
     curves = np.array([cosines(values[s, 1, 0])[0] for s in range(5)])
     assert row["beta_se"] == pytest.approx(nudged(fit_decay, curves, "beta"), rel=1e-2)
     assert row["floor_se"] == pytest.approx(nudged(fit_decay, curves, "floor"), rel=1e-2)
-    row = rows(home, "assumption_weights")[5]
-    assert (row["layer"], row["head"], row["variant"]) == (1, 1, "growth")
-    curves = weights[:, 1, 1, 7:]
-    assert row["eta_growth_se"] == pytest.approx(
-        nudged(lambda curve: fit_phases(curve, first=7), curves, "eta_growth"), rel=1e-2
-    )
-    assert row["p_base_se"] == pytest.approx(
-        nudged(lambda curve: fit_phases(curve, first=7), curves, "p_base"), rel=1e-2
-    )
-    assert row["p_sink_se"] is None
-    row = rows(home, "assumption_weights")[2]
-    assert row["p_sink_se"] == pytest.approx(np.std(weights[:, 0, 2, 0], ddof=1) / 5**0.5, rel=1e-5)
-    (whole,) = rows(home, "assumption_weights_model")
-    hidden = np.where(np.arange(40) < FIRST[:, None, None], np.nan, weights)
-    curves = np.nanmean(hidden, axis=(1, 2))
-    assert whole["eta_growth_se"] == pytest.approx(nudged(fit_phases, curves, "eta_growth"), rel=1e-2)
+    last = [row for row in rows(home, "assumption_weights") if row["query"] == 39]
+    assert (last[5]["layer"], last[5]["head"], last[5]["variant"]) == (1, 1, "growth")
+    curves = weights[:, -1, 1, 1, 7:]
+    for name in ("eta_growth", "p_base"):
+        error = nudged(lambda curve: fit_phases(curve, first=7), curves, name)
+        assert last[5][f"{name}_se"] == pytest.approx(error, rel=1e-2)
+    assert last[5]["p_sink_se"] is None
+    assert last[2]["p_sink_se"] == pytest.approx(np.std(weights[:, -1, 0, 2, 0], ddof=1) / 5**0.5, rel=1e-5)
+    for index, whole in enumerate(rows(home, "assumption_weights_model")):
+        hidden = np.where(np.arange(40) < FIRST[index, :, None, None], np.nan, weights[:, index])
+        curves = np.nanmean(hidden, axis=(1, 2))[:, : QUERIES[index] + 1]
+        assert (whole["query"], whole["variant"], whole["heads"]) == (QUERIES[index], "growth", 8)
+        assert whole["eta_growth_se"] == pytest.approx(nudged(fit_phases, curves, "eta_growth"), rel=1e-2)
 
 
 def test_weights_are_fitted_where_the_mask_shows_them(home: Home) -> None:
     found = rows(home, "assumption_weights")
+    places = [(QUERIES[query], layer, head) for query, layer in PLACES for head in range(4)]
+    assert [(row["query"], row["layer"], row["head"]) for row in found] == places
     weights = tensor(home, "attention").mean(axis=0)
     for row in found:
-        layer, head = row["layer"], row["head"]
-        fit = fit_phases(weights[layer, head, FIRST[layer] :], first=int(FIRST[layer]))
+        query, layer, head = QUERIES.index(row["query"]), row["layer"], row["head"]
+        first = int(FIRST[query, layer])
+        fit = fit_phases(weights[query, layer, head, first : row["query"] + 1], first=first)
         for name in ("status", "variant", "positions", "t_1", "t_2"):
             assert row[name] == getattr(fit, name), name
+        assert row["positions"] == row["query"] + 1 - max(first, 1)
         assert row["p_base"] == pytest.approx(fit.p_base, rel=1e-6)
-        assert (row["p_sink"] is None) == (layer == 1)
-        assert (row["query"], row["sequences"]) == (39, 5)
+        assert (row["p_sink"] is None) == (first > 0)
+        assert row["sequences"] == 5
 
 
 def test_means_of_the_selection_are_those_of_the_counts(home: Home) -> None:
     metrics = pipeline.open_metrics(home, NAME)
     k_in, k_out = (np.asarray(metrics.array(name)[:], np.float64) for name in ("k_in", "k_out"))
     found = rows(home, "selection_means")
-    assert [(row["layer"], row["head"], row["n"]) for row in found] == [
-        (layer, head, n) for layer in range(2) for head in range(4) for n in range(1, 40 - FIRST[layer])
+    assert [(row["query"], row["layer"], row["head"], row["n"]) for row in found] == [
+        (QUERIES[query], layer, head, n)
+        for query, layer in PLACES
+        for head in range(4)
+        for n in range(1, QUERIES[query] + 1 - FIRST[query, layer])
     ]
     for row in found:
-        at = (slice(None), row["layer"], row["head"], row["n"] - 1)
+        at = (slice(None), QUERIES.index(row["query"]), row["layer"], row["head"], row["n"] - 1)
         precision, recall = row["n"] / (row["n"] + k_out[at]), k_in[at] / row["n"]
         assert row["precision"] == pytest.approx(precision.mean())
         assert row["recall"] == pytest.approx(recall.mean())
@@ -219,10 +245,42 @@ def test_means_of_the_selection_are_those_of_the_counts(home: Home) -> None:
         assert row["precision_ci_high"] <= precision.max() + 1e-6
         assert row["recall_ci_low"] <= row["recall_ci_high"] + 1e-6
     assert any(row["recall_ci_low"] < row["recall"] < row["recall_ci_high"] for row in found)
+
+
+def test_means_of_the_model_are_those_of_its_heads_at_each_query(home: Home) -> None:
     model = rows(home, "selection_means_model")
-    assert [row["heads"] for row in model] == [8] * 32 + [4] * 7
-    by_n = {row["n"]: [other["recall"] for other in found if other["n"] == row["n"]] for row in model}
-    assert [row["recall"] for row in model] == pytest.approx([np.mean(by_n[row["n"]]) for row in model])
+    assert [(row["query"], row["n"]) for row in model] == [(query, n) for query in QUERIES for n in range(1, query + 1)]
+    heads = [8] * 14 + [8] * 32 + [4] * 3 + [8] * 32 + [4] * 7
+    assert [row["heads"] for row in model] == heads
+    by_n: dict[tuple[int, int], list[float]] = {}
+    for row in rows(home, "selection_means"):
+        by_n.setdefault((row["query"], row["n"]), []).append(row["recall"])
+    assert [row["recall"] for row in model] == pytest.approx([np.mean(recalls) for recalls in by_n.values()])
+
+
+@pytest.mark.parametrize("query", range(3))
+def test_a_query_is_as_in_a_study_whose_context_ends_there(home: Home, tmp_path: Path, query: int) -> None:
+    """Bit for bit in the metrics, and row for row in what is made of one query."""
+    alone = measured(tmp_path, [cut(drawn, query) for drawn in several()])
+    whole, ends = (pipeline.open_metrics(root, NAME) for root in (home, alone))
+    assert ends.sizes["n"] == QUERIES[query]
+    for spec in SELECTION:
+        if "query" in spec.dims:
+            found = np.asarray(ends.array(spec.name)[:])
+            among = np.asarray(whole.array(spec.name)[:, query : query + 1])
+            np.testing.assert_array_equal(found, among[..., : found.shape[-1]], err_msg=spec.name)
+    for step in ("assumption_weights", "selection_means"):
+        pipeline.summarise(alone, NAME, STUDY, STEPS[step])
+        for table in STEPS[step].tables:
+            among_rows = [row for row in rows(home, table) if row["query"] == QUERIES[query]]
+            assert rows(alone, table) == among_rows, table
+
+
+def test_heads_are_drawn_like_those_of_the_last_query(home: Home, tmp_path: Path) -> None:
+    alone = measured(tmp_path, [cut(drawn, 2) for drawn in several()])
+    for step in STEPS.values():
+        pipeline.summarise(alone, NAME, STUDY, step)
+    assert rows(alone, "parameter_effects") == rows(home, "parameter_effects") != []
 
 
 def test_a_step_that_is_made_is_not_made_again(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,7 +296,7 @@ def test_a_step_that_is_made_is_not_made_again(home: Home, monkeypatch: pytest.M
     assert made_from(path)["versions"] == {"assumption_norms": step.version + 1}
     monkeypatch.undo()
     with pytest.raises(UserError, match=r"tables of 'assumption_norms' .* are missing, damaged or made from"):
-        pipeline.land_study(home, NAME, STUDY)
+        landing.land_study(home, NAME, STUDY)
     pipeline.summarise(home, NAME, STUDY, step)
 
 
@@ -272,13 +330,14 @@ def test_a_weight_of_1_on_the_sink_leaves_nothing_to_draw(home: Home, tmp_path: 
     array = SequenceStore.open(copied.tensors(NAME), TENSORS).array("attention")
     weights = np.full(array.shape, 1e-9, np.float32)
     weights[..., 0] = 1
-    weights[:, 1, :, : FIRST[1]] = 0
-    weights[:, 1, :, FIRST[1]] = 1
+    for query, layer in zip(*np.nonzero(FIRST), strict=True):
+        weights[:, query, layer, :, : FIRST[query, layer]] = 0
+        weights[:, query, layer, :, FIRST[query, layer]] = 1
     array[:] = weights
     shutil.rmtree(copied.summaries(NAME))
     for step in STEPS.values():
         pipeline.summarise(copied, NAME, STUDY, step)
-    assert rows(copied, "assumption_weights_model")[0]["p_sink"] == 1
+    assert rows(copied, "assumption_weights_model")[-1]["p_sink"] == 1
     assert (rows(copied, "monte_carlo"), rows(copied, "parameter_effects")) == ([], [])
 
 
@@ -289,7 +348,7 @@ def test_one_sequence_has_no_standard_error() -> None:
 
 def peaks(root: Path, sequences: int) -> dict[str, int]:
     """The most memory that each step takes, in bytes."""
-    home, found = measured(root, sequences, keys=256, head_dim=16), {}
+    home, found = measured(root, several(sequences, keys=256, head_dim=64)), {}
     for step in STEPS.values():
         tracemalloc.start()
         pipeline.summarise(home, NAME, STUDY, step)
@@ -300,9 +359,12 @@ def peaks(root: Path, sequences: int) -> dict[str, int]:
 
 @pytest.mark.usefixtures("home")  # what is compiled or imported once is there
 def test_memory_does_not_grow_with_the_sequences(tmp_path: Path) -> None:
-    """Eleven times the sequences: beside what reading leaves to be collected, only their resampling takes more."""
-    few, many = peaks(tmp_path / "few", 6), peaks(tmp_path / "many", 66)
-    attention, values = 4 * 60 * 2 * 4 * 256, 4 * 60 * 2 * 2 * 256 * 16
+    """Six times the sequences: beside what reading leaves to be collected, only their resampling takes more.
+
+    It is float32; where sums are to be exact there is a copy in float64.
+    """
+    few, many = peaks(tmp_path / "few", 6), peaks(tmp_path / "many", 36)
+    attention, values = 4 * 30 * 3 * 2 * 4 * 256, 4 * 30 * 2 * 2 * 256 * 64
     for step, peak in few.items():
-        resampled = 4 * 60 * REPLICATES if step == "selection_means" else 0
+        resampled = {"selection_means": 4, "sink_effect": 4 + 8}.get(step, 0) * 30 * REPLICATES
         assert many[step] - peak <= resampled + (attention + values) / 8, step

@@ -13,6 +13,7 @@ GRID = """studies:
     model: synthetic
     context_length: 384
     sequences: 12
+    queries: [287, 383]
     synthetic: {layers: 2, heads: 4, kv_heads: 2, head_dim: 64, noise: 0.1}
     analysis:
       kappas: [0.5, 5]
@@ -53,7 +54,7 @@ PARTS = {
     ),
     "weights": (
         "SELECT {planted} AS planted, {fitted} AS fitted, {error} AS error FROM planted_assumptions AS p "
-        "JOIN assumption_weights AS w USING (study, layer, head)"
+        "JOIN assumption_weights AS w USING (study, query, layer, head)"
     ),
 }
 
@@ -84,7 +85,7 @@ def test_fits_find_what_was_planted(
     planted: Path, parameter: str, part: str, planted_column: str, fitted: str, error: str
 ) -> None:
     rows = ask(planted, PARTS[part].format(planted=planted_column, fitted=fitted, error=error))
-    assert len(rows) == 8
+    assert len(rows) == 2 * 8
     for row in rows:
         allowed = 5 * row["error"] + SLACK.get(parameter, 0) * abs(row["planted"]) + 1e-6 * (parameter == "rho_0")
         if parameter == "rho_0" and row["planted"] == 0:

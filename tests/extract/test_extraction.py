@@ -12,13 +12,14 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, BertConfig
+from transformers import AutoModelForCausalLM, BertConfig, MistralModel
 
 from extract import extraction, models
 from extract.capture import Captured
@@ -30,6 +31,8 @@ from storage.sequences import SequenceStore
 from tests.extract.tiny import VOCABULARY, text, tiny_tokenizer, write_checkpoint
 
 SEQUENCES, KEYS, BATCH = 9, 24, 2
+QUERIES, WINDOW = (6, 20, 23), 16
+"""No key is hidden from the first query by the window."""
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +50,7 @@ def settings(inputs: Path, **others: object) -> ExtractionSettings:
         "corpus": str(inputs / "book.txt"),
         "context_length": KEYS,
         "sequences": SEQUENCES,
+        "queries": QUERIES,
         "batch_size": BATCH,
     }
     return ExtractionSettings.model_validate(standard | others)
@@ -83,12 +87,43 @@ def test_the_store_holds_what_eager_attention_computes(inputs: Path, uninterrupt
     model = AutoModelForCausalLM.from_pretrained(inputs / "tiny", attn_implementation="eager")
     with torch.inference_mode():
         found = model(input_ids=tokens, output_attentions=True)
-    rows = torch.stack([layer[:, :, -1] for layer in found.attentions], dim=1)
+    rows = torch.stack([layer[:, :, QUERIES].transpose(1, 2) for layer in found.attentions], dim=2)
     np.testing.assert_allclose(store.array("attention")[:], rows, atol=5e-6)
-    assert (store.array("first_key")[:] == KEYS - 16).all()
+    assert (store.array("query_position")[:] == QUERIES).all()
+    first = [max(0, query + 1 - WINDOW) for query in QUERIES]
+    assert (store.array("first_key")[:] == np.array(first)[:, None]).all()
+    assert first == [0, 5, 8]
     assert np.isfinite(store.array("values")[:]).all()
     assert (tokens[:, 0] == tiny_tokenizer().bos_token_id).all()
     assert store.missing() == []
+
+
+def test_without_queries_the_last_position_is_stored(inputs: Path, uninterrupted: Path, tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    run(inputs, path, queries=None)
+    alone, store = SequenceStore.open(path, TENSORS), SequenceStore.open(uninterrupted, TENSORS)
+    assert alone.sizes == store.sizes | {"query": 1}
+    assert (alone.array("query_position")[:] == KEYS - 1).all()
+    assert alone.provenance["settings"]["queries"] is None
+    for name in ("attention", "first_key"):
+        np.testing.assert_array_equal(alone.array(name)[:, 0], store.array(name)[:, -1])
+    np.testing.assert_array_equal(alone.array("values")[:], store.array("values")[:])
+
+
+@pytest.mark.parametrize("queries", [None, QUERIES])
+def test_every_batch_takes_one_forward_pass(
+    queries: tuple[int, ...] | None, inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passes: list[tuple[int, ...]] = []
+    original = MistralModel.forward
+
+    def counted(self: MistralModel, input_ids: torch.Tensor, **others: object) -> object:
+        passes.append(tuple(input_ids.shape))
+        return original(self, input_ids, **others)
+
+    monkeypatch.setattr(MistralModel, "forward", counted)
+    run(inputs, tmp_path / "store", queries=queries)
+    assert passes == [(1, KEYS), *[(BATCH, KEYS)] * 4, (1, KEYS)]  # the first is the probe
 
 
 def test_the_report_and_the_provenance(inputs: Path, uninterrupted: Path, tmp_path: Path) -> None:
@@ -167,7 +202,9 @@ def test_a_batch_is_computed_whole_and_only_what_is_missing_is_written(
         store.array(name)[5] = spec.fill
     computed: list[int] = []
     original = extraction.capture
-    monkeypatch.setattr(extraction, "capture", lambda model, ids: computed.append(len(ids)) or original(model, ids))
+    monkeypatch.setattr(
+        extraction, "capture", lambda model, ids, queries: computed.append(len(ids)) or original(model, ids, queries)
+    )
     assert run(inputs, path).written == 1
     assert computed == [BATCH]
     assert tree(path) == tree(uninterrupted)
@@ -178,7 +215,7 @@ def test_a_finished_store_is_not_computed_again(
 ) -> None:
     before = tree(uninterrupted)
     monkeypatch.setattr(models, "load", lambda _: pytest.fail("the weights were loaded"))
-    report = run(inputs, uninterrupted)
+    report = run(inputs, uninterrupted, queries=QUERIES[::-1])  # in another order, the same
     assert (report.written, report.documents_read) == (0, 1)
     assert 0 <= report.row_sum_deviation < 1e-6
     assert tree(uninterrupted) == before
@@ -188,9 +225,11 @@ def test_a_finished_store_is_not_computed_again(
     ("change", "named"),
     [
         ({"seed": 1}, "settings.seed (stored 0, asked 1)"),
-        ({"context_length": 20}, "settings.context_length (stored 24, asked 20)"),
+        ({"context_length": 25}, "settings.context_length (stored 24, asked 25)"),
         ({"dtype": "bfloat16"}, "settings.dtype (stored 'float32', asked 'bfloat16')"),
         ({"sequences": 10}, "settings.sequences (stored 9, asked 10)"),
+        ({"queries": [6, 23]}, "settings.queries (stored [6, 20, 23], asked [6, 23])"),
+        ({"queries": None}, "settings.queries (stored [6, 20, 23], asked None)"),
     ],
 )
 def test_a_store_of_other_settings_is_refused(
@@ -226,12 +265,12 @@ def test_writing_overlaps_computing_and_holds_at_most_two_batches(
     most = 0
     capture, write = extraction.capture, SequenceStore.write
 
-    def watched_capture(model: object, ids: torch.Tensor) -> Captured:
+    def watched_capture(model: object, ids: torch.Tensor, queries: tuple[int, ...]) -> Captured:
         nonlocal captures, most
         captures += 1
         if captures == 2:
             second_pass.set()
-        captured = capture(model, ids)
+        captured = capture(model, ids, queries)
         alive.add(captured)
         gc.collect()
         most = max(most, len(alive))
@@ -260,9 +299,9 @@ def test_batch_bytes_are_those_of_the_captured_tensors(
     taken: list[int] = []
     original = extraction.capture
 
-    def measured(model: object, ids: torch.Tensor) -> Captured:
-        captured = original(model, ids)
-        tensors = (captured.weights, captured.values, captured.first_key)
+    def measured(model: object, ids: torch.Tensor, queries: tuple[int, ...]) -> Captured:
+        captured = original(model, ids, queries)
+        tensors = [getattr(captured, part.name) for part in fields(captured)]
         taken.append(sum(tensor.untyped_storage().nbytes() for tensor in tensors))
         return captured
 
@@ -361,3 +400,12 @@ def test_other_errors_of_the_system_keep_their_traceback(
     monkeypatch.setattr(SequenceStore, "write", broken)
     with pytest.raises(OSError, match="Input/output error"):
         run(inputs, tmp_path / "store")
+
+
+@pytest.mark.parametrize("query", range(len(QUERIES)))
+def test_the_row_sums_of_every_query_are_checked(query: int, inputs: Path, uninterrupted: Path, tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    shutil.copytree(uninterrupted, path)
+    attention = SequenceStore.open(path, TENSORS).array("attention")
+    attention[4, query] = np.asarray(attention[4, query]) * np.float32(0.5)
+    assert run(inputs, path).row_sum_deviation == pytest.approx(0.5, abs=1e-6)

@@ -22,12 +22,13 @@ from storage.errors import UserError
 from storage.sequences import SequenceStore
 
 KEYS, SEQUENCES = 96, 5
+QUERIES = (40, 95)
 PART = {"layers": 2, "heads": 6, "kv_heads": 3, "head_dim": 48, "noise": 0.0}
 
 
 def settings(part: dict[str, object] | None = None, **others: object) -> ExtractionSettings:
-    standard = {"model": SYNTHETIC, "context_length": KEYS, "sequences": SEQUENCES, "synthetic": PART | (part or {})}
-    return ExtractionSettings.model_validate(standard | others)
+    standard = {"model": SYNTHETIC, "context_length": KEYS, "sequences": SEQUENCES, "queries": QUERIES}
+    return ExtractionSettings.model_validate(standard | {"synthetic": PART | (part or {})} | others)
 
 
 def run(path: Path, **others: object) -> ExtractionReport:
@@ -57,16 +58,27 @@ def test_every_parameter_runs_through_its_range_in_equal_steps() -> None:
     chosen = settings()
     heads, part = planted(chosen), chosen.synthetic
     assert part is not None
-    assert [(head.layer, head.head, head.kv_head) for head in heads] == [
-        (layer, head, head // 2) for layer in range(2) for head in range(6)
+    assert [(head.query, head.layer, head.head, head.kv_head) for head in heads] == [
+        (query, layer, head, head // 2) for query in QUERIES for layer in range(2) for head in range(6)
     ]
-    for name in OF_WEIGHTS:
-        steps = np.linspace(*getattr(part, name), 12)
-        steps = np.rint(steps * KEYS) if name in {"t_1", "t_2"} else steps
-        np.testing.assert_allclose(np.sort(column(heads, name)), steps)
-    for name in OF_VALUES:
-        np.testing.assert_allclose(np.sort(column(heads, name)[::2]), np.linspace(*getattr(part, name), 6))
-        np.testing.assert_array_equal(column(heads, name)[::2], column(heads, name)[1::2])  # one KV head
+    for query, of_query in zip(QUERIES, (heads[:12], heads[12:]), strict=True):
+        for name in OF_WEIGHTS:
+            steps = np.linspace(*getattr(part, name), 12)
+            steps = np.rint(steps * (query + 1)) if name in {"t_1", "t_2"} else steps
+            np.testing.assert_allclose(np.sort(column(of_query, name)), steps)
+        for name in OF_VALUES:
+            found = column(of_query, name)
+            np.testing.assert_allclose(np.sort(found[::2]), np.linspace(*getattr(part, name), 6))
+            np.testing.assert_array_equal(found[::2], found[1::2])  # one KV head
+
+
+def test_queries_share_all_but_where_the_phases_end() -> None:
+    early, late = planted(settings())[:12], planted(settings())[12:]
+    for one, other in zip(early, late, strict=True):
+        edges = {"t_1": other.assumed.t_1, "t_2": other.assumed.t_2}
+        assert replace(one, query=95, assumed=replace(one.assumed, **edges)) == other
+        assert abs(one.assumed.t_1 / 41 - other.assumed.t_1 / 96) < 0.02
+    assert planted(settings(queries=None)) == late
 
 
 def test_no_two_parameters_of_the_shipped_study_go_together() -> None:
@@ -84,10 +96,11 @@ def test_the_seed_decides_what_is_planted() -> None:
     assert planted(settings()) == planted(settings())
     assert planted(settings()) != planted(settings(seed=1))
     assert planted(settings()) == planted(settings(sequences=9))
+    assert planted(settings()) == planted(settings(queries=QUERIES[::-1]))
 
 
 def test_one_head_has_the_first_of_every_range() -> None:
-    (head,) = planted(settings({"layers": 1, "heads": 1, "kv_heads": 1, "beta": [0.2, 0.1]}))
+    (head, _) = planted(settings({"layers": 1, "heads": 1, "kv_heads": 1, "beta": [0.2, 0.1]}))
     assert (head.assumed.beta, head.assumed.value_scale, head.assumed.p_sink) == (0.2, 0.5, 0.2)
 
 
@@ -120,7 +133,12 @@ def profile(head: Planted, keys: int) -> np.ndarray:
 
 
 def weights_are_those_of(heads: list[Planted], attention: np.ndarray) -> bool:
-    return all(np.allclose(attention[:, head.layer, head.head], profile(head, KEYS), rtol=1e-5) for head in heads)
+    """Over the query's own keys; those after it have exactly none."""
+    for head in heads:
+        row, keys = attention[:, QUERIES.index(head.query), head.layer, head.head], head.query + 1
+        if not np.allclose(row[:, :keys], profile(head, keys), rtol=1e-5) or row[:, keys:].any():
+            return False
+    return True
 
 
 def norms_are_those_of(heads: list[Planted], values: np.ndarray) -> bool:
@@ -138,12 +156,34 @@ def test_the_store_holds_weights_and_norms_as_planted(uninterrupted: Path) -> No
     assert norms_are_those_of(heads, store.array("values")[:])
 
 
+@pytest.mark.parametrize("first", [0, 12], ids=["early query", "last query"])
 @pytest.mark.parametrize("name", OF_WEIGHTS)
-def test_a_weight_drawn_with_another_parameter_is_noticed(name: str, uninterrupted: Path) -> None:
-    attention, (head, *others) = SequenceStore.open(uninterrupted, TENSORS).array("attention")[:], planted(settings())
-    step = 1 if name in {"t_1", "t_2"} else 0.001
-    changed = replace(head, assumed=replace(head.assumed, **{name: getattr(head.assumed, name) + step}))
-    assert not weights_are_those_of([changed, *others], attention)
+def test_a_weight_drawn_with_another_parameter_is_noticed(name: str, first: int, uninterrupted: Path) -> None:
+    attention, heads = SequenceStore.open(uninterrupted, TENSORS).array("attention")[:], planted(settings())
+    known, step = heads[first].assumed, 1 if name in {"t_1", "t_2"} else 0.001
+    heads[first] = replace(heads[first], assumed=replace(known, **{name: getattr(known, name) + step}))
+    assert not weights_are_those_of(heads, attention)
+
+
+def test_queries_taken_for_one_another_are_noticed(uninterrupted: Path) -> None:
+    attention, heads = SequenceStore.open(uninterrupted, TENSORS).array("attention")[:], planted(settings())
+    assert not weights_are_those_of(heads, attention[:, ::-1])
+    spread = attention.copy()
+    spread[:, 0, ..., 41:] = 1e-9  # what a query that looks ahead would have
+    assert not weights_are_those_of(heads, spread)
+
+
+def test_a_sequence_is_the_same_whichever_queries_it_has() -> None:
+    noisy = {"noise": 0.2}
+    both, late = settings(noisy), settings(noisy, queries=None)
+    together, alone = (draw_sequence(chosen, planted(chosen), 3) for chosen in (both, late))
+    np.testing.assert_array_equal(together["values"], alone["values"])
+    np.testing.assert_array_equal(together["attention"][1:], alone["attention"])
+    residuals = [
+        np.log(together["attention"][q, 0, 0, 1:41]) - np.log(profile(planted(both)[12 * q], query + 1)[1:41])
+        for q, query in enumerate(QUERIES)
+    ]
+    assert abs(np.corrcoef(residuals)[0, 1]) < 0.6  # each query has noise of its own
 
 
 def test_heads_drawn_from_one_another_are_noticed(uninterrupted: Path) -> None:
@@ -169,10 +209,10 @@ def test_the_store_holds_similarities_as_planted() -> None:
 
 
 def test_noise_is_lognormal_and_differs_between_sequences_and_heads() -> None:
-    chosen = settings({"noise": 0.2})
+    chosen = settings({"noise": 0.2}, queries=None)
     heads = planted(chosen)
     logs = np.stack([np.log(draw_sequence(chosen, heads, index)["attention"]) for index in range(20)])
-    planned = np.array([np.log(profile(head, KEYS)) for head in heads]).reshape(2, 6, KEYS)
+    planned = np.array([np.log(profile(head, KEYS)) for head in heads]).reshape(1, 2, 6, KEYS)
     residuals = (logs - planned)[..., 1:]
     residuals -= residuals.mean(axis=-1, keepdims=True)  # the row is made to sum to 1
     assert 0.19 < residuals.std() < 0.21
@@ -185,7 +225,9 @@ def test_the_other_arrays_and_the_report(uninterrupted: Path, tmp_path: Path) ->
     assert (report.sequences, report.written, report.documents_read, report.documents_skipped) == (5, 5, 0, 0)
     assert report.row_sum_deviation < KEYS * 2.0**-24
     store = SequenceStore.open(report.path, TENSORS)
-    assert store.sizes == {"sequence": 5, "layer": 2, "head": 6, "kv_head": 3, "key": KEYS, "head_dim": 48}
+    sizes = {"sequence": 5, "query": 2, "layer": 2, "head": 6, "kv_head": 3, "key": KEYS, "head_dim": 48}
+    assert store.sizes == sizes
+    assert (store.array("query_position")[:] == QUERIES).all()
     assert (store.array("tokens")[:] == np.arange(KEYS)).all()
     assert (store.array("first_key")[:] == 0).all()
     assert store.provenance["settings"] == settings().model_dump(mode="json")
@@ -256,6 +298,7 @@ def test_killed_it_ends_bit_identical_and_draws_only_what_is_missing(
     ("change", "named"),
     [
         ({"seed": 1}, "settings.seed (stored 0, asked 1)"),
+        ({"queries": [95]}, "settings.queries (stored [40, 95], asked [95])"),
         ({"part": {"beta": [0.1, 0.3]}}, "settings.synthetic.beta (stored [0.02, 0.3], asked [0.1, 0.3])"),
         ({"part": {"heads": 3}}, "settings.synthetic.heads (stored 6, asked 3)"),
     ],
@@ -314,6 +357,11 @@ def test_a_name_a_length_and_a_number_describe_a_study() -> None:
         ({"synthetic": {"p_sink": [0, 0.4]}}, "field 'synthetic.p_sink.0': input should be greater"),
         ({"synthetic": {"eta_growth": [0.1, 0.9]}}, "field 'synthetic': weights should grow by e^60 at most"),
         ({"synthetic": {"eta_growth": None}}, "field 'synthetic': weights should grow by e^60 at most"),
+        (
+            {"queries": [20, 200], "synthetic": {"eta_growth": [0.1, 0.9]}},
+            "field 'synthetic': weights should grow by e^60 at most from t_2 to the last query, not by e^72",
+        ),
+        ({"queries": [20, 256]}, "field 'queries': positions should be below context_length, which is 256"),
     ],
 )
 def test_settings_with_an_error(change: dict[str, object], said: str) -> None:
@@ -333,9 +381,17 @@ def test_any_settings_that_are_accepted_can_be_drawn() -> None:
         {"t_1": [0.5, 0.5], "t_2": [0.5, 0.5], "eta_growth": [-0.5, 1.2], "p_sink": [1e-6, 0.999], "noise": 1},
         {"head_dim": 2, "layers": 1, "heads": 1, "kv_heads": 1},
     ):
-        for keys in (2, 3, 90):
-            chosen = settings(part, context_length=keys)
+        for keys, queries in ((2, None), (3, [1, 2]), (90, [1, 2, 30, 89])):
+            chosen = settings(part, context_length=keys, queries=queries)
             arrays = draw_sequence(chosen, planted(chosen), 0)
             assert np.isfinite(arrays["values"]).all()
-            assert (arrays["attention"] > 0).all()
+            for query, weights in zip(arrays["query_position"], arrays["attention"], strict=True):
+                assert (weights[..., : query + 1] > 0).all()
             np.testing.assert_allclose(arrays["attention"].sum(axis=-1), 1, atol=1e-5)
+
+
+def test_growth_counts_to_the_last_query_only() -> None:
+    """What would be refused at the end of the context can be drawn for earlier queries."""
+    chosen = settings({"eta_growth": [0.1, 0.9]}, context_length=256, queries=[20, 100])
+    arrays = draw_sequence(chosen, planted(chosen), 0)
+    assert (arrays["attention"][1, ..., :101] > 0).all()

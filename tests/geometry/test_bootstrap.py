@@ -2,6 +2,7 @@
 
 import tracemalloc
 from collections.abc import Callable, Iterable
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -12,10 +13,12 @@ from geometry.bootstrap import (
     BLOCK,
     MeansAccumulator,
     ModelMeans,
+    SinkEffect,
     accumulator_bytes,
     model_bytes,
     resampling,
     selection_means,
+    sink_effect_bytes,
 )
 
 SEQUENCES, HEADS, KEYS, REPLICATES = 2 * BLOCK + 5, 3, 12, 200
@@ -302,3 +305,266 @@ def test_memory_of_a_model() -> None:
     taken = peak(lambda: ModelMeans(n_keys, 500).add(means)) + means.deviations.nbytes
     bound = model_bytes(n_keys, 500) + 2**17  # NumPy's buffers
     assert 0.9 * bound < taken < bound
+
+
+# --- correlation over heads ---
+
+Layer = tuple[np.ndarray, np.ndarray]
+"""K_in, (sequence, head, N), of one layer, and ρ_0 of its heads, (sequence, head)."""
+FEW = 7
+FEW_DRAWN = resampling(FEW, 60, seed=5)
+
+
+def layers(n_keys: Iterable[int] = (KEYS, 7, KEYS), sequences: int = FEW) -> list[Layer]:
+    """Heads whose Recall rises with ρ_0, some without a ρ_0: one always, one sometimes, one in a single sequence."""
+    rng, made = np.random.default_rng(2), []
+    for index, keys in enumerate(n_keys):
+        rho = np.clip(rng.uniform(-0.2, 0.6, HEADS) + 0.1 * rng.standard_normal((sequences, HEADS)), -1, 1)
+        n = np.arange(1, keys)
+        k_in = np.clip(np.rint(n * (rho[..., None] + rng.uniform(0.2, 0.6, (sequences, HEADS, keys - 1)))), 1, n)
+        if index == 0:
+            rho[:, 0], rho[::2, 1], rho[:-1, 2] = np.nan, np.nan, np.nan
+        made.append((k_in.astype(np.int32), rho.astype(np.float32)))
+    return made
+
+
+def pearson(pairs: list[tuple[Fraction, Fraction]]) -> float:
+    """Pearson's correlation without any rounding but that of the result; NaN where there is none."""
+    if len(pairs) < 3:
+        return np.nan
+    middle = [sum(part) / len(pairs) for part in zip(*pairs, strict=True)]
+    moved = [(x - middle[0], y - middle[1]) for x, y in pairs]
+    xx, yy, xy = (sum(a[i] * a[j] for a in moved) for i, j in ((0, 0), (1, 1), (0, 1)))
+    if xx * yy == 0:
+        return np.nan
+    return float(np.sign(float(xy)) * np.sqrt(float(xy * xy / (xx * yy))))
+
+
+def mean_pairs(made: list[Layer], n: int, indices: Iterable[int]) -> list[tuple[Fraction, Fraction]]:
+    """Mean Recall and mean ρ_0 of every head that has both, one after the other."""
+    found = []
+    for k_in, rho in made:
+        for head in range(k_in.shape[1]) if n <= k_in.shape[2] else ():
+            recalls = [Fraction(int(k_in[s, head, n - 1]), n) for s in indices]
+            known = [Fraction(float(rho[s, head])) for s in indices if not np.isnan(rho[s, head])]
+            if known:
+                found.append((sum(recalls) / len(recalls), sum(known) / len(known)))
+    return found
+
+
+def over_heads(made: list[Layer], n: int, indices: Iterable[int]) -> float:
+    """What Figure 6 shows: the correlation over heads of means over sequences."""
+    return pearson(mean_pairs(made, n, indices))
+
+
+def mean_of_correlations(made: list[Layer], n: int, indices: Iterable[int]) -> float:
+    return float(np.mean([pearson(mean_pairs(made, n, [s])) for s in indices]))
+
+
+def over_sequences(made: list[Layer], n: int, indices: Iterable[int]) -> float:
+    by_sequence = [mean_pairs(made, n, [s]) for s in indices]
+    return pearson([(sum(x for x, _ in p) / len(p), sum(y for _, y in p) / len(p)) for p in by_sequence])
+
+
+def with_unknown_as_zero(made: list[Layer], n: int, indices: Iterable[int]) -> float:
+    return over_heads([(k_in, np.nan_to_num(rho)) for k_in, rho in made], n, indices)
+
+
+def without_heads_of_some(made: list[Layer], n: int, indices: Iterable[int]) -> float:
+    whole = [(k_in[:, known], rho[:, known]) for k_in, rho in made for known in [~np.isnan(rho).any(axis=0)]]
+    return over_heads(whole, n, indices)
+
+
+def effect(made: list[Layer], drawn: np.ndarray = FEW_DRAWN) -> SinkEffect:
+    """The correlation of layers whose counts are stored to the N of the longest."""
+    longest = max(k_in.shape[2] for k_in, _ in made)
+    found = SinkEffect(longest + 1, drawn)
+    for k_in, rho in made:
+        stored = np.full((*k_in.shape[:2], longest), -1, np.int32)
+        stored[..., : k_in.shape[2]] = k_in
+        found.add(lambda stored=stored: iter(stored), rho, k_in.shape[2] + 1)
+    return found
+
+
+def agrees(
+    made: list[Layer], found: SinkEffect, statistic: Callable = over_heads, drawn: np.ndarray = FEW_DRAWN
+) -> bool:
+    """Whether correlation and interval are those of a statistic, resample by resample."""
+    sizes = range(1, len(found.heads) + 1)
+    whole = [statistic(made, n, range(len(drawn))) for n in sizes]
+    resampled = np.array([[statistic(made, n, indices.tolist()) for indices in drawn_indices(drawn)] for n in sizes])
+    ends = [
+        np.quantile(row[~np.isnan(row)], [0.025, 0.975]) if np.isfinite(value) else [np.nan, np.nan]
+        for value, row in zip(whole, resampled, strict=True)
+    ]
+    wanted = np.column_stack([whole, ends])
+    return np.allclose(
+        np.column_stack([found.correlation, *found.interval()]), wanted, rtol=0, atol=1e-9, equal_nan=True
+    )
+
+
+def test_the_sink_effect_is_the_correlation_over_heads_of_means_over_sequences() -> None:
+    made = layers()
+    found = effect(made)
+    assert agrees(made, found)
+    np.testing.assert_array_equal(found.heads, [8] * 6 + [5] * 5)
+    assert np.isnan([part[0] for part in (found.correlation, *found.interval())]).all()  # Recall is 1 at N = 1
+    assert (found.interval()[0][1:] < found.correlation[1:]).all()
+    for wrong in (mean_of_correlations, over_sequences, with_unknown_as_zero, without_heads_of_some):
+        assert not agrees(made, found, wrong), wrong
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("_means_of_cosines", lambda right: lambda rho, drawn: right(np.nan_to_num(rho), drawn)),
+        ("_means_of_cosines", lambda right: lambda rho, drawn: right(rho, np.minimum(drawn, 1))),
+        ("_recalled", lambda right: lambda *given: right(*given[:-1], given[-1][:, ::-1].copy())),
+        ("_recalled", lambda right: lambda *given: right(*given)[::-1]),
+        ("_correlations", lambda right: lambda sums: right(sums - [1, 0, 0, 0, 0, 0])),
+        ("_correlations", lambda right: lambda sums: right(sums[..., [0, 1, 2, 3, 4, 3]])),
+    ],
+)
+def test_a_wrong_sink_effect_is_noticed(name: str, change: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = layers()
+    monkeypatch.setattr(bootstrap, name, change(getattr(bootstrap, name)))
+    assert not agrees(made, effect(made))
+
+
+def test_the_sink_effect_is_the_same_in_parts_of_n_and_for_layers_in_another_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = layers()
+    whole = effect(made)
+    monkeypatch.setattr(bootstrap, "ACCUMULATOR_BYTES", 8 * HEADS * 61 * 4)
+    monkeypatch.setattr(bootstrap, "BLOCK", 3)
+    for other in (effect(made), effect(made[::-1])):
+        np.testing.assert_allclose(other.correlation, whole.correlation, rtol=1e-12)
+        np.testing.assert_allclose(other.interval(), whole.interval(), rtol=1e-9)
+
+
+def alike(sequences: int) -> list[Layer]:
+    """Heads whose ρ_0 differ in the seventh digit, and that recall all keys but one here and there."""
+    rng = np.random.default_rng(9)
+    n = np.arange(1, 40)
+    k_in = np.maximum(n - rng.integers(0, 2, (sequences, 6, 1)), 1)
+    rho = np.float32(0.73) + np.float32(2.0**-24) * rng.integers(0, 4, (sequences, 6)).astype(np.float32)
+    return [(k_in, rho), (k_in[:, ::-1], rho)]
+
+
+def test_heads_that_are_nearly_alike_are_correlated_rightly() -> None:
+    made, drawn = alike(16), resampling(16, 3)
+    found = effect(made, drawn)
+    wanted = [over_heads(made, n, range(16)) for n in range(1, 40)]
+    np.testing.assert_allclose(found.correlation[1:], wanted[1:], atol=1e-7)
+    recall, rho = (np.concatenate([layer[part].mean(axis=0) for layer in made]) for part in (0, 1))
+    x, y = (recall[:, -1] / 39).astype(np.float32), rho.astype(np.float32)
+    naive = (x * y).mean() - x.mean() * y.mean()
+    exact = np.cov(recall[:, -1] / 39, rho, bias=True)[0, 1]
+    assert abs(naive / exact - 1) > 0.1  # what sums that are not centred would give
+
+
+def test_means_that_are_equal_have_no_correlation() -> None:
+    """The same numbers in another order for every head: floating-point means differ, by nothing but their rounding."""
+    rng, sequences = np.random.default_rng(0), 30
+    orders = [rng.permutation(sequences) for _ in range(6)]
+    rho, k_in = rng.uniform(-1, 1, sequences), rng.integers(1, 4, sequences)
+    drawn = resampling(sequences, 100)
+    same = np.stack([rho[order] for order in orders], axis=1)
+    sums = [sum((float(x) for x in column), 0.0) for column in same.T]
+    assert max(sums) > min(sums)  # a trap
+    other = rng.integers(1, 4, (sequences, 6))
+    counts_of = {"rho": other, "recall": np.stack([k_in[order] for order in orders], axis=1)}
+    rhos = {"rho": same, "recall": rng.uniform(-1, 1, (sequences, 6))}
+    for name, of_heads in counts_of.items():
+        stored = np.stack([np.ones_like(of_heads), np.minimum(of_heads, 2), of_heads], axis=-1)
+        found = effect([(stored, rhos[name])], drawn)
+        assert np.isnan(found.correlation[2]), name
+        assert np.isnan([end[2] for end in found.interval()]).all()
+        assert np.isfinite(_replicates(found, 2)).mean() > 0.9, name  # a replicate's means do differ
+
+
+def _replicates(found: SinkEffect, index: int) -> np.ndarray:
+    return bootstrap._correlations(found._sums[index, 1:])
+
+
+def test_replicates_without_a_correlation_are_left_out_of_the_interval() -> None:
+    """Heads differ in sequence 0 alone, which some replicates do not draw."""
+    rho = np.full((3, 4), 0.25)
+    rho[0] = [0.1, 0.5, 0.2, -0.3]
+    k_in = np.tile(np.minimum([1, 2, 3, 4], np.arange(1, 6)[:, None]).T, (3, 1, 1))
+    drawn = resampling(3, 400)
+    found = effect([(k_in, rho)], drawn)
+    missing = np.isnan(_replicates(found, 4))
+    np.testing.assert_array_equal(missing, drawn[0] == 0)
+    assert 0.2 < missing.mean() < 0.4
+    np.testing.assert_allclose(np.array(found.interval())[:, 4], found.correlation[4])
+    seldom = np.array([[0] * 6 + [1] * 5, [3] * 6 + [2] * 5, [0] * 11], np.float32)
+    assert np.isnan(effect([(k_in, rho)], seldom).interval()).all()  # 5 of 11
+    assert np.isfinite(effect([(k_in, rho)], seldom[:, 1:]).interval()).any()  # 5 of 10
+
+
+def test_heads_that_a_replicate_knows_nothing_of_take_no_part_in_it() -> None:
+    made = layers(n_keys=(KEYS,))
+    rho = made[0][1]
+    rho[:, 0] = rho[:, 1] + np.float32(0.1)
+    found = effect(made)
+    drawn_head = FEW_DRAWN[-1] > 0  # the third head's only sequence
+    np.testing.assert_array_equal(np.isnan(_replicates(found, 5)), ~drawn_head | (FEW_DRAWN[1::2].sum(axis=0) == 0))
+    assert 0.3 < drawn_head.mean() < 0.9
+
+
+def test_fewer_than_three_heads_have_no_correlation() -> None:
+    k_in, rho = layers(n_keys=(KEYS,))[0]
+    rho = np.random.default_rng(0).uniform(size=rho.shape)
+    assert np.isfinite(effect([(k_in, rho)]).correlation[1:]).all()
+    found = effect([(k_in[:, :2], rho[:, :2])])
+    np.testing.assert_array_equal(found.heads, 2)
+    assert np.isnan([found.correlation, *found.interval()]).all()
+    nothing = effect([(k_in, np.full_like(rho, np.nan))])
+    np.testing.assert_array_equal(nothing.heads, 0)
+    assert np.isnan([nothing.correlation, *nothing.interval()]).all()
+
+
+def test_one_sequence_has_a_correlation_and_no_interval() -> None:
+    made = layers(n_keys=(KEYS, KEYS), sequences=1)
+    made = [(k_in, np.random.default_rng(0).uniform(size=rho.shape)) for k_in, rho in made]
+    found = effect(made, resampling(1, 50))
+    np.testing.assert_allclose(found.correlation, [over_heads(made, n, [0]) for n in range(1, KEYS)], atol=1e-12)
+    assert np.isfinite(found.correlation).any()
+    assert np.isnan(found.interval()).all()
+
+
+def test_a_sink_effect_of_other_sequences_keys_or_numbers_is_refused() -> None:
+    k_in, rho = layers()[2]
+    found = SinkEffect(KEYS, FEW_DRAWN)
+    for sequences, known, keys, why in (
+        (k_in[1:], rho, KEYS, f"6 of {FEW} sequences were added"),
+        ([*k_in, k_in[0]], rho, KEYS, f"8 of {FEW} sequences were added"),
+        (k_in, rho[1:], KEYS, "rho_0 must be cosines"),
+        (k_in, rho + 2, KEYS, "rho_0 must be cosines"),
+        (k_in, rho, KEYS - 1, "K_in must be"),
+        (k_in, rho[:, :2], KEYS, "K_in must be"),
+        (k_in, rho, KEYS + 1, "cannot have 13 keys in a model of 12"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            found.add(lambda sequences=sequences: iter(sequences), known, keys)
+    with pytest.raises(ValueError, match="level must be"):
+        found.interval(95)
+
+
+@pytest.mark.parametrize("repeats", [1, 6])
+def test_memory_of_a_sink_effect_is_bounded_whatever_the_heads(repeats: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bootstrap, "ACCUMULATOR_BYTES", 2**22)
+    n_keys, drawn, rng = 300, resampling(40, 400), np.random.default_rng(0)
+    n = np.arange(1, n_keys)
+    k_in, rho = [rng.integers(1, n + 1, (16, n_keys - 1))] * 40, rng.uniform(size=(40, 16))
+
+    def work() -> None:
+        found = SinkEffect(n_keys, drawn)
+        for _ in range(repeats):
+            found.add(lambda: k_in, rho, n_keys)
+        found.interval()
+
+    bound = sink_effect_bytes(n_keys, 40, 16, 400)
+    assert 0.8 * bound < peak(work) < bound

@@ -135,8 +135,8 @@ def tensors() -> tuple[np.ndarray, np.ndarray]:
         asked = ExtractionSettings(model="embedded", corpus="embedded", context_length=512, sequences=4, device="cpu")
         described = models.describe(asked)
         windows = corpora.windows(asked.corpus, described.tokenizer, asked.context_length, asked.sequences, asked.seed)
-        captured = capture(models.load(described), torch.from_numpy(windows.tokens))
-    weights, values = captured.weights.numpy(), captured.values.numpy()
+        captured = capture(models.load(described), torch.from_numpy(windows.tokens), asked.query_positions)
+    weights, values = captured.weights[:, 0].numpy(), captured.values.numpy()
     return weights, values.repeat(weights.shape[2] // values.shape[2], axis=2)
 
 

@@ -19,28 +19,50 @@ from geometry.lazy import (
     similarity_bytes,
     value_norms,
 )
+from geometry.parts import output_parts
 from geometry.profile import PER_KAPPA
 from geometry.scale_free import scale_free_lower_bounds
-from geometry.similarity import cosine_by_distance, sink_cosines
+from geometry.similarity import cosine_by_distance, cosines_with, sink_cosines
+from storage.arrays import SELECTION
 
 SEQUENCES, LAYERS, HEADS, KV_HEADS, KEYS, HEAD_DIM = 3, 2, 8, 4, 40, 6
+QUERIES = (1, 17, KEYS - 1)
 KAPPAS = (0.5, 50)
 
 
-def study(keys: int = KEYS, head_dim: int = HEAD_DIM) -> tuple[np.ndarray, np.ndarray]:
+def study(keys: int = KEYS, queries: tuple[int, ...] = QUERIES) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Weights of queries that see everything up to their own position, value states, and first keys of 0."""
     rng = np.random.default_rng(0)
-    attention = rng.dirichlet(np.ones(keys), size=(SEQUENCES, LAYERS, HEADS)).astype(np.float32)
-    values = rng.standard_normal((SEQUENCES, LAYERS, KV_HEADS, keys, head_dim)).astype(np.float32)
-    return attention, values
+    attention = np.zeros((SEQUENCES, len(queries), LAYERS, HEADS, keys), np.float32)
+    for index, query in enumerate(queries):
+        attention[:, index, ..., : query + 1] = rng.dirichlet(np.ones(query + 1), size=(SEQUENCES, LAYERS, HEADS))
+    values = rng.standard_normal((SEQUENCES, LAYERS, KV_HEADS, keys, HEAD_DIM)).astype(np.float32)
+    return attention, values, np.zeros((SEQUENCES, len(queries), LAYERS), np.int32)
+
+
+def windowed() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The same where a window of layer 1 hides all but the last 12 keys, and in sequence 2 all but the last."""
+    attention, values, first_key = study()
+    for index, query in enumerate(QUERIES):
+        first_key[:, index, 1] = max(query - 11, 0)
+        first_key[2, index, 1] = query
+    hidden = np.arange(KEYS) < first_key[..., None]
+    return np.where(hidden[:, :, :, None], 0, attention), values, first_key
 
 
 def lazily(
-    attention: np.ndarray, values: np.ndarray, first_key: np.ndarray, kv_chunk: int = KV_HEADS
+    attention: np.ndarray,
+    values: np.ndarray,
+    first_key: np.ndarray,
+    queries: tuple[int, ...] = QUERIES,
+    *,
+    kv_chunk: int = KV_HEADS,
 ) -> dict[str, da.Array]:
     return selection_arrays(
-        da.from_array(attention, chunks=(1, 1, -1, -1)),
+        da.from_array(attention, chunks=(1, 1, 1, -1, -1)),
         da.from_array(values, chunks=(1, 1, kv_chunk, -1, -1)),
-        da.from_array(first_key, chunks=(1, -1)),
+        da.from_array(first_key, chunks=(1, -1, -1)),
+        queries,
         kappas=KAPPAS,
         scale="raw",
     )
@@ -60,75 +82,149 @@ def no_computing() -> Iterator[None]:
 
 @pytest.mark.usefixtures("no_computing")
 def test_building_computes_nothing() -> None:
-    attention, values = study()
-    arrays = lazily(attention, values, np.zeros((SEQUENCES, LAYERS), np.int32))
+    attention, values, first_key = study()
+    arrays = lazily(attention, values, first_key)
     over_sequences(da.from_array(attention))
     norms = value_norms(da.from_array(values))
     similarities(da.from_array(values))
-    scale_free_bounds(da.from_array(attention), norms, da.zeros((SEQUENCES, LAYERS), dtype=int), head_dim=HEAD_DIM)
-    assert arrays["k_in"].shape == (SEQUENCES, LAYERS, HEADS, KEYS - 1)
+    scale_free_bounds(da.from_array(attention), norms, da.zeros(first_key.shape, dtype=int), QUERIES, head_dim=HEAD_DIM)
+    assert arrays["k_in"].shape == (SEQUENCES, len(QUERIES), LAYERS, HEADS, KEYS - 1)
     with pytest.raises(AssertionError, match="something computed"):
         arrays["k_in"].compute()
 
 
+def test_arrays_are_those_that_a_store_declares() -> None:
+    sizes = {"sequence": SEQUENCES, "query": len(QUERIES), "layer": LAYERS, "head": HEADS, "kv_head": KV_HEADS}
+    sizes |= {"key": KEYS, "n": QUERIES[-1], "kappa": len(KAPPAS)}
+    declared = {spec.name: (spec.shape(sizes), spec.dtype) for spec in SELECTION}
+    for name, array in lazily(*study()).items():
+        assert (array.shape, str(array.dtype)) == declared[name], name
+
+
+def test_n_runs_to_the_last_query_not_to_the_end_of_the_context() -> None:
+    attention, values, first_key = study(queries=(3, 20))
+    arrays = lazily(attention, values, first_key, (3, 20))
+    computed = dask.compute({name: arrays[name] for name in ("k_in", "recall_upper", "cos_last_of_keys")})[0]
+    assert computed["k_in"].shape[-1] == computed["recall_upper"].shape[-1] == 20
+    assert (computed["k_in"][:, 1] >= 0).all()
+    assert computed["cos_last_of_keys"].shape[-1] == KEYS
+
+
 @pytest.mark.parametrize("kv_chunk", [1, 2, 4])
 def test_blocks_equal_the_whole(kv_chunk: int) -> None:
-    attention, values = study()
-    arrays = lazily(attention, values, np.zeros((SEQUENCES, LAYERS), np.int32), kv_chunk)
-    assert arrays["k_in"].npartitions == SEQUENCES * LAYERS * (KV_HEADS // kv_chunk)
-    grouped = attention.reshape(SEQUENCES, LAYERS, KV_HEADS, HEADS // KV_HEADS, KEYS)
-    whole = selection_profile(grouped, values[:, :, :, None], kappas=KAPPAS, scale="raw")
+    attention, values, first_key = study()
+    arrays = lazily(attention, values, first_key, kv_chunk=kv_chunk)
+    assert arrays["k_in"].npartitions == SEQUENCES * len(QUERIES) * LAYERS * (KV_HEADS // kv_chunk)
     computed = dask.compute(arrays)[0]
-    for name in PROFILE:
-        expected = getattr(whole, name).reshape(SEQUENCES, LAYERS, HEADS, KEYS - 1)
-        assert computed[name].dtype == (np.int32 if name in COUNTS else np.float32)
-        np.testing.assert_array_equal(computed[name], expected.astype(computed[name].dtype))
-    for name in PER_KAPPA:
-        expected = getattr(whole, name).reshape(SEQUENCES, LAYERS, HEADS, len(KAPPAS), KEYS - 1)
-        np.testing.assert_array_equal(computed[name], expected.astype(np.float32))
-    assert computed["value_scale"].dtype == computed["weight_sum"].dtype == np.float32
-    np.testing.assert_allclose(computed["value_scale"], whole.value_scale[..., 0], rtol=1e-6)
-    np.testing.assert_allclose(computed["weight_sum"].reshape(grouped.shape[:-1]), whole.weight_sum, rtol=1e-6)
-    assert (computed["n_keys"] == KEYS).all()
+    for index, query in enumerate(QUERIES):
+        grouped = attention[:, index, ..., : query + 1].reshape(SEQUENCES, LAYERS, KV_HEADS, HEADS // KV_HEADS, -1)
+        seen = values[..., None, : query + 1, :]
+        whole = selection_profile(grouped, seen, kappas=KAPPAS, scale="raw")
+        for name in (*PROFILE, *PER_KAPPA):
+            found = computed[name][:, index]
+            axes = (len(KAPPAS),) if name in PER_KAPPA else ()
+            expected = getattr(whole, name).reshape(SEQUENCES, LAYERS, HEADS, *axes, query)
+            assert found.dtype == (np.int32 if name in COUNTS else np.float32)
+            np.testing.assert_array_equal(found[..., :query], expected.astype(found.dtype), err_msg=name)
+            assert (found[..., query:] == -1).all() if name in COUNTS else np.isnan(found[..., query:]).all()
+        parts = vars(output_parts(grouped, seen)) | {"weight_sum": whole.weight_sum}
+        for name, expected in parts.items():
+            found = computed[name][:, index].reshape(expected.shape)
+            np.testing.assert_allclose(found, expected, rtol=1e-6, err_msg=name)
+        np.testing.assert_allclose(computed["value_scale"][:, index], whole.value_scale[..., 0], rtol=1e-6)
+    assert (computed["n_keys"] == np.array(QUERIES)[:, None] + 1).all()
+
+
+@pytest.mark.parametrize("kv_chunk", [1, 4])
+def test_cosines_of_keys_are_those_of_what_a_query_sees(kv_chunk: int) -> None:
+    attention, values, first_key = windowed()
+    values[1, 0, 2, 0] = 0
+    values[0, 1, 3, 17] = 0
+    computed = dask.compute(lazily(attention, values, first_key, kv_chunk=kv_chunk))[0]
+    np.testing.assert_array_equal(computed["cos_sink_of_keys"], cosines_with(values, 0).astype(np.float32))
+    for sequence, index, layer in np.ndindex(first_key.shape):
+        first, query = first_key[sequence, index, layer], QUERIES[index]
+        seen, row = values[sequence, layer, :, first : query + 1], computed["cos_last_of_keys"][sequence, index, layer]
+        np.testing.assert_array_equal(row[:, first : query + 1], cosines_with(seen, -1).astype(np.float32))
+        assert np.isnan(row[:, :first]).all()
+        assert np.isnan(row[:, query + 1 :]).all()
+        rho = computed["rho_0_of_keys"][sequence, index, layer]
+        wanted = sink_cosines(seen)[0] if first == 0 else np.full(KV_HEADS, np.nan)
+        np.testing.assert_array_equal(rho, wanted.astype(np.float32))
+    assert np.isnan(computed["cos_last_of_keys"][0, 1, 1, 3]).all(), "the last token's value state has norm 0"
+    assert not (computed["rho_0_of_keys"][0, 1, 0] == computed["rho_0_of_keys"][0, 2, 0]).any()
 
 
 def test_the_wrong_group_order_would_be_noticed() -> None:
-    attention, values = study()
-    first_key = np.zeros((SEQUENCES, LAYERS), np.int32)
-    right = lazily(attention, values, first_key)["k_in"].compute()
-    assert (lazily(attention, values[:, :, ::-1], first_key)["k_in"].compute() != right).any()
+    attention, values, first_key = study()
+    right = lazily(attention, values, first_key)
+    wrong = lazily(attention, values[:, :, ::-1], first_key)
+    for name in ("k_in", "norm_y_last", "norm_rest"):
+        assert (right[name].compute() != wrong[name].compute()).any()
+
+
+def test_a_query_knows_nothing_of_what_comes_after_it() -> None:
+    """Bit for bit what a study says whose context ends at the query."""
+    attention, values, first_key = windowed()
+    computed = dask.compute(lazily(attention, values, first_key))[0]
+    for index, query in enumerate(QUERIES):
+        only, stop = slice(index, index + 1), query + 1
+        cut = lazily(attention[:, only, ..., :stop], values[..., :stop, :], first_key[:, only], (query,))
+        for name, array in dask.compute(cut)[0].items():
+            whole = computed[name] if name == "cos_sink_of_keys" else computed[name][:, only]
+            if array.ndim > 3 and array.shape[-1] in {query, stop}:
+                whole = whole[..., : array.shape[-1]]
+            np.testing.assert_array_equal(array, whole, err_msg=f"{name} of query {query}")
+
+
+def test_another_query_would_be_noticed() -> None:
+    attention, values, first_key = study()
+    right, wrong = (lazily(attention, values, first_key, queries) for queries in (QUERIES, (1, 18, KEYS - 1)))
+    for name in ("k_out", "norm_y_last", "total_rest", "value_scale", "rho_0_of_keys", "cos_last_of_keys", "n_keys"):
+        differs = right[name].compute() != wrong[name].compute()
+        assert differs[:, 1].any()
+        known = ~np.isnan(right[name].compute()[:, 0])
+        assert not differs[:, 0][known].any(), name
 
 
 def test_hidden_keys_are_no_tokens() -> None:
-    attention, values = study()
-    first_key = np.array([[0, 15], [0, 15], [0, KEYS - 1]], np.int32)
+    attention, values, first_key = windowed()
     computed = dask.compute(lazily(attention, values, first_key))[0]
-    for sequence, layer in np.ndindex(SEQUENCES, LAYERS):
-        first = first_key[sequence, layer]
-        n = KEYS - first
-        assert computed["n_keys"][sequence, layer] == n
-        assert (computed["k_in"][sequence, layer, :, n - 1 :] == -1).all()
-        assert np.isnan(computed["r_min"][sequence, layer, :, n - 1 :]).all()
+    for sequence, index, layer in np.ndindex(first_key.shape):
+        first, query = first_key[sequence, index, layer], QUERIES[index]
+        at, n = (sequence, index, layer), query + 1 - first
+        assert computed["n_keys"][at] == n
+        assert (computed["k_in"][at][:, n - 1 :] == -1).all()
+        assert np.isnan(computed["r_min"][at][:, n - 1 :]).all()
+        assert np.isnan(computed["norm_y_0"][at]).all() == (first > 0)
+        weights, states = attention[at][0, first : query + 1], values[sequence, layer, 0, first : query + 1]
+        parts = output_parts(weights, states, sink=first == 0)
+        assert computed["norm_rest"][at][0] == pytest.approx(float(parts.norm_rest), rel=1e-6)
+        assert computed["total_rest"][at][0] == pytest.approx(float(parts.total_rest), rel=1e-6)
         if n >= 2:
-            alone = selection_profile(
-                attention[sequence, layer, 0, first:], values[sequence, layer, 0, first:], sink=first == 0
-            )
-            np.testing.assert_allclose(computed["value_scale"][sequence, layer, 0], alone.value_scale, rtol=1e-6)
-            np.testing.assert_array_equal(computed["k_out"][sequence, layer, 0, : n - 1], alone.k_out)
-            assert np.isnan(computed["cos_sink"][sequence, layer, 0]).all() == (first > 0)
+            alone = selection_profile(weights, states, sink=first == 0)
+            np.testing.assert_allclose(computed["value_scale"][at][0], alone.value_scale, rtol=1e-6)
+            np.testing.assert_array_equal(computed["k_out"][at][0, : n - 1], alone.k_out)
+            assert np.isnan(computed["cos_sink"][at][0]).all() == (first > 0)
 
 
 def test_mismatched_arrays_are_refused() -> None:
-    attention, values = study()
+    attention, values, first_key = study()
     with pytest.raises(ValueError, match="do not match attention"):
-        lazily(attention[:, :, :, 1:], values, np.zeros((SEQUENCES, LAYERS), np.int32))
+        lazily(attention[..., 1:], values, first_key)
+    with pytest.raises(ValueError, match="the 2 queries do not match attention"):
+        lazily(attention, values, first_key, (1, 17))
+    with pytest.raises(ValueError, match=r"first_key \(3, 3, 1\) and the 3 queries do not match"):
+        lazily(attention, values, first_key[..., :1])
+    with pytest.raises(ValueError, match="positions from 1 to 39, got"):
+        lazily(attention, values, first_key, (1, 17, KEYS))
 
 
 def test_norms_and_means_are_those_of_numpy() -> None:
-    attention, values = study()
+    attention, values, _ = study()
     norms = value_norms(da.from_array(values, chunks=(1, 1, 2, -1, -1))).compute()
     np.testing.assert_allclose(norms, np.linalg.norm(values.astype(float), axis=-1), rtol=1e-6)
-    mean, deviation = dask.compute(*over_sequences(da.from_array(attention, chunks=(1, 1, -1, -1))))
+    mean, deviation = dask.compute(*over_sequences(da.from_array(attention, chunks=(1, 1, 1, -1, -1))))
     np.testing.assert_allclose(mean, attention.astype(float).mean(0), rtol=1e-12)
     np.testing.assert_allclose(deviation, attention.astype(float).std(0), rtol=1e-9, atol=1e-12)
 
@@ -142,7 +238,7 @@ def test_means_and_deviations_are_of_what_is_known() -> None:
 
 @pytest.mark.parametrize("kv_chunk", [1, 4])
 def test_similarities_are_those_of_every_sequence(kv_chunk: int) -> None:
-    _, values = study()
+    _, values, _ = study()
     values[1, 0, 2, 0] = 0
     lazy = similarities(da.from_array(values, chunks=(1, 1, kv_chunk, -1, -1)))
     computed = dask.compute(lazy)[0]
@@ -155,28 +251,31 @@ def test_similarities_are_those_of_every_sequence(kv_chunk: int) -> None:
 
 
 def test_scale_free_bounds_are_those_of_every_head() -> None:
-    attention, values = study()
+    attention, values, first_key = windowed()
     norms = np.linalg.norm(values.astype(float), axis=-1).astype(np.float32)
-    first_key = np.array([[0, 15], [0, 15], [0, KEYS - 1]], np.int32)
     lazy = scale_free_bounds(
-        da.from_array(attention, chunks=(1, 1, -1, -1)),
+        da.from_array(attention, chunks=(1, 1, 1, -1, -1)),
         da.from_array(norms, chunks=(1, 1, 2, -1)),
-        da.from_array(first_key, chunks=(1, -1)),
+        da.from_array(first_key, chunks=(1, -1, -1)),
+        QUERIES,
         head_dim=HEAD_DIM,
     )
     computed = dask.compute(lazy)[0]
-    for sequence, layer, head in np.ndindex(SEQUENCES, LAYERS, HEADS):
-        first, kv_head = first_key[sequence, layer], head // (HEADS // KV_HEADS)
-        n = KEYS - first
+    for sequence, index, layer, head in np.ndindex(*first_key.shape, HEADS):
+        first, kv_head = first_key[sequence, index, layer], head // (HEADS // KV_HEADS)
+        stop = QUERIES[index] + 1
         for name, found in computed.items():
-            row = found[sequence, layer, head]
-            assert np.isnan(row[n - 1 :]).all()
-            if n >= 2:
+            row = found[sequence, index, layer, head]
+            assert (found.dtype, row.shape) == (np.float32, (QUERIES[-1],))
+            assert np.isnan(row[stop - first - 1 :]).all()
+            if stop - first >= 2:
                 alone = scale_free_lower_bounds(
-                    attention[sequence, layer, head, first:], norms[sequence, layer, kv_head, first:], HEAD_DIM
+                    attention[sequence, index, layer, head, first:stop],
+                    norms[sequence, layer, kv_head, first:stop],
+                    HEAD_DIM,
                 )
                 wanted = getattr(alone, name.removesuffix("_scale_free"))
-                np.testing.assert_array_equal(row[: n - 1], wanted.astype(np.float32))
+                np.testing.assert_array_equal(row[: stop - first - 1], wanted.astype(np.float32))
 
 
 def test_memory_of_similarities_is_bounded_by_a_block() -> None:
@@ -196,13 +295,15 @@ def test_memory_of_similarities_is_bounded_by_a_block() -> None:
 
 
 def peak_bytes(keys: int, head_dim: int, threads: int) -> int:
-    """Peak of all that Python and NumPy allocate while a study of 32 sequences is measured."""
+    """Peak of all that Python and NumPy allocate while one of three queries of 32 sequences is measured."""
     values = da.random.default_rng(1).standard_normal(
         (32, LAYERS, KV_HEADS, keys, head_dim), chunks=(1, 1, KV_HEADS, keys, head_dim), dtype=np.float32
     )
-    attention = da.full((32, LAYERS, HEADS, keys), 1 / keys, chunks=(1, 1, HEADS, keys), dtype=np.float32)
-    arrays = selection_arrays(attention, values, da.zeros((32, LAYERS), chunks=(1, -1), dtype=np.int32))
-    totals = [arrays[name].sum() for name in ("k_in", "r_min")]
+    queries = (keys // 2, keys // 2, keys - 1)
+    shape = (32, len(queries), LAYERS)
+    attention = da.full((*shape, HEADS, keys), 1 / keys, chunks=(1, 1, 1, HEADS, keys), dtype=np.float32)
+    arrays = selection_arrays(attention, values, da.zeros(shape, chunks=(1, -1, -1), dtype=np.int32), queries)
+    totals = [arrays[name][:, -1].sum() for name in ("k_in", "r_min", "norm_rest", "value_scale", "cos_last_of_keys")]
     selection_profile(np.full(2, 0.5), np.ones((2, 1)))  # compiled before memory is watched
     tracemalloc.start()
     dask.compute(*totals, scheduler="threads", num_workers=threads)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from geometry.similarity import cosine_by_distance, sink_cosines
+from geometry.similarity import cosine_by_distance, cosines_with, sink_cosines
 
 
 def cosine(a: np.ndarray, b: np.ndarray) -> float:
@@ -78,6 +78,34 @@ def test_the_sinks_cosines_are_those_with_all_others(kind: str) -> None:
     np.testing.assert_allclose((mean, spread), wanted, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("index", [0, -1, 1])
+@pytest.mark.parametrize("kind", KINDS)
+def test_cosines_with_one_are_those_of_every_pair_with_it(kind: str, index: int) -> None:
+    values = KINDS[kind]
+    index = min(index, len(values) - 1)
+    found, one = cosines_with(values, index), values[index].astype(np.float64)
+    wanted = np.array([cosine(one, other.astype(np.float64)) for other in values])
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-12)
+    assert found.dtype == np.float64
+    assert not (np.abs(found) > 1).any()
+    assert found[index] == 1 or not one.any()
+
+
+@pytest.mark.parametrize("kind", ["float32", "zeros"])
+def test_the_mean_of_the_cosines_with_the_sink_is_rho_0(kind: str) -> None:
+    values = KINDS[kind]
+    assert np.nanmean(cosines_with(values, 0)[1:]) == pytest.approx(sink_cosines(values)[0], abs=1e-14)
+    assert np.nanmean(cosines_with(values, -1)[:-1]) != pytest.approx(sink_cosines(values)[0], abs=1e-3)
+
+
+def test_cosines_with_one_of_part_of_the_positions_are_the_same() -> None:
+    values = np.stack([draw(33, 5, seed) for seed in range(4)]).reshape(2, 2, 33, 5).astype(np.float32)
+    whole = cosines_with(values, 20)
+    assert whole.shape == (2, 2, 33)
+    np.testing.assert_array_equal(cosines_with(values[:, :, 4:21], -1), whole[:, :, 4:21])
+    assert (cosines_with(values[:, :, 4:22], -1) != whole[:, :, 4:22]).any()
+
+
 @pytest.mark.parametrize(
     "reading",
     [lambda v: by_distance(v, first=0), lambda v: by_distance(v, undirected=0.0), lambda v: by_distance(v[::-1])],
@@ -110,7 +138,7 @@ def test_heads_are_taken_one_by_one() -> None:
     assert cosine_by_distance(values[:0]).shape == (0, 3, 11)
 
 
-@pytest.mark.parametrize("function", [cosine_by_distance, sink_cosines])
+@pytest.mark.parametrize("function", [cosine_by_distance, sink_cosines, lambda values: cosines_with(values, 0)])
 @pytest.mark.parametrize(
     ("values", "message"),
     [

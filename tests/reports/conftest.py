@@ -26,6 +26,7 @@ HOSTILE = (
 """Texts that a careless page would run, swallow or show as something else."""
 
 SMALL = Synthetic()
+SIZES = Synthetic("sizes", queries=(5, 11, 23))
 DEGENERATE = {
     "least": Synthetic("least", layers=1, heads=1, kv_heads=1, context=2, sequences=1),
     "one layer": Synthetic("one layer", layers=1),

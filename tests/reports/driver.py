@@ -57,15 +57,31 @@ class Browser:
     def prefer(self, scheme: str) -> None:
         """Change the reader's system to ``light`` or ``dark``."""
         features = [{"name": "prefers-color-scheme", "value": scheme}]
-        _post(
-            f"{self._session}/goog/cdp/execute", {"cmd": "Emulation.setEmulatedMedia", "params": {"features": features}}
-        )
+        self._command("Emulation.setEmulatedMedia", {"features": features})
 
-    def point_at(self, x: float, y: float) -> None:
-        """Move the pointer to a point of the viewport."""
-        moves = [{"type": "pointerMove", "duration": 0, "x": int(x) + step, "y": int(y)} for step in (-2, 0)]
+    def wide(self, width: int, height: int = 2000) -> None:
+        """Give the page a viewport of this size, in pixels; below 500 that of a phone."""
+        sizes = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
+        self._command("Emulation.setDeviceMetricsOverride", sizes)
+
+    def as_opened(self) -> None:
+        """Take back ``wide``."""
+        self._command("Emulation.clearDeviceMetricsOverride", {})
+
+    def point_at(self, x: float, y: float, *, click: bool = False) -> None:
+        """Move the pointer to a point of the viewport, and click there."""
+        moves: list[dict[str, Any]] = [
+            {"type": "pointerMove", "duration": 0, "x": int(x) + step, "y": int(y)} for step in (-2, 0)
+        ]
+        if click:
+            moves += [{"type": "pointerDown", "button": 0}, {"type": "pointerUp", "button": 0}]
         mouse = {"type": "pointer", "id": "mouse", "parameters": {"pointerType": "mouse"}, "actions": moves}
         _post(f"{self._session}/actions", {"actions": [mouse]})
+
+    def press(self, *keys: str) -> None:
+        """Press keys one after the other; special ones are those of WebDriver (``\\ue004``: Tab)."""
+        strokes = [{"type": kind, "value": key} for key in keys for kind in ("keyDown", "keyUp")]
+        _post(f"{self._session}/actions", {"actions": [{"type": "key", "id": "keyboard", "actions": strokes}]})
 
     def log(self, kind: str) -> list[Any]:
         """What was logged since the last time: ``browser`` (the console) or ``performance`` (events)."""
@@ -77,6 +93,10 @@ class Browser:
         events = [json.loads(entry["message"])["message"] for entry in self.log("performance")]
         sent = [event["params"] for event in events if event["method"] == "Network.requestWillBeSent"]
         return [event["request"]["url"] for event in sent if event["documentURL"] == path.as_uri()]
+
+    def _command(self, command: str, parameters: dict[str, Any]) -> None:
+        """A command of the browser's own protocol."""
+        _post(f"{self._session}/goog/cdp/execute", {"cmd": command, "params": parameters})
 
     def _call(self, method: str, path: str) -> None:
         with urllib.request.urlopen(urllib.request.Request(self._session + path, method=method), timeout=60):

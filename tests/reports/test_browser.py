@@ -9,7 +9,7 @@ import duckdb
 import pytest
 
 from reports.page import ReportSummary, write_report
-from tests.reports.conftest import DEGENERATE, SMALL
+from tests.reports.conftest import DEGENERATE, SIZES, SMALL
 from tests.reports.driver import FLAGS, Browser
 from tests.reports.synthetic import Synthetic, warehouse
 
@@ -42,33 +42,17 @@ def test_opened_by_hand_every_chart_is_drawn(chromium: str, report: ReportSummar
     assert "CONSOLE" not in shown.stderr
 
 
-@pytest.mark.parametrize("study", [SMALL, *DEGENERATE.values()], ids=lambda study: study.study)
+@pytest.mark.parametrize("study", [SMALL, SIZES, *DEGENERATE.values()], ids=lambda study: study.study)
 def test_no_error_and_no_request(browser: Browser, study: Synthetic, tmp_path: Path) -> None:
     with warehouse(study) as connection:
+        if study is SIZES:
+            connection.execute("UPDATE heads SET head_dim = 8 * (layer + 1)")
         report = write_report(connection, study.study, tmp_path / "report.html", map_n=8)
     browser.open(report.path)
     browser.wait(f"{DRAWN} == {report.charts}")
     assert browser.log("browser") == []
     assert browser.requests(report.path) == [report.path.as_uri()]
     assert browser.run("return document.querySelectorAll('.failed').length") == 0
-
-
-@pytest.mark.slow
-def test_a_large_model_makes_a_small_page(browser: Browser, tmp_path: Path) -> None:
-    """1024 heads at context 1024: a million rows of selections, aggregated before they reach the page."""
-    study = Synthetic(
-        "large", layers=32, heads=32, kv_heads=8, context=1024, sequences=1, without=("planted_assumptions",)
-    )
-    with warehouse(study) as connection:
-        report = write_report(connection, study.study, tmp_path / "large.html", map_n=8)
-    assert report.bytes < 3.5e6
-    browser.open(report.path)
-    browser.wait(f"{DRAWN} == {report.charts}")
-    rows = browser.run(
-        "return JSON.parse(document.getElementById('charts').textContent).charts"
-        ".map(chart => Object.values(chart.spec.datasets).reduce((sum, rows) => sum + rows.length, 0))"
-    )
-    assert max(rows) <= 1025
 
 
 def test_hostile_texts_do_nothing(browser: Browser, hostile: ReportSummary) -> None:

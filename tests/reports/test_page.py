@@ -1,24 +1,32 @@
 """The page as a file: structure, harmless text, provenance, words, and writing whole or not at all."""
 
+import base64
+import gzip
 import json
 import re
 import shlex
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
 
-from reports.browser import bundle, safe_json
+from reports import words
+from reports.browser import bundle, packed
+from reports.figures.claims import SHOWN_BY
 from reports.page import ReportSummary, write_report
 from storage.errors import UserError
 from storage.query import query
+from storage.warehouse import paper_claims
 from tests.reports.conftest import DEGENERATE, HOSTILE, SMALL, hostile_study
 from tests.reports.synthetic import Synthetic, tables, warehouse
 
 FIGURES = {
     "claims-table": 0,
+    "explorer": 1,
+    "example": 3,
     "precision-bounds": 1,
     "recall-bounds": 1,
     "f-r-max-bounds": 1,
@@ -27,6 +35,16 @@ FIGURES = {
     "elbows": 1,
     "precision-map": 1,
     "recall-map": 1,
+    "sink-effect": 2,
+    "kinds-by-layer": 2,
+    "kinds-plane": 1,
+    "kinds-sensitivity": 0,
+    "kinds-curves": 2,
+    "diagnostics": 6,
+    "contributions": 3,
+    "spheres": 3,
+    "effective-dimension": 1,
+    "contexts-none": 0,
     "coverage": 1,
     "width": 1,
     "value-norm": 1,
@@ -48,8 +66,19 @@ FIGURES = {
 }
 """Figures in reading order, with the number of their charts."""
 
-LISTINGS = {"claims-table", "parameter-effects", "regimes", "monte-carlo", "failures", "planted-recovery"}
+LISTINGS = {
+    "claims-table",
+    "kinds-sensitivity",
+    "parameter-effects",
+    "regimes",
+    "monte-carlo",
+    "failures",
+    "planted-recovery",
+}
 """Figures with a table in the open."""
+
+ALWAYS_EMPTY = {"contexts-none"}
+"""Figures that need a second query, which the studies here do not have but for ``sizes``."""
 
 SUMMARIES = (
     "assumption_norms",
@@ -64,8 +93,13 @@ SUMMARIES = (
     "parameter_effects",
     "monte_carlo",
     "planted_assumptions",
+    "sink_effect",
+    "contributions",
+    "principal_directions",
+    "value_directions",
 )
-"""Tables of which a study that an earlier version landed has no row."""
+DERIVED = ("diagnostics", "head_signatures", "head_taxonomy", "taxonomy_sensitivity")
+"""Tables of which a study that an earlier version landed has no row, and those that landing derives from others."""
 
 
 class Page(HTMLParser):
@@ -79,6 +113,9 @@ class Page(HTMLParser):
         self.close()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag in {"td", "tr"}:  # whose end tags may be left out
+            while self._open and self.elements[self._open[-1]][0] in ({"td"} if tag == "td" else {"td", "tr"}):
+                self._open.pop()
         self.elements.append((tag, {name: value or "" for name, value in attrs}, []))
         if tag not in {"meta", "link", "img", "br", "input"}:
             self._open.append(len(self.elements) - 1)
@@ -129,7 +166,7 @@ def test_the_summary_says_what_was_written(report: ReportSummary) -> None:
 
 def test_every_figure_has_charts_or_a_table_words_rows_and_sql(page: Page) -> None:
     assert [attributes["id"] for attributes, _ in page.find("figure")] == list(FIGURES)
-    charts = json.loads(next(text for _, text in page.find("script", id="charts")))
+    charts = unpacked(next(text for _, text in page.find("script", id="charts")))
     keys = [chart["key"] for chart in charts["charts"]]
     assert keys == [name for key, number in FIGURES.items() for name in chart_keys(key, number)]
     assert all("config" not in chart["spec"] for chart in charts["charts"])
@@ -139,9 +176,12 @@ def test_every_figure_has_charts_or_a_table_words_rows_and_sql(page: Page) -> No
         ((attributes, text),) = page.find("figure", id=key)
         assert attributes["role"] == "figure"
         assert attributes["aria-label"]
+        if key in ALWAYS_EMPTY:
+            assert "Cannot be shown." in text
+            continue
         assert len(page.text("figcaption", id=attributes["aria-describedby"])) > 40
-        assert "Table and SQL" in text
-        assert "-- grain:" in text
+        assert ("Table and SQL" in text) is (key != "example")
+        assert ("-- grain:" in text) is (key != "example")
 
 
 def chart_keys(figure: str, number: int) -> list[str]:
@@ -150,7 +190,8 @@ def chart_keys(figure: str, number: int) -> list[str]:
 
 def test_captions_name_what_the_paper_found(page: Page) -> None:
     """Every figure says where in the paper its like stands, or that the paper has none."""
-    for key in set(FIGURES) - {"precision-recall", "precision-map", "recall-map", "sink-by-layer"}:
+    own = {"precision-recall", "precision-map", "recall-map", "sink-by-layer", "kinds-plane"}
+    for key in set(FIGURES) - ALWAYS_EMPTY - own:
         assert re.search(r"[Pp]aper|Theorem", page.text("figcaption", id=f"{key}-caption")), key
     for key, part in (
         ("precision-bounds", "Figure 5 (left)"),
@@ -170,6 +211,55 @@ def test_verdicts_are_words_and_symbols(page: Page, small: duckdb.DuckDBPyConnec
     words = {True: "✓ yes", False: "✗ no", None: "? cannot be judged"}
     shown = [text for text in page.cells("claims-table") if text in words.values()]
     assert shown == [words[supported] for (supported,) in rows]
+
+
+def test_the_summary_names_every_claim_once_with_its_value_and_figure(
+    page: Page, small: duckdb.DuckDBPyConnection
+) -> None:
+    rows = small.sql("SELECT figure, statement, value, supported FROM claims ORDER BY figure, claim").fetchall()
+    shown = page.text("section", id="summary")
+    for word, verdict in {"Supported": True, "Not supported": False, "Cannot be judged": None}.items():
+        among = [row for row in rows if row[3] is verdict]
+        count = "1 claim" if len(among) == 1 else f"{len(among)} claims"
+        assert (f"{word}: {count}" in shown) is bool(among)
+    for place, statement, value, _ in rows:
+        found = "no such number" if value is None else words.number(value)
+        assert f"{place} {' '.join(statement.split())}: {found}, needs at" in shown
+    links = [attributes["href"] for attributes, _ in page.find("a", **{"class": "place"})]
+    assert len(links) == len(rows)
+    assert {link.removeprefix("#") for link in links} <= set(FIGURES) - {"claims-table"}
+
+
+def test_every_claim_of_the_paper_has_a_figure() -> None:
+    assert set(SHOWN_BY) == {claim["claim"] for claim in paper_claims()}
+    assert set(SHOWN_BY.values()) <= set(FIGURES)
+
+
+def test_what_stands_out_is_told_in_a_few_sentences(page: Page, small: duckdb.DuckDBPyConnection) -> None:
+    shown = page.text("section", id="summary")
+    elbow_n, lowest_n = small.sql("SELECT elbow_n, lowest_n FROM elbows_model").fetchall()[0]
+    assert f"lies at N = {elbow_n} " in shown
+    assert f"least at N = {lowest_n} " in shown
+    counts = dict(small.sql("SELECT label, count(*) FROM head_taxonomy GROUP BY label").fetchall())
+    label = re.search(r"commonest kind of head is (\w+): (\d+) of 12 heads", shown)
+    assert label
+    assert counts[label[1]] == int(label[2]) == max(counts.values())
+
+
+def test_the_contents_lead_to_every_section_and_figure(page: Page) -> None:
+    start = next(index for index, (tag, _, _) in enumerate(page.elements) if tag == "nav")
+    end = next(index for index, (tag, _, _) in enumerate(page.elements) if tag == "main")
+    links = [attributes["href"].removeprefix("#") for tag, attributes, _ in page.elements[start:end] if tag == "a"]
+    sections = [attributes["id"] for attributes, _ in page.find("section")]
+    assert [link for link in links if link in sections] == sections
+    alone = {"claims-table", "explorer", "example", "sink-effect", "contexts-none", "planted-recovery"}
+    assert set(FIGURES) - set(links) == alone
+    assert len(links) == len(set(links))
+
+
+def test_a_report_links_back_to_the_index(small: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
+    page = Page(write_report(small, SMALL.study, tmp_path / "r.html", map_n=4, home="../index.html").path)
+    assert [attributes["href"] for attributes, _ in page.find("a")].count("../index.html") == 2
 
 
 def test_tables_behind_the_figures_hold_the_rows(page: Page, small: duckdb.DuckDBPyConnection) -> None:
@@ -226,7 +316,7 @@ def test_the_same_rows_make_the_same_bytes(
 def test_hostile_texts_stay_text(hostile: ReportSummary) -> None:
     page = Page(hostile.path)
     kinds = [attributes.get("type") for attributes, _ in page.find("script")]
-    assert kinds == ["application/json", "module", "module"]
+    assert kinds == ["text/plain", "module", "module"]
     assert not {"img", "svg", "b"} & {tag for tag, attributes, text in page.elements if "hacked" in str(attributes)}
     assert HOSTILE[0] in page.text("h1")
     assert page.text("title") == f"{HOSTILE[0]} · attention geometry"
@@ -237,20 +327,24 @@ def test_hostile_texts_stay_text(hostile: ReportSummary) -> None:
     control = str.maketrans({"\n": "↵", "\t": "⇥", "\x00": "␀", "\x1b": "␛"})
     assert shown == [token.translate(control) for token in expected]
     assert set(HOSTILE) <= set(expected)
-    charts = json.loads(next(text for _, text in page.find("script", id="charts")))
+    charts = unpacked(next(text for _, text in page.find("script", id="charts")))
     assert charts["name"] == HOSTILE[0]
 
 
+def unpacked(text: str) -> Any:
+    return json.loads(gzip.decompress(base64.b64decode(text)))
+
+
 @pytest.mark.parametrize("text", [*HOSTILE, "</SCRIPT >", "\ud7ff\U0001f600"])
-def test_safe_json_is_inert_and_faithful(text: str) -> None:
-    written = safe_json({text: [text, 1.5, None]})
-    assert not re.search("[<>&\u2028\u2029]", written)
-    assert json.loads(written) == {text: [text, 1.5, None]}
+def test_packed_charts_are_inert_and_faithful(text: str) -> None:
+    written = packed({text: [text, 1.5, None]})
+    assert re.fullmatch(r"[A-Za-z0-9+/]+={0,2}", written)
+    assert unpacked(written) == {text: [text, 1.5, None]}
 
 
-def test_safe_json_refuses_what_json_has_not() -> None:
+def test_packing_refuses_what_json_has_not() -> None:
     with pytest.raises(ValueError, match="JSON"):
-        safe_json(float("nan"))
+        packed(float("nan"))
 
 
 def test_the_bundle_cannot_end_its_element() -> None:
@@ -288,12 +382,13 @@ def test_an_unwritable_place_is_named_and_left_as_it_was(small: duckdb.DuckDBPyC
 
 BOUNDS = {"coverage", "width", "margins"}
 EMPTY = {
-    "least": {*BOUNDS, "elbows", "similarity-errors", "similarity-model", "similarity-heads", "regimes"},
-    "hidden sink": {"sink-by-layer"},
+    "least": {*BOUNDS, "sink-effect", "elbows", "similarity-errors", "similarity-model", "similarity-heads", "regimes"},
+    "hidden sink": {"sink-by-layer", "sink-effect"},
     "only itself": {
         *BOUNDS,
         *(f"{metric}-bounds" for metric in ("precision", "recall", "f-r-max", "f-r-min")),
         *("precision-recall", "elbows", "precision-map", "recall-map", "sink-by-layer", "regimes"),
+        *("explorer", "sink-effect", "kinds-plane", "kinds-curves", "diagnostics"),
     },
 }
 """Figures that some degenerate studies have nothing for."""
@@ -307,8 +402,14 @@ def test_little_to_show_makes_a_report_that_says_so(study: Synthetic, tmp_path: 
     empty = {attributes["id"]: text for attributes, text in page.find("figure", **{"class": "empty"})}
     absent = set(FIGURES) - {attributes["id"] for attributes, _ in page.find("figure")}
     assert absent <= {"planted-recovery"}
-    assert set(empty) == EMPTY.get(study.study, set())
-    assert summary.charts == sum(number for key, number in FIGURES.items() if key not in empty and key not in absent)
+    assert set(empty) == EMPTY.get(study.study, set()) | ALWAYS_EMPTY
+    fewer_kinds = {"kinds-curves", "diagnostics", "contributions", "spheres"} - set(empty)
+    counted = {key: number for key, number in FIGURES.items() if key not in {*empty, *absent, *fewer_kinds}}
+    drawn = [attributes["id"] for attributes, _ in page.find("div", **{"class": "chart"})]
+    assert summary.charts == len(drawn) == len(set(drawn))
+    for key, number in counted.items():
+        assert {f"chart-{name}" for name in chart_keys(key, number)} <= set(drawn)
+    assert all(any(name.startswith(f"chart-{key}") for name in drawn) for key in fewer_kinds)
     assert all("Cannot be shown." in text for text in empty.values())
     everything = page.text("main")
     assert "None" not in everything
@@ -318,14 +419,25 @@ def test_little_to_show_makes_a_report_that_says_so(study: Synthetic, tmp_path: 
 def test_a_study_of_an_earlier_version_says_what_it_lacks(tmp_path: Path) -> None:
     study = Synthetic("older", without=SUMMARIES)
     with warehouse(study) as connection:
+        for table in DERIVED:
+            connection.execute(f"DELETE FROM {table}")
         page = Page(write_report(connection, "older", tmp_path / "report.html", map_n=8).path)
     empty = {attributes["id"]: text for attributes, text in page.find("figure", **{"class": "empty"})}
-    kept = {"precision-recall", "precision-map", "recall-map", "value-norm", "attention-by-position", "sink-by-layer"}
+    kept = {
+        "example",
+        "precision-recall",
+        "precision-map",
+        "recall-map",
+        "value-norm",
+        "attention-by-position",
+        "sink-by-layer",
+    }
     absent = {"printed-gaps", "scale-free-gaps", "failures", "planted-recovery"}
     assert set(empty) == set(FIGURES) - kept - absent - {"claims-table"}
     assert "landed" in empty["coverage"]
     assert "attention-geometry run synthetic" in empty["monte-carlo"]
-    assert "supports 0 and not 0; 13 cannot be judged" in page.text("figcaption", id="claims-table-caption")
+    assert "supports 0 and not 0; 19 cannot be judged" in page.text("figcaption", id="claims-table-caption")
+    assert "Cannot be judged: 19 claims" in page.text("section", id="summary")
 
 
 @pytest.mark.parametrize(

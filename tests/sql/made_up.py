@@ -27,17 +27,18 @@ GROUP BY study, layer, kv_head
 """
 
 _SINK_SIMILARITY = """
-SELECT study, sequence, layer, kv_head, 0.05 + 0.02 * layer + 0.01 * sequence AS rho_0, 0.1 AS rho_0_sd
+SELECT DISTINCT study, sequence, layer, kv_head, 0.05 + 0.02 * layer + 0.01 * sequence AS rho_0, 0.1 AS rho_0_sd
 FROM value_scales
 """
 
 _COSINES = """
 SELECT
-    study, layer, kv_head, distance, any_value(sequences) AS sequences,
+    study, layer, kv_head, distance, sequences,
     0.05 * kv_head + (1 - 0.05 * kv_head) * exp(-(0.3 + 0.2 * layer) * distance) AS mean_cosine,
     0.01 AS sd_cosine
-FROM value_norm_by_position, range(1, (SELECT max(position) FROM value_norm_by_position)) AS distances (distance)
-GROUP BY study, layer, kv_head, distance
+FROM
+    (SELECT DISTINCT study, layer, kv_head, sequences FROM value_norm_by_position),
+    range(1, (SELECT max(position) FROM value_norm_by_position)) AS distances (distance)
 """
 
 _FIT_OF_COSINES = """
@@ -149,6 +150,66 @@ FROM selection_means
 GROUP BY study, query, n
 """
 
+_SINK_EFFECT = """
+SELECT
+    study, query, n, count(rho_0) AS heads, max(sequences) AS sequences,
+    stddev_pop(recall) FILTER (WHERE rho_0 IS NOT NULL) AS sd_recall,
+    CASE WHEN count(rho_0) > 2 AND least(sd_recall, stddev_pop(rho_0)) > 1e-9 THEN corr(recall, rho_0) END
+        AS correlation,
+    CASE WHEN max(sequences) > 1 THEN correlation END AS estimate,
+    CASE WHEN estimate IS NOT NULL THEN greatest(estimate - 0.15, -1) END AS correlation_ci_low,
+    CASE WHEN estimate IS NOT NULL THEN least(estimate + 0.1, 1) END AS correlation_ci_high
+FROM selection_means
+JOIN heads USING (study, layer, head)
+JOIN (
+    SELECT study, query, layer, kv_head, avg(rho_0::DOUBLE) AS rho_0
+    FROM value_scales
+    GROUP BY study, query, layer, kv_head
+) USING (study, query, layer, kv_head)
+GROUP BY study, query, n
+"""
+
+_CONTRIBUTIONS = """
+SELECT
+    study, query, layer, head, position, weights.sequences, mean_weight * mean_norm AS mean_norm_y,
+    mean_norm_y / 4 AS sd_norm_y,
+    CASE WHEN mean_norm > 0 THEN (0.1 + 0.9 * exp((position - query) / 4)) END::FLOAT AS mean_cos_last,
+    CASE
+        WHEN mean_norm > 0 AND min(position) OVER (PARTITION BY study, query, layer, head) = 0
+            THEN CASE position WHEN 0 THEN 1 ELSE 0.3 * cos(position / 5 + layer) END
+    END::FLOAT AS mean_cos_sink
+FROM attention_by_position AS weights
+JOIN heads USING (study, layer, head)
+JOIN value_norm_by_position USING (study, layer, kv_head, position)
+"""
+
+_DIRECTIONS = """
+SELECT
+    study, layer, kv_head, any_value(norms.sequences) AS sequences,
+    CASE WHEN coalesce(max(mean_norm) FILTER (WHERE position > 0), 0) = 0 THEN 'zero' ELSE 'ok' END AS status,
+    CASE WHEN status = 'ok' THEN any_value(head_dim) END AS directions,
+    0.9::DOUBLE - 0.5::DOUBLE / (1 + layer) - 0.1::DOUBLE / (1 + kv_head) AS ratio,
+    (1 - ratio) / (1 - ratio ** directions) AS share_1,
+    CASE WHEN directions > 1 THEN share_1 * ratio ELSE 0 * share_1 END AS share_2,
+    CASE WHEN directions > 2 THEN share_1 * ratio ** 2 ELSE 0 * share_1 END AS share_3,
+    (1 - ratio ** 2) / (1 - ratio ** (2 * directions)) / share_1 ** 2 AS effective_dimension
+FROM value_norm_by_position AS norms
+JOIN (SELECT DISTINCT study, layer, kv_head, head_dim FROM heads) USING (study, layer, kv_head)
+GROUP BY study, layer, kv_head
+"""
+
+_POINTS = """
+SELECT
+    study, layer, kv_head, position,
+    (0.3 + CASE position WHEN 0 THEN -0.8 ELSE 0.5 * cos(position) END)::FLOAT AS x,
+    CASE WHEN head_dim > 1 THEN 0.4 * sin(position / 7 + layer) ELSE 0 END::FLOAT AS y,
+    CASE WHEN head_dim > 2 THEN 0.3 * sin(position * 1.3 + kv_head) ELSE 0 END::FLOAT AS z
+FROM value_norm_by_position
+JOIN (SELECT DISTINCT study, layer, kv_head, head_dim FROM heads) USING (study, layer, kv_head)
+WHERE mean_norm > 0
+QUALIFY max(mean_norm) FILTER (WHERE position > 0) OVER (PARTITION BY study, layer, kv_head) > 0
+"""
+
 _EFFECTS = """
 SELECT
     study, parameter, 8 AS n, 0.5 AS kappa, 'unit' AS scale, 16 AS draws, 2.0 AS base, 1.0 AS low, 4.0 AS high,
@@ -195,7 +256,7 @@ FROM
 
 _PLANTED = """
 SELECT
-    study, layer, head, kv_head, c * 1.01 AS c, lambda_sink * 0.98 AS lambda_sink,
+    study, query, layer, head, kv_head, c * 1.01 AS c, lambda_sink * 0.98 AS lambda_sink,
     0.31 + 0.2 * layer AS beta, 0.06 + 0.02 * layer AS rho_0, weights.p_sink, weights.p_base * 1.02 AS p_base,
     0.32 AS eta, 0.41 AS eta_growth, 1.51 AS omega, coalesce(t_1, 1) AS t_1, coalesce(t_2, 2) AS t_2
 FROM heads
@@ -214,6 +275,10 @@ _SELECTS = {
     "assumption_weights_model": _WEIGHTS_MODEL,
     "selection_means": _MEANS,
     "selection_means_model": _MEANS_MODEL,
+    "sink_effect": _SINK_EFFECT,
+    "contributions": _CONTRIBUTIONS,
+    "principal_directions": _DIRECTIONS,
+    "value_directions": _POINTS,
     "parameter_effects": _EFFECTS,
     "monte_carlo": _MONTE_CARLO,
     "planted_assumptions": _PLANTED,
@@ -221,7 +286,7 @@ _SELECTS = {
 """For each table its rows, from those of the tables before it."""
 
 
-_AIDS = {"ok", "several", "bounded", "both_sides"}
+_AIDS = {"ok", "several", "bounded", "both_sides", "directions", "ratio", "sd_recall", "estimate"}
 """Columns that others are made of."""
 
 

@@ -80,6 +80,42 @@ CHANGES = {
         ("UPDATE elbows_model SET status = 'no_decline', elbow_n = NULL, lowest_n = 2", 0, False),
         ("DELETE FROM elbows_model", None, None),
     ],
+    "sink_raises_recall": [
+        ("UPDATE sink_effect SET correlation = CASE WHEN n <= 2 THEN -1 ELSE 0.5 END", 21 / 22, True),
+        ("UPDATE sink_effect SET correlation = CASE WHEN n > 12 THEN 0.5 ELSE 0 END", 0.5, False),
+        ("UPDATE sink_effect SET correlation = CASE WHEN n > 12 THEN 0.5 END", 1, True),
+        ("UPDATE sink_effect SET correlation = NULL", None, None),
+    ],
+    "sink_effect_peaks_early": [
+        (
+            "UPDATE sink_effect SET correlation = CASE n WHEN 1 THEN 1 WHEN 8 THEN 0.7 WHEN 9 THEN 0.7 ELSE 0 END",
+            8,
+            True,
+        ),
+        ("UPDATE sink_effect SET correlation = CASE n WHEN 2 THEN NULL WHEN 9 THEN -0.7 ELSE -0.8 END", 9, False),
+        ("UPDATE sink_effect SET correlation = NULL", None, None),
+    ],
+    "regimes_fit": [
+        ("UPDATE head_taxonomy SET fits_rule = (layer > 0 OR head > 1)", 10 / 12, True),
+        ("UPDATE head_taxonomy SET fits_rule = (layer > 0)", 2 / 3, False),
+        ("DELETE FROM head_taxonomy", None, None),
+    ],
+    "retrievers_first": [
+        ("UPDATE head_taxonomy SET label = CASE layer WHEN 0 THEN 'Retriever' ELSE 'Mixer' END", -1.5, True),
+        ("UPDATE head_taxonomy SET label = CASE layer WHEN 2 THEN 'Retriever' ELSE 'Reset' END", 1.5, False),
+        ("UPDATE head_taxonomy SET label = 'Reset'", None, None),
+        ("UPDATE head_taxonomy SET label = 'Retriever'", None, None),
+    ],
+    "resets_early": [
+        ("UPDATE head_taxonomy SET label = CASE WHEN layer > 0 OR head > 1 THEN 'Mixer' ELSE 'Reset' END", 0.5, True),
+        ("UPDATE head_taxonomy SET label = CASE WHEN layer > 0 THEN 'Reset' ELSE 'Mixer' END", 0, False),
+        ("DELETE FROM head_taxonomy", None, None),
+    ],
+    "mixers_prevail_deep": [
+        ("UPDATE head_taxonomy SET label = CASE WHEN layer < 2 OR head > 1 THEN 'Reset' ELSE 'Mixer' END", 0.5, True),
+        ("UPDATE head_taxonomy SET label = CASE WHEN layer < 2 THEN 'Mixer' ELSE 'Reset' END", 0, False),
+        ("DELETE FROM head_taxonomy", None, None),
+    ],
 }
 """For each claim, changes of a study, and the value and the verdict that follow."""
 
@@ -129,6 +165,8 @@ def test_claims_are_about_the_last_query(changed: duckdb.DuckDBPyConnection) -> 
         "bound_means": "precision_lower = 2, recall_lower = 2",
         "selection_means": "precision = 0.5",
         "selection_means_model": "precision = 0.5",
+        "sink_effect": "correlation = -1",
+        "head_taxonomy": "label = 'Retriever', fits_rule = false",
     }
     for table, changes in earlier.items():
         changed.execute(f"CREATE TEMP TABLE earlier AS SELECT * REPLACE (query - 5 AS query) FROM {table}")
@@ -136,6 +174,17 @@ def test_claims_are_about_the_last_query(changed: duckdb.DuckDBPyConnection) -> 
         changed.execute(f"INSERT INTO {table} FROM earlier")
         changed.execute("DROP TABLE earlier")
     assert claims(changed, "small") == before
+
+
+def test_one_layer_says_nothing_of_depth() -> None:
+    with warehouse(Synthetic("flat", layers=1)) as connection:
+        found = claims(connection, "flat")
+    assert {name for name, (value, _) in found.items() if value is None} >= {
+        "retrievers_first",
+        "resets_early",
+        "mixers_prevail_deep",
+    }
+    assert found["regimes_fit"] != (None, None)
 
 
 def test_a_study_without_any_results_supports_nothing() -> None:

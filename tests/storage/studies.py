@@ -13,7 +13,10 @@ from storage.sequences import SequenceStore
 from tests.sql.made_up import summaries
 
 KAPPAS = (0.25, 2.0)
-SIZES = {"sequence": 3, "layer": 2, "head": 4, "kv_head": 2, "key": 12, "head_dim": 4}
+SIZES = {"sequence": 3, "query": 3, "layer": 2, "head": 4, "kv_head": 2, "key": 12, "head_dim": 4}
+QUERIES = (5, 8, 11)
+N_KEYS = np.array([[6, 6], [9, 9], [12, 9]])
+"""Keys of each query in each layer: a window of nine keys hides the sink from the last query in layer 1."""
 
 
 def provenance(**settings: object) -> dict[str, object]:
@@ -25,42 +28,44 @@ def provenance(**settings: object) -> dict[str, object]:
     }
 
 
-def one_sequence(index: int, sizes: dict[str, int] = SIZES) -> dict[str, np.ndarray]:
-    """The tensors of one sequence; a window hides the first three keys in layer 1."""
+def one_sequence(index: int) -> dict[str, np.ndarray]:
+    """The tensors of one sequence."""
     rng = np.random.default_rng(index)
-    heads, keys = (sizes["layer"], sizes["head"]), sizes["key"]
-    attention = rng.dirichlet(np.ones(keys), size=heads).astype(np.float32)
-    first_key = np.zeros(sizes["layer"], np.int32)
-    if sizes["layer"] > 1:
-        first_key[1] = 3
-        attention[1, :, :3] = 0
-        attention[1] /= attention[1].sum(-1, keepdims=True)
-    shape = (sizes["layer"], sizes["kv_head"], keys, sizes["head_dim"])
+    keys = SIZES["key"]
+    attention = np.zeros((len(QUERIES), SIZES["layer"], SIZES["head"], keys), np.float32)
+    attention[-1] = rng.dirichlet(np.ones(keys), size=attention.shape[1:3])
+    values = rng.standard_normal([SIZES[axis] for axis in ("layer", "kv_head", "key", "head_dim")])
+    tokens = rng.integers(0, 9, keys, dtype=np.int32)
+    for row, query in enumerate(QUERIES[:-1]):
+        attention[row, ..., : query + 1] = rng.dirichlet(np.ones(query + 1), size=attention.shape[1:3])
+    first_key = np.array(QUERIES)[:, None] + 1 - N_KEYS
+    attention[np.broadcast_to((np.arange(keys) < first_key[..., None])[:, :, None], attention.shape)] = 0
     return {
-        "attention": attention,
-        "values": rng.standard_normal(shape).astype(np.float32),
-        "tokens": rng.integers(0, 9, keys, dtype=np.int32),
-        "first_key": first_key,
+        "attention": attention / attention.sum(-1, keepdims=True),
+        "values": values.astype(np.float32),
+        "tokens": tokens,
+        "first_key": first_key.astype(np.int32),
+        "query_position": np.array(QUERIES, np.int32),
     }
 
 
-def tensor_store(path: Path, sizes: dict[str, int] = SIZES) -> SequenceStore:
-    store = SequenceStore.resume(path, TENSORS, sizes, provenance())
+def tensor_store(path: Path) -> SequenceStore:
+    store = SequenceStore.resume(path, TENSORS, SIZES, provenance())
     for index in store.missing():
-        store.write(index, one_sequence(index, sizes))
+        store.write(index, one_sequence(index))
     return store
 
 
 def metrics_store(path: Path, tensors: SequenceStore, kappas: tuple[float, ...] = KAPPAS) -> SequenceStore:
     sizes = {name: size for name, size in tensors.sizes.items() if name != "head_dim"}
-    sizes |= {"kappa": len(kappas), "n": sizes["key"] - 1}
+    sizes |= {"kappa": len(kappas), "n": QUERIES[-1]}
     analysis = {"kappas": list(kappas), "scale": "unit"}
     store = SequenceStore.resume(path, SELECTION, sizes, provenance() | {"analysis": analysis})
     attention, values, first_key = (tensors.lazy(name) for name in ("attention", "values", "first_key"))
     norms = value_norms(values)
-    arrays = selection_arrays(attention, values, first_key, kappas=kappas, scale="unit")
-    arrays |= scale_free_bounds(attention, norms, first_key, head_dim=tensors.sizes["head_dim"]) | similarities(values)
-    computed = dask.compute(arrays | {"value_norm": norms})[0]
+    arrays = selection_arrays(attention, values, first_key, QUERIES, kappas=kappas, scale="unit")
+    arrays |= scale_free_bounds(attention, norms, first_key, QUERIES, head_dim=tensors.sizes["head_dim"])
+    computed = dask.compute(arrays | similarities(values) | {"value_norm": norms})[0]
     for index in store.missing():
         store.write(index, {name: array[index] for name, array in computed.items()})
     return store
@@ -68,32 +73,34 @@ def metrics_store(path: Path, tensors: SequenceStore, kappas: tuple[float, ...] 
 
 def tables(tensors: SequenceStore, metrics: SequenceStore) -> dict[str, list[pa.RecordBatch]]:
     """The rows of every table but those of ``sql/derived``, as record batches; summaries are made up."""
-    query = tensors.sizes["key"] - 1
     tokens = np.asarray(tensors.array("tokens")[:])
-    first = np.asarray(tensors.array("first_key")[0])
+    norms = np.asarray(metrics.array("value_norm")[:], np.float64)
     measured = {
         "studies": list(rows.study_rows(tensors, metrics)),
         "heads": list(rows.head_rows(tensors.sizes)),
         "tokens": list(rows.token_rows(tokens, [f"t{i}" for i in np.unique(tokens)])),
-        "selection_counts": list(rows.selection_rows(metrics, query)),
-        "upper_bounds": list(rows.upper_bound_rows(metrics, query)),
-        "attention_rows": list(rows.attention_rows(metrics, query)),
-        "value_scales": list(rows.value_scale_rows(metrics, query)),
-        "value_norm_by_position": _by_position(metrics, "value_norm", "norm", np.zeros_like(first)),
-        "attention_by_position": _by_position(tensors, "attention", "weight", first, query=query),
+        "selection_counts": list(rows.selection_rows(metrics, QUERIES)),
+        "upper_bounds": list(rows.upper_bound_rows(metrics, QUERIES)),
+        "attention_rows": list(rows.attention_rows(metrics, QUERIES)),
+        "value_scales": list(rows.value_scale_rows(metrics, QUERIES)),
+        "value_norm_by_position": _by_position(norms, "norm", np.zeros(2, np.int32)),
+        "attention_by_position": [batch for index in range(len(QUERIES)) for batch in _weights(tensors, index)],
     }
     return measured | _summaries(measured)
 
 
-def _by_position(
-    store: SequenceStore, array: str, quantity: str, first: np.ndarray, **constant: int
-) -> list[pa.RecordBatch]:
+def _weights(tensors: SequenceStore, index: int) -> list[pa.RecordBatch]:
+    """The rows of ``attention_by_position`` of one query."""
+    query = QUERIES[index]
+    weights = np.asarray(tensors.array("attention")[:, index], np.float64)
+    return _by_position(weights[..., : query + 1], "weight", query + 1 - N_KEYS[index], query=query)
+
+
+def _by_position(numbers: np.ndarray, quantity: str, first: np.ndarray, **constant: int) -> list[pa.RecordBatch]:
     """Mean and standard deviation over sequences of an array (sequence, layer, head, position)."""
-    numbers = np.asarray(store.array(array)[:]).astype(np.float64)
     head = "head" if quantity == "weight" else "kv_head"
-    mean, deviation = numbers.mean(0), numbers.std(0)
     settings = {"sequences": len(numbers), "head": head, "quantity": quantity, "first": first, "constant": constant}
-    return list(rows.position_rows(mean, deviation, **settings))
+    return list(rows.position_rows(numbers.mean(0), numbers.std(0), **settings))
 
 
 def _summaries(measured: dict[str, list[pa.RecordBatch]]) -> dict[str, list[pa.RecordBatch]]:

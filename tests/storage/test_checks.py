@@ -10,24 +10,26 @@ import sql
 from storage.warehouse import create_relations, create_tables, derive
 from tests.storage import studies
 
-ONE = "sequence = 1 AND layer = 0 AND head = 2 AND n = 5"
-HIDDEN = "sequence = 1 AND layer = 1 AND head = 2 AND n = 5"
+ONE = "query = 11 AND sequence = 1 AND layer = 0 AND head = 2 AND n = 5"
+HIDDEN = "query = 11 AND sequence = 1 AND layer = 1 AND head = 2 AND n = 5"
 """As ``ONE``, but a window hides the sink."""
-SINK = "sequence = 0 AND layer = 0 AND head = 3 AND n = 1"
+SINK = "query = 11 AND sequence = 0 AND layer = 0 AND head = 3 AND n = 1"
 """Nothing but the sink is selected."""
-SEEN = "sequence = 0 AND layer = 0 AND head = 3 AND n = 5"
+SEEN = "query = 11 AND sequence = 0 AND layer = 0 AND head = 3 AND n = 5"
 """The sink is selected, and others."""
-HEAD = "sequence = 1 AND layer = 0 AND head = 2"
+HEAD = "query = 11 AND sequence = 1 AND layer = 0 AND head = 2"
 BEFORE = f"(SELECT s_in FROM selection_counts WHERE {HEAD} AND n = 4)"
 """The sum of one key fewer than in ``ONE``."""
-HEAD_ONLY = "layer = 1 AND head = 2"
+HEAD_ONLY = "query = 11 AND layer = 1 AND head = 2"
 PAIR = "layer = 0 AND kv_head = 1"
-OSCILLATES = "layer = 1 AND head = 0"
+OSCILLATES = "query = 11 AND layer = 1 AND head = 0"
 """A head whose weights have all four phases."""
-PLATEAU = "layer = 0 AND head = 3"
-GROWS = "layer = 0 AND head = 2"
+PLATEAU = "query = 11 AND layer = 0 AND head = 3"
+GROWS = "query = 11 AND layer = 0 AND head = 2"
 NO_SCALE = "UPDATE value_scales SET value_scale = 0"
-NO_BOUNDS = "UPDATE upper_bounds SET precision_upper = NULL, recall_upper = NULL WHERE layer = 1"
+WINDOW = "query = 11 AND layer = 1"
+"""Where a window hides the sink."""
+NO_BOUNDS = f"UPDATE upper_bounds SET precision_upper = NULL, recall_upper = NULL WHERE {WINDOW}"
 
 BROKEN = {
     "every_kappa_once": [
@@ -347,11 +349,11 @@ HARMLESS = {
     ],
     "rows_of_attention": ["DELETE FROM selection_counts"],
     "ingredients_consistent": [
-        "UPDATE selection_counts SET s_in = 0, a_min_in = 0, a_max_in = 0, norm_s = 0 WHERE layer = 1",
+        f"UPDATE selection_counts SET s_in = 0, a_min_in = 0, a_max_in = 0, norm_s = 0 WHERE {WINDOW}",
     ],
     "every_kappa_once": [
         "UPDATE attention_rows SET n_keys = 1 WHERE layer = 1; DELETE FROM upper_bounds WHERE layer = 1",
-        f"UPDATE selection_counts SET s_in = 0, a_min_in = 0, a_max_in = 0, a_max_out = 0 WHERE layer = 1; {NO_BOUNDS}",
+        f"UPDATE selection_counts SET s_in = 0, a_min_in = 0, a_max_in = 0, a_max_out = 0 WHERE {WINDOW}; {NO_BOUNDS}",
         f"{NO_SCALE}; {NO_BOUNDS}",
     ],
     "bound_means_in_range": [

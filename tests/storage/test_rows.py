@@ -1,14 +1,16 @@
 """Rows equal the arrays they are made of: every element where it belongs, NULL where there is nothing."""
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from storage.rows import BY_N, attention_rows
+from storage.rows import BY_HEAD, BY_N, attention_rows
 from storage.sequences import SequenceStore
 from tests.storage import studies
+from tests.storage.studies import N_KEYS, QUERIES
 
-QUERY = studies.SIZES["key"] - 1
 Tables = dict[str, list[pa.RecordBatch]]
 
 
@@ -29,90 +31,114 @@ def stored(metrics: SequenceStore, name: str, *index: int) -> float | int | None
     return None if found != found else found
 
 
+def place(row: dict[str, Any], *axes: str) -> tuple[int, ...]:
+    """Where a row is in the arrays, along sequence, query, layer and more axes."""
+    return (row["sequence"], QUERIES.index(row["query"]), row["layer"], *(row[axis] for axis in axes))
+
+
 SELECTIONS = [
-    (sequence, layer, head, n) for sequence, layer, head in np.ndindex(3, 2, 4) for n in range(1, (12, 9)[layer])
+    (sequence, query, layer, head, n)
+    for sequence, query, layer, head in np.ndindex(3, 3, 2, 4)
+    for n in range(1, N_KEYS[query, layer])
 ]
-"""Sequence, layer, head and N of every selection; a window hides three of the twelve keys in layer 1."""
+"""Index of sequence, query, layer and head, and N, of every selection."""
 
 
-def test_a_batch_is_at_most_one_sequence(tables: Tables) -> None:
-    for name, count in {"selection_counts": 3, "upper_bounds": 6, "attention_rows": 3, "value_scales": 3}.items():
+def test_a_batch_is_at_most_one_query_of_one_sequence(tables: Tables) -> None:
+    for name, count in {"selection_counts": 9, "upper_bounds": 18, "attention_rows": 9, "value_scales": 9}.items():
         assert len(tables[name]) == count
         for batch in tables[name]:
-            assert len(set(batch["sequence"].to_pylist())) == 1
-            assert set(batch["query"].to_pylist()) == {QUERY}
+            assert len({(row["sequence"], row["query"]) for row in batch.to_pylist()}) == 1
 
 
 def test_selections(metrics: SequenceStore, tables: Tables) -> None:
     found = pa.Table.from_batches(tables["selection_counts"]).to_pylist()
-    assert [(row["sequence"], row["layer"], row["head"], row["n"]) for row in found] == SELECTIONS
+    assert [place(row, "head", "n") for row in found] == SELECTIONS
     for row in found:
-        where = (row["sequence"], row["layer"], row["head"], row["n"] - 1)
+        where = (*place(row, "head"), row["n"] - 1)
         for name in BY_N:
             assert row[name] == stored(metrics, name, *where), name
-        assert row["n_keys"] == (12, 9)[row["layer"]]
+        assert row["n_keys"] == N_KEYS[where[1], where[2]]
 
 
 def test_what_only_the_sink_has_no_part_in_is_null_where_nothing_else_is_selected(tables: Tables) -> None:
-    """J is empty at N = 1 of one head of layer 0; in layer 1 a window hides the sink."""
+    """J is empty at N = 1 of some heads that see the sink; a window hides it from the last query in layer 1."""
     found = pa.Table.from_batches(tables["selection_counts"]).to_pylist()
     alone = [row for row in found if row["n"] == 1 and row["a_0"] is not None]
-    assert [(row["sequence"], row["layer"], row["head"]) for row in alone] == [(0, 0, 3)]
+    assert [place(row, "head") for row in alone if row["query"] == 11] == [(0, 2, 0, 3)]
+    assert {row["query"] for row in alone} == set(QUERIES)
     for row in found:
         for name in ("s_in", "a_min_in", "a_max_in", "rho_out"):
             assert (row[name] is None) == (row in alone), (name, row)
         assert row["a_max_out"] is not None
-        assert row["layer"] == 0 or row["a_0"] is None
+        assert (row["layer"], row["query"]) != (1, 11) or row["a_0"] is None
 
 
 def test_a_0_is_null_until_the_sink_is_selected_and_the_same_from_then_on(tables: Tables) -> None:
-    found = pa.Table.from_batches(tables["selection_counts"]).to_pylist()
+    by_head: dict[tuple[int, ...], list[float | None]] = {}
+    for row in pa.Table.from_batches(tables["selection_counts"]).to_pylist():
+        by_head.setdefault(place(row, "head"), []).append(row["a_0"])
     seen = set()
-    for sequence, layer, head in np.ndindex(3, 1, 4):
-        by_n = [row["a_0"] for row in found if (row["sequence"], row["layer"], row["head"]) == (sequence, layer, head)]
+    for where, by_n in by_head.items():
         since = by_n.count(None)
         assert set(by_n[:since]) <= {None}
         assert len(set(by_n[since:])) <= 1
+        assert since == len(by_n) or where[1:3] != (2, 1)
         seen.add(since)
     assert len(seen) > 3
 
 
 def test_upper_bounds(metrics: SequenceStore, tables: Tables) -> None:
     found = pa.Table.from_batches(tables["upper_bounds"]).to_pylist()
-    keys = [(row["sequence"], row["layer"], row["head"], row["n"], row["kappa"]) for row in found]
+    keys = [(*place(row, "head", "n"), row["kappa"]) for row in found]
     assert sorted(keys) == sorted((*where, kappa) for where in SELECTIONS for kappa in studies.KAPPAS)
     for row in found:
-        where = (row["sequence"], row["layer"], row["head"], studies.KAPPAS.index(row["kappa"]), row["n"] - 1)
+        where = (*place(row, "head"), studies.KAPPAS.index(row["kappa"]), row["n"] - 1)
         for name in ("precision_upper", "recall_upper"):
             assert row[name] == stored(metrics, name, *where), name
         assert row["scale"] == "unit"
-    absent = {(row["sequence"], row["layer"], row["head"], row["n"]) for row in found if row["recall_upper"] is None}
-    assert absent == {(0, 0, 3, 1)}
+    absent = {place(row, "head", "n") for row in found if row["recall_upper"] is None}
+    selected = pa.Table.from_batches(tables["selection_counts"]).to_pylist()
+    assert absent == {place(row, "head", "n") for row in selected if row["s_in"] is None}
     small, large = ([row["recall_upper"] for row in found if row["kappa"] == kappa] for kappa in studies.KAPPAS)
     assert small != large
 
 
 def test_rows_of_attention(metrics: SequenceStore, tables: Tables) -> None:
     found = pa.Table.from_batches(tables["attention_rows"]).to_pylist()
-    assert [(row["sequence"], row["layer"], row["head"]) for row in found] == list(np.ndindex(3, 2, 4))
+    assert [place(row, "head") for row in found] == list(np.ndindex(3, 3, 2, 4))
+    assert set(BY_HEAD) == {"weight_sum", "norm_y_0", "norm_y_last", "norm_rest", "total_rest"}
     for row in found:
-        where = (row["sequence"], row["layer"], row["head"])
-        assert row["weight_sum"] == stored(metrics, "weight_sum", *where) == pytest.approx(1)
-        assert (row["n_keys"], row["sink_attended"]) == ((12, True), (9, False))[row["layer"]]
+        where = place(row, "head")
+        for name in BY_HEAD:
+            assert row[name] == stored(metrics, name, *where), name
+        assert row["weight_sum"] == pytest.approx(1)
+        hidden = where[1:3] == (2, 1)
+        assert (row["n_keys"], row["sink_attended"]) == (N_KEYS[where[1:3]], not hidden)
+        assert (row["norm_y_0"] is None) == hidden
+        assert row["total_rest"] >= row["norm_rest"] > 0
 
 
 def test_the_sink_is_attended_to_if_all_keys_up_to_the_query_are(metrics: SequenceStore) -> None:
-    """A query may stand before the last position."""
-    for batch in attention_rows(metrics, 8):
+    """Were the queries others, so were the answer."""
+    for batch in attention_rows(metrics, (5, 7, 8)):
         for row in batch.to_pylist():
-            assert row["sink_attended"] == (row["n_keys"] == 9) == (row["layer"] == 1)
+            assert row["sink_attended"] == ((row["query"], row["layer"]) in {(5, 0), (5, 1), (8, 1)})
 
 
 def test_scales_of_values(metrics: SequenceStore, tables: Tables) -> None:
     found = pa.Table.from_batches(tables["value_scales"]).to_pylist()
-    assert [(row["sequence"], row["layer"], row["kv_head"]) for row in found] == list(np.ndindex(3, 2, 2))
-    norms = np.asarray(metrics.array("value_norm")[:])
+    assert [place(row, "kv_head") for row in found] == list(np.ndindex(3, 3, 2, 2))
+    norms, cosines = (np.asarray(metrics.array(name)[:]) for name in ("value_norm", "cos_sink_of_keys"))
     for row in found:
-        where = (row["sequence"], row["layer"], row["kv_head"])
+        where = sequence, query, layer, kv_head = place(row, "kv_head")
         assert row["value_scale"] == stored(metrics, "value_scale", *where)
-        assert row["value_scale"] == pytest.approx(np.median(norms[where][(1, 3)[row["layer"]] :]))
+        assert row["rho_0"] == stored(metrics, "rho_0_of_keys", *where)
+        stop = row["query"] + 1
+        first = stop - N_KEYS[query, layer]
+        of_keys = norms[sequence, layer, kv_head, max(first, 1) : stop]
+        assert row["value_scale"] == pytest.approx(np.median(of_keys))
+        if first:
+            assert row["rho_0"] is None
+        else:
+            assert row["rho_0"] == pytest.approx(cosines[sequence, layer, kv_head, 1:stop].mean(), abs=1e-6)

@@ -14,7 +14,7 @@ from tests.storage.studies import SIZES, one_sequence, provenance, tensor_store
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:
     store = tensor_store(tmp_path / "tensors.zarr")
-    for name in ("attention", "values", "tokens", "first_key"):
+    for name in ("attention", "values", "tokens", "first_key", "query_position"):
         assert store.array(name).shape == tuple(SIZES[dim] for dim in store.specs[name].dims)
         np.testing.assert_array_equal(store.lazy(name)[2].compute(), one_sequence(2)[name])
     assert store.missing() == []
@@ -136,7 +136,8 @@ def test_damaged_bytes_are_detected(tmp_path: Path) -> None:
 
 
 def test_chunks_stay_below_their_bytes_and_divide_their_shards() -> None:
-    sizes = {"sequence": 2, "layer": 3, "head": 24, "kv_head": 24, "key": 8192, "head_dim": 128, "kappa": 16, "n": 8191}
+    sizes = {"sequence": 2, "query": 5, "layer": 3, "head": 24, "kv_head": 24, "key": 8192, "head_dim": 128}
+    sizes |= {"kappa": 16, "n": 8191}
     for spec in (*TENSORS, *SELECTION):
         chunk, shard = spec.chunk(sizes), spec.shard(sizes)
         assert np.prod(chunk) * np.dtype(spec.dtype).itemsize <= CHUNK_BYTES
@@ -144,8 +145,8 @@ def test_chunks_stay_below_their_bytes_and_divide_their_shards() -> None:
     values = next(spec for spec in TENSORS if spec.name == "values")
     assert values.chunk(sizes) == (1, 1, 8, 8192, 128)
     bound = next(spec for spec in SELECTION if spec.name == "recall_upper")
-    assert bound.chunk(sizes) == (1, 1, 24, 16, 8191)
-    assert bound.chunk(sizes | {"n": 32767}) == (1, 1, 12, 16, 32767)
+    assert bound.chunk(sizes) == (1, 1, 1, 24, 16, 8191)
+    assert bound.chunk(sizes | {"n": 32767}) == (1, 1, 1, 12, 16, 32767)
 
 
 def test_every_array_is_declared_once_and_whole() -> None:

@@ -18,6 +18,7 @@ from storage.errors import UserError
 from storage.query import query
 from storage.warehouse import _warn_once, connect, database, land, published
 from tests.storage import studies
+from tests.storage.studies import N_KEYS, QUERIES
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +37,7 @@ def test_landing_again_gives_the_same_rows_once(tmp_path: Path, tables: dict[str
     first = land(tmp_path, "small", tables)
     before = contents(tmp_path)
     assert first.published
-    assert first.rows["selection_counts"] == len(before) == 3 * 4 * (11 + 8)
+    assert first.rows["selection_counts"] == len(before) == 3 * 4 * (N_KEYS - 1).sum()
     assert land(tmp_path, "small", tables).rows == first.rows
     assert contents(tmp_path) == before
     assert [path.suffix for path in sorted(tmp_path.glob("small*"))] == [".duckdb", ".lock"]
@@ -46,15 +47,15 @@ def test_metrics_follow_from_the_counts(tmp_path: Path, tables: dict[str, list[p
     land(tmp_path, "small", tables)
     with connect(tmp_path) as connection:
         found = connection.execute(
-            "SELECT n, k_in, k_out, precision, recall, f_r_min, f_r_max, layer, cos_sink, n_keys FROM selection"
+            "SELECT n, k_in, k_out, precision, recall, f_r_min, f_r_max, query, layer, cos_sink, n_keys FROM selection"
         ).fetchall()
-    for n, k_in, k_out, precision, recall, f_r_min, f_r_max, layer, cos_sink, n_keys in found:
+    for n, k_in, k_out, precision, recall, f_r_min, f_r_max, position, layer, cos_sink, n_keys in found:
         assert precision == pytest.approx(n / (n + k_out))
         assert recall == pytest.approx(k_in / n)
         assert f_r_min == pytest.approx(2 * recall / (1 + recall))
         assert f_r_max == pytest.approx(2 * precision / (1 + precision))
-        assert (cos_sink is None) == (layer == 1)  # a window hides the sink there: NULL, not 0
-        assert n_keys == (9 if layer == 1 else 12)
+        assert (cos_sink is None) == (position == 11 and layer == 1)  # a window hides the sink there: NULL, not 0
+        assert n_keys == N_KEYS[QUERIES.index(position), layer]
 
 
 def test_a_failed_landing_leaves_the_previous_state(tmp_path: Path, tables: dict[str, list[pa.RecordBatch]]) -> None:
@@ -117,7 +118,7 @@ def test_another_number_of_rows_than_expected_is_not_published(
     right = {"selection_counts": sum(map(len, tables["selection_counts"]))}
     assert land(tmp_path, "small", tables, expected=right).published
     wrong = land(tmp_path, "small", tables | {"selection_counts": tables["selection_counts"][1:]}, expected=right)
-    assert wrong.violations["row_count"] == [("selection_counts", 152, 228)]
+    assert wrong.violations["row_count"] == [("selection_counts", 500, 540)]
     assert not wrong.published
 
 
@@ -308,7 +309,7 @@ def test_a_study_of_an_earlier_version_is_read_as_far_as_it_goes(
                 "SELECT column_name, data_type, comment FROM duckdb_columns() "
                 "WHERE table_name = 'selection_counts' AND database_name = 'memory' ORDER BY column_index"
             ).fetchall()
-        assert found == [*((study, 228, 228, 228) for study in others), ("older", 228, 228, 0)]
+        assert found == [*((study, 540, 540, 540) for study in others), ("older", 540, 540, 0)]
         assert columns[-1][:2] == ("recall_lower_scale_free", "FLOAT")
         assert all(comment for _, _, comment in columns)
     (warning,) = warned(caplog)  # once in a process

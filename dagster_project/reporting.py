@@ -1,0 +1,114 @@
+"""Writing pages, pictures and tables about what is landed, in their places of the data root.
+
+Holds one function per thing a user asks for. What does not belong here: what is in them (``reports``) and the assets
+(``defs``).
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dagster_project.home import Home
+from dagster_project.studies import Study, find_study
+from storage.errors import UserError
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from reports.page import ReportSummary
+
+LONGEST = 230
+"""Bytes of a file name that every file system takes, with some left for what is written aside."""
+
+
+def write_study_report(home: Home, name: str, study: Study) -> "ReportSummary":
+    """Write the HTML report of a landed study, and the index of all studies.
+
+    Raises
+    ------
+    UserError
+        If the study is not landed, or a file cannot be written.
+    """
+    from reports.page import write_report
+
+    with _connected(home) as connection:
+        path = home.report(name)
+        written = write_report(connection, name, path, map_n=study.analysis.map_n, home=_link(home.index, path.parent))
+        _write_index(connection, home)
+    return written
+
+
+def write_comparison(home: Home, names: Sequence[str]) -> Path:
+    """Write a page that sets studies side by side, and the index of all studies; return where the page lies.
+
+    Raises
+    ------
+    UserError
+        If fewer than two studies are named, one is unknown or not landed, or a file cannot be written.
+    """
+    from reports.compare import write_comparison as write
+
+    names = list(dict.fromkeys(names))
+    if len(names) < 2:
+        msg = "A comparison needs two studies or more: attention-geometry compare A B"
+        raise UserError(msg)
+    for name in names:
+        find_study(home, name)
+    path = home.comparison(names)
+    if len(path.name) > LONGEST:
+        msg = f"The names of {len(names)} studies are too long for one file name; compare fewer at a time"
+        raise UserError(msg)
+    with _connected(home) as connection:
+        write(connection, names, path, home=_link(home.index, path.parent), reports=_reports(home, path.parent))
+        _write_index(connection, home)
+    return path
+
+
+def export(home: Home, name: str, *, images: Path | None, tables: Path | None) -> list[Path]:
+    """Write the charts of a landed study as pictures and its tables as files; return which were written.
+
+    Raises
+    ------
+    UserError
+        If the study is unknown or not landed, or a folder cannot be written.
+    """
+    from reports.export import write_images, write_tables
+    from reports.figures import find_source, sections
+
+    map_n = find_study(home, name).analysis.map_n
+    with _connected(home) as connection:
+        found = sections(find_source(connection, name, map_n=map_n))
+    written = [] if images is None else write_images(found, images)
+    return written + ([] if tables is None else write_tables(found, tables))
+
+
+@contextmanager
+def _connected(home: Home) -> "Iterator[duckdb.DuckDBPyConnection]":
+    from storage.warehouse import connect
+
+    with closing(connect(home.warehouse)) as connection:
+        yield connection
+
+
+def _write_index(connection: "duckdb.DuckDBPyConnection", home: Home) -> None:
+    from reports.index import write_index
+
+    folder = home.index.parent
+    comparisons = {
+        ", ".join(path.stem.split("+")): _link(path, folder) for path in sorted(home.comparisons.glob("*.html"))
+    }
+    write_index(connection, home.index, reports=_reports(home, folder), comparisons=comparisons)
+
+
+def _reports(home: Home, folder: Path) -> dict[str, str]:
+    """Links from a page in ``folder`` to the reports that there are, by study."""
+    return {path.stem: _link(path, folder) for path in sorted(home.reports.glob("*.html"))}
+
+
+def _link(path: Path, folder: Path) -> str:
+    """A link that leads from a page in ``folder`` to ``path``, from a disk too."""
+    from urllib.parse import quote
+
+    return quote(Path(os.path.relpath(path, folder)).as_posix())

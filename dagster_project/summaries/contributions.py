@@ -1,0 +1,96 @@
+"""The step of contributions: what each position adds to a head's output.
+
+Holds statistics over sequences of ‖α_i v_i‖ and of cosines of value states. What does not belong here: the norms and
+cosines themselves (``geometry.lazy``).
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dagster_project.summaries.curves import Mean
+from dagster_project.summaries.sources import F64, Sources, Tables
+from storage.rows import batch
+
+
+def contributions(sources: Sources) -> Tables:
+    """What each position contributes to each head's output, and how its value state lies to sink and last token.
+
+    One layer of one query after the other; ``contributions_bytes`` are in memory, however many sequences there are.
+    """
+    from tqdm import tqdm
+
+    layers = sources.metrics.sizes["layer"]
+    places = [(query, layer) for query in range(len(sources.queries)) for layer in range(layers)]
+    progress = tqdm(places, desc="contributions", unit="layer", disable=None)
+    return {"contributions": (batch(_of_layer(sources, query, layer)) for query, layer in progress)}
+
+
+def contributions_bytes(sizes: Mapping[str, int]) -> int:
+    """Upper bound of the memory of the step, in bytes: a layer of one sequence, its statistics and its rows.
+
+    Parameters
+    ----------
+    sizes
+        Sizes of the axes ``head``, ``kv_head`` and ``key``.
+    """
+    return (120 * sizes["head"] + 100 * sizes["kv_head"]) * sizes["key"] + 2**18
+
+
+def _of_layer(sources: Sources, query: int, layer: int) -> dict[str, Any]:
+    """Columns of ``contributions`` for one index along ``query`` and one layer.
+
+    Positions that the window of any sequence hides have no row: a window hides the same in all of them.
+    """
+    tensors, metrics, position = sources.tensors, sources.metrics, sources.queries[query]
+    sequences, heads, kv_heads = (metrics.sizes[axis] for axis in ("sequence", "head", "kv_head"))
+    first = int(np.asarray(tensors.array("first_key")[:, query, layer]).max())
+    seen, group = slice(first, position + 1), heads // kv_heads
+    norms, last, sink = Spread(), Mean(), Mean()
+    for sequence in range(sequences):
+        weight = np.asarray(tensors.array("attention")[sequence, query, layer, :, seen], np.float64)
+        length = np.asarray(metrics.array("value_norm")[sequence, layer, :, seen], np.float64)
+        norms.add(weight * length.repeat(group, axis=0))
+        last.add(np.asarray(metrics.array("cos_last_of_keys")[sequence, query, layer, :, seen], np.float64))
+        sink.add(np.asarray(metrics.array("cos_sink_of_keys")[sequence, layer, :, seen], np.float64))
+    head, index = (axis.ravel() for axis in np.indices(norms.mean.shape, dtype=np.int32))
+    constant = {"query": position, "sequences": sequences}
+    return {
+        **{name: np.full(head.size, value, np.int32) for name, value in constant.items()},
+        "layer": np.full(head.size, layer, np.int16),
+        "head": head.astype(np.int16),
+        "position": index + np.int32(first),
+        "mean_norm_y": _flat(norms.mean),
+        "sd_norm_y": _flat(norms.deviation()),
+        "mean_cos_last": _flat(last.value().repeat(group, axis=0)),
+        "mean_cos_sink": _flat(sink.value().repeat(group, axis=0) if first == 0 else np.full(head.size, np.nan)),
+    }
+
+
+def _flat(statistic: F64) -> NDArray[np.float32]:
+    """A column of a statistic, (head, position)."""
+    return statistic.astype(np.float32).ravel()
+
+
+class Spread:
+    """A running mean and standard deviation of arrays of one shape, element by element (Welford's recurrence)."""
+
+    def __init__(self) -> None:
+        self.mean: Any = 0.0
+        """The mean of what was added; float64."""
+        self._squares: Any = 0.0
+        self._added = 0
+
+    def add(self, part: F64) -> None:
+        """Take in one array, without NaN."""
+        self._added += 1
+        before = part - self.mean
+        self.mean = self.mean + before / self._added
+        self._squares = self._squares + before * (part - self.mean)
+
+    def deviation(self) -> F64:
+        """The standard deviation; divisor: the number of arrays."""
+        deviation: F64 = np.sqrt(self._squares / self._added)
+        return deviation

@@ -1,0 +1,55 @@
+"""The step of the sink effect: how Recall and the sink's similarity go together over heads.
+
+Holds its rows, query by query. What does not belong here: the correlation and its bootstrap (``geometry.bootstrap``).
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dagster_project.summaries.sources import Sources, Tables
+from storage.rows import batch
+
+
+def sink_effect(sources: Sources) -> Tables:
+    """The correlation over heads of mean Recall and mean ρ_0 for every query and N, with bootstrap intervals.
+
+    One query after the other, each layer by layer; in memory are the sums of one query.
+    """
+    from geometry.bootstrap import resampling
+
+    drawn = resampling(sources.metrics.sizes["sequence"])
+    queries = range(len(sources.queries))
+    return {"sink_effect": (batch(_effect_of_query(sources, query, drawn)) for query in queries)}
+
+
+def _effect_of_query(sources: Sources, query: int, drawn: NDArray[np.float32]) -> dict[str, Any]:
+    """Columns of ``sink_effect`` for one index along ``query``: a row for every N that a layer has."""
+    from tqdm import tqdm
+
+    from geometry.bootstrap import SinkEffect
+
+    metrics, position = sources.metrics, sources.queries[query]
+    n_keys = np.asarray(metrics.array("n_keys")[:, query]).max(axis=0)
+    effect = SinkEffect(int(n_keys.max()), drawn)
+    for layer in tqdm(np.flatnonzero(n_keys > 1), desc=f"sink effect, query {position}", unit="layer", disable=None):
+
+        def counts(layer: int = int(layer)) -> Iterator[NDArray[np.int32]]:
+            array = metrics.array("k_in")
+            return (np.asarray(array[sequence, query, layer]) for sequence in range(metrics.sizes["sequence"]))
+
+        rho_0 = np.asarray(metrics.array("rho_0_of_keys")[:, query, layer])
+        group = metrics.sizes["head"] // metrics.sizes["kv_head"]
+        effect.add(counts, rho_0.repeat(group, axis=1), int(n_keys[layer]))
+    low, high = effect.interval()
+    constant = {"query": position, "sequences": metrics.sizes["sequence"]}
+    return {
+        **{name: np.full(low.size, value, np.int32) for name, value in constant.items()},
+        "n": np.arange(1, low.size + 1, dtype=np.int32),
+        "heads": effect.heads.astype(np.int32),
+        "correlation": effect.correlation,
+        "correlation_ci_low": low,
+        "correlation_ci_high": high,
+    }

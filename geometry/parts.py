@@ -1,0 +1,73 @@
+"""What the sink, the last token and all other keys contribute to a head's output.
+
+Holds the norms of the three parts that Σ y_i falls into (Section 4.2). What does not belong here: selections of the N
+largest weights (``geometry.profile``), Dask (``geometry.lazy``) and files.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from geometry.kernels import F64
+
+
+@dataclass(frozen=True)
+class OutputParts:
+    """Norms of the parts of a head's output, y_i = α_i v_i; float64 of the leading axes (…), unit of the values."""
+
+    norm_y_0: F64
+    """‖y_0‖, of the sink; NaN without a sink."""
+    norm_y_last: F64
+    """‖y_L‖, of the last token."""
+    norm_rest: F64
+    """‖Σ y_i‖ over all other keys; 0 if there are none."""
+    total_rest: F64
+    """Σ ‖y_i‖ over all other keys, at least ``norm_rest``; 0 if there are none."""
+
+
+def output_parts(weights: NDArray[np.floating], values: NDArray[np.floating], *, sink: bool = True) -> OutputParts:
+    """What sink, last token and rest contribute to the output of each head (Section 4.2).
+
+    Parameters
+    ----------
+    weights
+        Attention weights α of one query over the keys it may attend to, in order of position, (…, n), n ≥ 1. The last
+        key is the last token: the query's own position.
+    values
+        Value states v of the same keys, (…, n, d). Leading axes broadcast against those of ``weights``, so query heads
+        of one KV group share theirs: weights (kv_head, group, n), values (kv_head, 1, n, d).
+    sink
+        Whether the first key is position 0 of the sequence. A query that sees nothing but the sink is the sink: both
+        norms are those of its only key.
+
+    Raises
+    ------
+    ValueError
+        If shapes disagree, or there is no key.
+
+    Notes
+    -----
+    All sums are taken in float64 over the keys they are about. None is the difference of others, so the rest keeps its
+    digits however much the sink outweighs it; nor do squares of what float32 can hold leave the range of float64.
+    """
+    if 0 in values.shape[-2:] or weights.shape[-1:] != values.shape[-2:-1]:
+        msg = f"weights (…, n) and values (…, n, d) must have the same n ≥ 1 keys, got {weights.shape}, {values.shape}"
+        raise ValueError(msg)
+    rest = slice(1 if sink else 0, -1)
+    others = np.einsum("...n,...nd->...d", weights[..., rest], values[..., rest, :], dtype=np.float64)
+    lengths = np.einsum("...n,...n->...", weights[..., rest], _norms(values[..., rest, :]), dtype=np.float64)
+    first = weights[..., 0] * _norms(values[..., 0, :])
+    norm_rest = _norms(others)
+    return OutputParts(
+        norm_y_0=first if sink else np.full_like(first, np.nan),
+        norm_y_last=weights[..., -1] * _norms(values[..., -1, :]),
+        norm_rest=norm_rest,
+        total_rest=np.maximum(lengths, norm_rest),  # where they are equal, rounding must not tell otherwise
+    )
+
+
+def _norms(vectors: NDArray[np.floating]) -> F64:
+    """Norms along the last axis, in float64: (…, d) → (…)."""
+    norms: F64 = np.sqrt(np.einsum("...d,...d->...", vectors, vectors, dtype=np.float64))
+    return norms

@@ -1,0 +1,266 @@
+"""The explorer: a map of all heads on which one is chosen, and that head's curves.
+
+One specification whose views share a selection; the reader's choice filters first and flattens then, so that a model of
+a thousand heads answers at once. Views have widths of their own, as views that stand together must; a page may scale
+them. What does not belong here: figures that show every head at once (the other modules of this package).
+"""
+
+import json
+from collections.abc import Sequence
+from math import isfinite
+from typing import Any
+
+import altair as alt
+import pyarrow as pa
+
+from reports import theme, words
+from reports.charts.elements import log_ticks
+from reports.charts.labels import label_colour
+from reports.words import Row
+
+MAP_WIDTH, CURVE_WIDTH, CURVE_HEIGHT = 380, 230, 120
+"""Sizes of the plotting areas, in pixels."""
+
+WRITTEN_HEADS = 16
+"""A map with at most this many heads in a row has letters or values written in its cells."""
+
+LABEL = "label"
+"""The quantity that has names, not numbers."""
+
+LINES: dict[str, dict[str, str]] = {
+    **{
+        metric: {
+            metric: "mean",
+            f"{metric}_upper": "upper",
+            f"{metric}_lower": "lower",
+            f"{metric}_scale_free": "scale-free",
+        }
+        for metric in ("precision", "recall")
+    },
+    "norms": {"norm_s": "s_N", "norm_s_without_sink": "without v₀", "norm_s_without_last": "without v_L"},
+    "cosines": {"cos_sink": "with v₀", "cos_last": "with v_L"},
+}
+"""The curves of one head: columns of each chart, as its legend names them."""
+
+_AXES = {
+    "precision": "Precision (ratio)",
+    "recall": "Recall (ratio)",
+    "norms": "Norm (model units)",
+    "cosines": "Cosine",
+}
+_DOMAINS: dict[str, list[float]] = {"precision": [0, 1], "recall": [0, 1], "cosines": [-1, 1]}
+_DASHES = ([1, 0], [1, 5], [7, 4], [9, 4, 1, 4])
+_IS_LABEL = f"quantity == '{LABEL}'"
+_IS_BOUND = "test(/_(upper|lower|scale_free)$/, datum.column)"
+
+
+def explorer(heads: pa.Table, curves: pa.Table, *, n: int) -> alt.ConcatChart:
+    """A map of all heads, and the curves of the one that is chosen, by a click or in two inputs.
+
+    Parameters
+    ----------
+    heads
+        ``explorer_heads``: layer, head, label, fits_rule, margin, agreement, elbow_n, precision, recall, rho_0.
+    curves
+        ``explorer_curves``: layer, head, and lists over n: n and the columns of ``LINES`` (ratios, model units).
+    n
+        The N of ``recall`` in ``heads``.
+
+    Three significant digits of each number are embedded, each head's lists as one row.
+    """
+    rows = _joined(heads.to_pylist(), curves.to_pylist())
+    chosen = _choice(rows)
+    curves_of_one = alt.concat(*(_curves(rows, name, chosen) for name in LINES), columns=2, spacing=12)
+    curves_of_one = curves_of_one.resolve_scale(color="independent", strokeDash="independent")
+    overview = alt.vconcat(_map(rows, chosen, n), _named(chosen), spacing=16)
+    chart = alt.concat(overview, curves_of_one, columns=2, spacing=20, data=_as_text(rows))
+    description = (
+        f"A map of {words.count(len(rows), 'head')}, layers by heads, beside four line charts of the head that is "
+        "chosen, against N: Precision and Recall with their bounds, norms of the sum, cosines of the sum."
+    )
+    title = alt.Title("Heads, one by one", offset=28)
+    return chart.properties(title=title, description=description).add_params(_quantity(rows, n))
+
+
+def quantities(heads: Sequence[Row], n: int) -> dict[str, str]:
+    """What the map can be coloured by: the columns that any head has a value in, as the dropdown names them."""
+    named = {LABEL: "Kind of head", "elbow_n": "Elbow (N)", "recall_at_n": f"Recall at N = {n}", "rho_0": "ρ₀"}
+    return {name: title for name, title in named.items() if words.known(heads, name)}
+
+
+def _joined(heads: Sequence[Row], curves: Sequence[Row]) -> list[Row]:
+    """One row per head: its values, those of the map's N under names of their own, and the lists of its curves."""
+    of_head = {(row["layer"], row["head"]): row for row in curves}
+    at_n = ("precision", "recall")
+    rows = []
+    for row in heads:
+        values = {f"{name}_at_n" if name in at_n else name: value for name, value in row.items()}
+        lists = of_head.get((row["layer"], row["head"]), {})
+        rows.append({name: _short(value) for name, value in (values | lists).items()})
+    return rows
+
+
+def _as_text(rows: Sequence[Row]) -> alt.InlineData:
+    """Rows as JSON text: of a list, Altair would copy and validate every number at every step of a chart's making."""
+    text = json.dumps(rows, allow_nan=False, separators=(",", ":"))
+    return alt.InlineData(values=text, format=alt.JsonDataFormat(type="json"))
+
+
+def _short(value: Any) -> Any:
+    """Three significant digits; not a number, and infinite, is NULL."""
+    if isinstance(value, list):
+        return [_short(item) for item in value]
+    if isinstance(value, float):
+        return float(f"{value:.3g}") if isfinite(value) else None
+    return value
+
+
+def _choice(rows: Sequence[Row]) -> alt.Parameter:
+    """The selection of one head, by a click on a cell or in two inputs; a click beside the cells changes nothing."""
+    inputs: Any = {  # Vega-Lite takes one input per field, which Altair's types leave out
+        axis: alt.binding_select(options=sorted({row[axis] for row in rows}), name=axis.capitalize())
+        for axis in ("layer", "head")
+    }
+    first = words.clearest(rows)
+    value = [{axis: first[axis] for axis in inputs}]
+    fields = ["head", "layer"]  # inputs stand in the reverse order
+    return alt.selection_point("chosen", fields=fields, bind=inputs, on="rect:click", clear=False, value=value)
+
+
+def _quantity(rows: Sequence[Row], n: int) -> alt.Parameter:
+    """The dropdown that says what colours the map."""
+    named = quantities(rows, n)
+    bind = alt.binding_select(options=list(named), labels=list(named.values()), name="Colour")
+    return alt.param("quantity", value=next(iter(named)), bind=bind)
+
+
+def _map(rows: Sequence[Row], chosen: alt.Parameter, n: int) -> alt.LayerChart:
+    """Layers by heads: two layers of cells of which the dropdown shows one, letters or values, and the choice."""
+    layers, columns = (sorted({row[axis] for row in rows}) for axis in ("layer", "head"))
+    base = alt.Chart().encode(
+        x=alt.X("head:O", scale=alt.Scale(domain=columns)).title("Head").axis(labelAngle=0, labelOverlap=True),
+        y=alt.Y("layer:O", scale=alt.Scale(domain=layers)).title("Layer").axis(labelOverlap=True),
+    )
+    numbers = [name for name in quantities(rows, n) if name != LABEL]
+    cells = [_labels(base), *([_numbers(base, numbers)] if numbers else [])]
+    letters = [_letters(base), *(_values(base) if numbers else [])] if len(columns) <= WRITTEN_HEADS else []
+    frames = [base.mark_rect(style=style, filled=False, aria=False) for style in ("chosen", "chosen-inside")]
+    frames = [frame.transform_filter(chosen) for frame in frames]
+    touched = base.mark_rect(opacity=0).encode(tooltip=_tooltip(n)).properties(name="cells").add_params(chosen)
+    least, most = theme.ROW_HEIGHTS
+    height = len(layers) * max(least, min(most, theme.MAP_HEIGHT // len(layers)))
+    chart = alt.LayerChart(layer=[*cells, *letters, *frames, touched]).resolve_scale(color="independent")
+    sized: alt.LayerChart = chart.properties(width=MAP_WIDTH, height=height)
+    return sized
+
+
+def _tooltip(n: int) -> list[alt.Tooltip]:
+    return [
+        alt.Tooltip("layer:O", title="Layer"),
+        alt.Tooltip("head:O", title="Head"),
+        alt.Tooltip("label:N", title="Kind"),
+        alt.Tooltip("elbow_n:Q", title="Elbow at N"),
+        alt.Tooltip("precision_at_n:Q", title=f"Precision at N = {n}", format=".3~g"),
+        alt.Tooltip("recall_at_n:Q", title=f"Recall at N = {n}", format=".3~g"),
+        alt.Tooltip("rho_0:Q", title="ρ₀", format=".3~g"),
+    ]
+
+
+def _labels(base: alt.Chart) -> alt.Chart:
+    """Cells coloured by the kind of head, while the dropdown asks for that."""
+    seen = alt.expr(f"{_IS_LABEL} ? 1 : 0")
+    legend = _legend(-24, seen, symbolType="square", symbolSize=120, symbolOpacity=seen)
+    cells: alt.Chart = (
+        base.mark_rect(aria=False).encode(color=label_colour().legend(legend)).transform_filter(_IS_LABEL)
+    )
+    return cells
+
+
+def _numbers(base: alt.Chart, names: Sequence[str]) -> alt.Chart:
+    """Cells coloured by a number; while the dropdown names none, the first one is there and not seen."""
+    seen = alt.expr(f"{_IS_LABEL} ? 0 : 1")
+    legend = _legend(-34, seen, format=".2~f", gradientLength=140, gradientOpacity=seen)
+    cells = _with_value(
+        base.mark_rect(opacity=seen, aria=False), f"{_IS_LABEL} ? datum['{names[0]}'] : datum[quantity]"
+    )
+    return cells.encode(color=alt.Color("value:Q", title=None, legend=legend))
+
+
+def _legend(above: int, seen: Any, **settings: Any) -> alt.Legend:
+    """A legend over the map that is seen under one condition: two of them share the place."""
+    return alt.Legend(orient="none", legendX=0, legendY=above, direction="horizontal", labelOpacity=seen, **settings)
+
+
+def _with_value(chart: alt.Chart, expression: str) -> alt.Chart:
+    return chart.transform_calculate(value=expression).transform_filter("isValid(datum.value)")
+
+
+def _letters(base: alt.Chart) -> alt.Chart:
+    letters: alt.Chart = (
+        base.mark_text(style="on-large", aria=False).encode(text="letter:N").transform_filter(_IS_LABEL)
+    )
+    return letters.transform_calculate(letter=f"{dict(words.LETTERS)}[datum.label]")
+
+
+def _values(base: alt.Chart) -> list[alt.Chart]:
+    """The numbers in the cells, in a colour that stands out from the cell's."""
+    marks = []
+    for style, side in (("on-small", "<="), ("on-large", ">")):
+        text = _with_value(base.mark_text(style=style, aria=False), f"{_IS_LABEL} ? null : datum[quantity]")
+        text = text.transform_joinaggregate(low="min(value)", high="max(value)")
+        text = text.transform_filter(f"datum.value {side} (datum.low + datum.high) / 2")
+        marks.append(text.encode(text=alt.Text("value:Q", format=".2~f")))
+    return marks
+
+
+def _named(chosen: alt.Parameter) -> alt.LayerChart:
+    """Which head is shown, in words."""
+    name = "'Layer ' + datum.layer + ', head ' + datum.head + (isValid(datum.label) ? ': ' + datum.label : '')"
+    nearest = "(datum.fits_rule === false ? ' (nearest)' : '')"
+    parts = (
+        "(isValid(datum.margin) ? 'margin ' + format(datum.margin, '.3~g') : 'no kind')",
+        "(isValid(datum.agreement) ? 'agreement ' + format(100 * datum.agreement, '.3~g') + ' %' : 'no sequences')",
+        "(isValid(datum.elbow_n) ? 'elbow N = ' + datum.elbow_n : 'no elbow')",
+    )
+    base = alt.Chart(height=30, width=MAP_WIDTH).transform_filter(chosen)
+    base = base.transform_calculate(name=f"{name} + {nearest}", facts=" + ' · ' + ".join(parts))
+    lines = [
+        base.mark_text(style="chosen-name", align="left").encode(x=alt.value(0), y=alt.value(6), text="name:N"),
+        base.mark_text(style="chosen-facts", align="left").encode(x=alt.value(0), y=alt.value(24), text="facts:N"),
+    ]
+    return alt.LayerChart(layer=lines)
+
+
+def _curves(rows: Sequence[Row], name: str, chosen: alt.Parameter) -> alt.LayerChart:
+    """Lines of the chosen head against N, in the colours and dashes of their names; NULL leaves a gap."""
+    lines = LINES[name]
+    titles = list(lines.values())
+    last = max(row["n"][-1] for row in rows if row.get("n"))
+    x_scale = alt.Scale(type="log", nice=False, domain=[1, max(last, 2)], padding=4)
+    y_scale = alt.Scale(domain=_DOMAINS[name]) if name in _DOMAINS else alt.Scale(zero=True)
+    legend = alt.Legend(orient="top", columns=2, symbolSize=250, labelFontSize=11, offset=4)
+    tooltip = [alt.Tooltip(f"{column}:Q", title=title, format=".3~g") for column, title in lines.items()]
+    base = alt.Chart().transform_filter(chosen).transform_flatten(["n", *lines])
+    base = base.transform_fold(list(lines), as_=["column", "value"])
+    base = base.transform_calculate(line=f"{lines}[datum.column]", bound=_IS_BOUND).encode(
+        x=alt.X("n:Q", scale=x_scale).title("N").axis(format=",d", values=_few(log_ticks(last)), grid=False),
+        y=alt.Y("value:Q", title=_AXES[name], scale=y_scale),
+        color=alt.Color("line:N", title=None, scale=alt.Scale(domain=titles), legend=legend),
+        tooltip=[alt.Tooltip("n:Q", title="N", format=",d"), *tooltip],
+    )
+    dashes = alt.Scale(domain=titles, range=list(_DASHES[: len(titles)]))
+    line = base.mark_line(strokeWidth=1.75, aria=False).encode(
+        strokeDash=alt.StrokeDash("line:N", title=None, scale=dashes)
+    )
+    points = base.mark_point(filled=True).encode(
+        size=alt.when("datum.bound").then(alt.value(8)).otherwise(alt.value(28))
+    )
+    chart: alt.LayerChart = alt.LayerChart(layer=[line, points.transform_filter("isValid(datum.value)")]).properties(
+        width=CURVE_WIDTH, height=CURVE_HEIGHT, name=name
+    )
+    return chart
+
+
+def _few(ticks: Sequence[int]) -> list[int]:
+    """Labels of a narrow axis: all, or every third, the powers of ten."""
+    return list(ticks if len(ticks) <= 6 else ticks[::3])

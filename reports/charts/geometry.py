@@ -1,0 +1,360 @@
+"""Geometry of single heads: norms and cosines of s_N, contributions of tokens, directions of value states.
+
+What does not belong here: which head has which label (``reports.charts.taxonomy``).
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from itertools import groupby
+from math import ceil, cos, floor, log10, pi, radians, sin
+
+import altair as alt
+import numpy as np
+import pyarrow as pa
+
+from reports import words
+from reports.charts.elements import DASH_DOT, DASHED, SOLID, keyed, layered, level, n_axis, points
+from reports.charts.plane import KEY, LAST, SINK, STEPS, equal, note, ring
+from reports.words import Row
+
+NORM_DASHES = {"norm_s": SOLID, "norm_s_without_sink": DASH_DOT, "norm_s_without_last": DASHED}
+COSINE_DASHES = {"cos_sink": SOLID, "cos_last": DASHED}
+"""Dashes of the lines, as in the paper's Figure 7."""
+
+BELOW = "triangle-down"
+"""Shape of a key whose cosine lies below 0: what the colour says, said again."""
+
+CONTEXTS = 6
+"""A chart of contributions has at most so many columns."""
+
+AZIMUTH, ELEVATION = radians(28), radians(20)
+"""How the spheres are turned: the first direction comes towards the reader, to the left and down."""
+
+BEYOND_END, ROOM = 1.13, 1.16
+"""How far from the centre the names of the directions stand, and how far one sees, in radii of the sphere."""
+
+SIDE = 250
+"""Height of a sphere, in pixels."""
+
+NEAR = 2
+"""The number of components is drawn where it is at most so many times the largest effective dimension."""
+
+
+def norms(curve: pa.Table, *, title: str) -> alt.LayerChart:
+    """‖s_N‖ of one head against N, also without the sink's and the last token's part (Figure 7 top).
+
+    Parameters
+    ----------
+    curve
+        ``diagnostics_of_head``: n, norm_s, norm_s_without_sink, norm_s_without_last (model units, or NULL: no line).
+    title
+        Which head it is.
+    """
+    rows = curve.to_pylist()
+    y = partial(alt.Y, title="Norm (model units)", scale=alt.Scale(zero=True))
+    lines = _lines(rows, words.NORMS, NORM_DASHES, y)
+    return layered(rows, title, f"Line chart of norms against N on a log axis. {words.norms(rows)}", *lines)
+
+
+def cosines(curve: pa.Table, *, title: str, domain: tuple[float, float]) -> alt.LayerChart:
+    """Cosine of s_N with the value states of the sink and of the last token against N (Figure 7 bottom).
+
+    Parameters
+    ----------
+    curve
+        ``diagnostics_of_head``: n, cos_sink, cos_last (or NULL: no line), at least one of them known somewhere.
+    title
+        Which head it is.
+    domain
+        Least and largest cosine of all charts that stand side by side.
+    """
+    rows = curve.to_pylist()
+    y = partial(alt.Y, title="Cosine", scale=alt.Scale(domain=list(domain)))
+    lines = _lines(rows, words.COSINES, COSINE_DASHES, y)
+    return layered(rows, title, f"Line chart of cosines against N on a log axis. {words.cosines(rows)}", *lines)
+
+
+def _lines(
+    rows: Sequence[Row], names: dict[str, str], dashes: Mapping[str, Sequence[int]], y: "partial[alt.Y]"
+) -> list[alt.Chart]:
+    """The columns that have a value as lines against N, and points that carry the tooltip."""
+    shown = {column: name for column, name in names.items() if words.known(rows, column)}
+    base = alt.Chart().encode(x=n_axis(max(row["n"] for row in rows)).title("N (selected keys, log scale)"))
+    single = len(rows) == 1
+    styles = [dashes[column] for column in shown]
+    lines = [
+        keyed(base.mark_line(point=single).encode(y=y(f"{column}:Q")), list(shown.values()), name, dashes=styles)
+        for column, name in shown.items()
+    ]
+    numbers = [alt.Tooltip(f"{column}:Q", title=name, format=".3~g") for column, name in shown.items()]
+    tooltip = [alt.Tooltip("n:Q", title="N", format=",d"), *numbers]
+    return [*lines, points(base.encode(y=y(f"{next(iter(shown))}:Q"), tooltip=tooltip), always=single)]
+
+
+def contributions(keys: pa.Table, *, title: str, largest: float) -> alt.LayerChart:
+    """Mean contribution of every key to a head's output, one column of points per context size (Figure 10).
+
+    Parameters
+    ----------
+    keys
+        ``contributions_of_head``: query, position, role, mean_norm_y (model units, above 0 somewhere),
+        mean_cos_last (or NULL: no colour).
+    title
+        Which head it is.
+    largest
+        Largest absolute cosine of the other keys of all charts that stand side by side.
+    """
+    found = keys.to_pylist()
+    rows = [_contribution(row) for row in _of_contexts(words.visible(found))]
+    decades = _decades([row["norm"] for row in rows])
+    y = alt.Y("norm:Q", scale=alt.Scale(type="log", domain=[decades[0], decades[-1]]))
+    base = alt.Chart().encode(
+        x=alt.X("context:O", scale=alt.Scale(paddingInner=0.2, paddingOuter=0.1))
+        .title("Context (tokens)")
+        .axis(labelAngle=0, format=",d", grid=False),
+        xOffset=alt.XOffset("share:Q", scale=alt.Scale(domain=[0, 1])),
+        y=y.title("Mean ‖αᵢ vᵢ‖ (model units, log scale)").axis(format="~g", values=decades),
+        shape=_kinds({row["kind"] for row in rows}),
+        tooltip=_contribution_tooltip(),
+    )
+    if words.known(rows, "cosine"):
+        base = base.encode(color=_diverging(largest))
+    description = f"Scatter plot of contributions by context size. {words.contributions(found)} {words.alike(found)}"
+    return layered(
+        rows,
+        title,
+        description.rstrip(),
+        base.mark_point(filled=True, size=20, opacity=0.85).transform_filter("!datum.marked"),
+        base.mark_point(filled=True, style="ringed").transform_filter("datum.marked"),
+    )
+
+
+def _decades(values: Sequence[float]) -> list[float]:
+    """Powers of ten around positive ``values``, at most about eight of them."""
+    low = floor(log10(min(values)))
+    high = max(ceil(log10(max(values))), low + 1)
+    step = ceil((high - low) / 7)
+    return [10.0**power for power in range(low, high + step, step)]
+
+
+def _kinds(found: Collection[str]) -> alt.Shape:
+    """Shapes of the kinds of keys that are found."""
+    kinds = {kind: shape for kind, shape in _KINDS.items() if kind in found}
+    legend = alt.Legend(orient="top", columns=2, symbolSize=80, symbolStrokeWidth=1.5, symbolFillColor="transparent")
+    scale = alt.Scale(domain=list(kinds), range=list(kinds.values()))
+    return alt.Shape("kind:N", title=None, scale=scale, legend=legend)
+
+
+_KINDS = {"sink": SINK, "last token": LAST, "other key": KEY, "other, cosine below 0": BELOW}
+"""Shapes of the keys, as the legend names them."""
+
+
+def _of_contexts(keys: Sequence[Row]) -> list[Row]:
+    """The rows of at most ``CONTEXTS`` queries, the smallest and the largest among them."""
+    queries = sorted({row["query"] for row in keys})
+    kept = {queries[round(index)] for index in np.linspace(0, len(queries) - 1, min(len(queries), CONTEXTS))}
+    return [row for row in keys if row["query"] in kept]
+
+
+def _contribution(row: Row) -> Row:
+    cosine, role = row["mean_cos_last"], row["role"]
+    others = "other, cosine below 0" if cosine is not None and cosine < 0 else "other key"
+    return {
+        "context": row["query"] + 1,
+        "share": row["position"] / row["query"] if row["query"] else 0.5,
+        "position": row["position"],
+        "kind": {"sink": "sink", "last": "last token"}.get(role, others),
+        "marked": role != "other",
+        "norm": row["mean_norm_y"],
+        "cosine": cosine,
+    }
+
+
+def _contribution_tooltip() -> list[alt.Tooltip]:
+    return [
+        alt.Tooltip("kind:N", title="Key"),
+        alt.Tooltip("position:Q", title="Position", format=",d"),
+        alt.Tooltip("context:Q", title="Context (tokens)", format=",d"),
+        alt.Tooltip("norm:Q", title="Mean ‖αᵢ vᵢ‖ (model units)", format=".3~g"),
+        alt.Tooltip("cosine:Q", title="Mean cos(vᵢ, v_L)", format=".3~f"),
+    ]
+
+
+def _diverging(largest: float) -> alt.Color:
+    """Cosines in colours that part at 0."""
+    scale = alt.Scale(domain=[-largest, 0, largest], range="diverging", interpolate="rgb", clamp=True)
+    legend = alt.Legend(orient="bottom", direction="horizontal", gradientLength=200, format=".2~f", titleLimit=240)
+    return alt.Color("cosine:Q", title="Mean cos(vᵢ, v_L)", scale=scale, legend=legend)
+
+
+def sphere(directions: pa.Table, *, title: str, of_kv_head: Row, n: int) -> alt.LayerChart:
+    """Directions of a head's value states within its first three principal directions, as a turned ball (Figure 9).
+
+    Parameters
+    ----------
+    directions
+        ``directions_of_head``: position, x, y, z (components of unit vectors), mean_weight (share, or NULL), role,
+        selected_rank.
+    title
+        Which head it is.
+    of_kv_head
+        Row of ``principal_directions_by_head``: share_1, share_2, share_3, effective_dimension, head_dim.
+    n
+        So many keys of the largest weight are filled.
+    """
+    found = directions.to_pylist()
+    heavy = {row["position"] for row in words.heaviest(found, n)}
+    rows = sorted(
+        (_turned(row, heavy=row["position"] in heavy) for row in found), key=lambda row: (row["marked"], row["depth"])
+    )
+    across, along = equal((0, 0), ROOM)
+    x, y = alt.X("x:Q", scale=across, axis=None), alt.Y("y:Q", scale=along, axis=None)
+    description = (
+        f"A sphere seen from outside with one point per key. {words.directions(of_kv_head)} {words.together(found, n)}"
+    )
+    return layered(
+        rows,
+        title,
+        description.rstrip(),
+        *_graticule(x, y),
+        *_inside(x, y, words.typical_length(of_kv_head)),
+        _keys().encode(x=x, y=y),
+        _names(x, y),
+        note(f"filled: {len(heavy)} heaviest", "left"),
+        note("dashed: typical length", "right", upper=True),
+    ).properties(height=SIDE)
+
+
+def view(vectors: np.ndarray) -> np.ndarray:
+    """Vectors (…, 3) of the principal directions as seen: to the right, upwards, and towards the reader."""
+    first, second, third = np.moveaxis(np.asarray(vectors, dtype=float), -1, 0)
+    right = second * cos(AZIMUTH) - first * sin(AZIMUTH)
+    forth = first * cos(AZIMUTH) + second * sin(AZIMUTH)
+    up = third * cos(ELEVATION) - forth * sin(ELEVATION)
+    return np.stack([right, up, forth * cos(ELEVATION) + third * sin(ELEVATION)], axis=-1)
+
+
+def _turned(row: Row, *, heavy: bool) -> Row:
+    """A key as it is drawn: what is nearer to the reader is larger and stronger."""
+    x, y, depth = view(np.array([row["x"], row["y"], row["z"]])).tolist()
+    marked = row["role"] != "other"
+    nearness = (1 + depth) / 2
+    return {
+        "position": row["position"],
+        "x": round(x, 4),
+        "y": round(y, 4),
+        "depth": round(depth, 4),
+        "length": round(float(np.linalg.norm([row["x"], row["y"], row["z"]])), 4),
+        "key": {"sink": "sink", "last": "last token"}.get(row["role"], "other key"),
+        "marked": marked,
+        "filled": int(heavy),
+        "size": 120 if marked else round((40 if heavy else 12) * (1 + nearness)),
+        "strength": round((0.6 if marked or heavy else 0.2) + 0.4 * nearness, 2),
+        "mean_weight": row["mean_weight"],
+    }
+
+
+def _keys() -> alt.Chart:
+    """Keys by role; those of the largest weight are filled."""
+    names = {"other key": KEY, "sink": SINK, "last token": LAST}
+    legend = alt.Legend(orient="top", symbolSize=80, symbolStrokeWidth=1.5)
+    domain = alt.Scale(domain=list(names))
+    shapes = alt.Scale(domain=list(names), range=list(names.values()))
+    keys: alt.Chart = alt.Chart().mark_point(strokeWidth=1.25)
+    return keys.encode(
+        shape=alt.Shape("key:N", title=None, scale=shapes, legend=legend),
+        stroke=alt.Stroke("key:N", title=None, scale=domain, legend=legend),
+        fill=alt.Fill("key:N", title=None, scale=domain, legend=legend),
+        fillOpacity=alt.FillOpacity("filled:Q", scale=None),
+        size=alt.Size("size:Q", scale=None),
+        opacity=alt.Opacity("strength:Q", scale=None),
+        tooltip=[
+            alt.Tooltip("key:N", title="Key"),
+            alt.Tooltip("position:Q", title="Position in sequence 0", format=",d"),
+            alt.Tooltip("mean_weight:Q", title="Mean attention weight (share)", format=".3~p"),
+            alt.Tooltip("length:Q", title="Length in the three directions", format=".3~f"),
+        ],
+    )
+
+
+def _graticule(x: alt.X, y: alt.Y) -> list[alt.Chart]:
+    """The sphere: its outline, and the parallels and meridians of the first direction that face the reader."""
+    turns = np.linspace(0, 2 * pi, STEPS + 1)
+    latitudes = [(cos(angle), sin(angle)) for angle in np.radians((30, 60, 90, 120, 150))]
+    parallels = [
+        np.stack([np.full_like(turns, along), around * np.cos(turns), around * np.sin(turns)], axis=-1)
+        for along, around in latitudes
+    ]
+    meridians = [
+        np.stack([np.cos(turns), np.sin(turns) * cos(angle), np.sin(turns) * sin(angle)], axis=-1)
+        for angle in np.radians((0, 45, 90, 135))
+    ]
+    rows = [row for index, line in enumerate([*parallels, *meridians]) for row in _facing(view(line), str(index))]
+    lines = alt.Chart(alt.InlineData(values=rows)).mark_line(style="graticule", strokeWidth=0.75, aria=False)
+    return [ring(x, y, (0, 0), 1, "outline"), lines.encode(x=x, y=y, order="order:Q", detail="line:N")]
+
+
+def _facing(line: np.ndarray, name: str) -> list[Row]:
+    """The runs of a line's points that face the reader, each under a name of its own."""
+    seen = [(order, *point) for order, point in enumerate(line.round(3).tolist())]
+    runs = [list(run) for faces, run in groupby(seen, key=lambda point: point[3] >= 0) if faces]
+    return [
+        {"x": x, "y": y, "order": order, "line": f"{name}.{index}"}
+        for index, run in enumerate(runs)
+        for order, x, y, _ in run
+    ]
+
+
+def _inside(x: alt.X, y: alt.Y, typical: float) -> list[alt.Chart]:
+    """How far points typically lie from the centre, and the three directions."""
+    ends = [{"x": right, "y": up, "end_x": 0, "end_y": 0} for right, up, _ in view(np.eye(3)).round(4).tolist()]
+    spokes = alt.Chart(alt.InlineData(values=ends)).mark_rule(style="arrow", aria=False)
+    return [ring(x, y, (0, 0), typical, "reference"), spokes.encode(x=x, y=y, x2="end_x:Q", y2="end_y:Q")]
+
+
+def _names(x: alt.X, y: alt.Y) -> alt.Chart:
+    """The names of the three directions, just beyond their ends and in front of all."""
+    ends = zip(view(BEYOND_END * np.eye(3)).round(4).tolist(), ("1st", "2nd", "3rd"), strict=True)
+    names = alt.InlineData(values=[{"x": right, "y": up, "name": name} for (right, up, _), name in ends])
+    text: alt.Chart = alt.Chart(names).mark_text(style="on-small")
+    return text.encode(x=x, y=y, text="name:N")
+
+
+def dimensions(heads: pa.Table) -> alt.LayerChart:
+    """Effective dimension of every KV head's value states by layer, with each layer's mean (beside Figure 9).
+
+    Parameters
+    ----------
+    heads
+        ``principal_directions_by_head``: layer, kv_head, effective_dimension (number of directions, or NULL: left
+        out), share_1, share_2, share_3 (shares of squared length), head_dim.
+    """
+    rows = words.known(heads.to_pylist(), "effective_dimension")
+    largest = max(row["effective_dimension"] for row in rows)
+    sizes = {row["head_dim"] for row in rows}
+    near = [size for size in sizes if size <= NEAR * largest] if len(sizes) == 1 else []
+    x = alt.X("layer:O").title("Layer").axis(grid=False, labelAngle=0, labelOverlap=True)
+    y = partial(alt.Y, title="Effective dimension (number of directions)", scale=alt.Scale(zero=True))
+    shares = [
+        alt.Tooltip(f"share_{index}:Q", title=f"Share of the {name} direction", format=".3~p")
+        for index, name in enumerate(("first", "second", "third"), start=1)
+    ]
+    dimension, mean = "effective_dimension:Q", "mean(effective_dimension):Q"
+    tooltip = [
+        alt.Tooltip("layer:O", title="Layer"),
+        alt.Tooltip("kv_head:O", title="KV head"),
+        alt.Tooltip(dimension, title="Effective dimension", format=".3~g"),
+        alt.Tooltip("head_dim:Q", title="Components of a value state", format=",d"),
+        *shares,
+    ]
+    ticks = alt.Chart().mark_tick(style="head", orient="horizontal", thickness=1.5).encode(x=x, y=y(dimension))
+    means = alt.Chart().mark_point(style="average", filled=True).encode(x=x, y=y(mean))
+    of_layer = [tooltip[0], alt.Tooltip(mean, title="Mean over its KV heads", format=".3~g")]
+    return layered(
+        rows,
+        "Effective dimension by layer",
+        f"Strip chart of the effective dimension of each KV head. {words.dimensions(heads.to_pylist())}",
+        *(level(size, f"all {size}") for size in near),
+        ticks.encode(tooltip=tooltip),
+        means.encode(tooltip=of_layer),
+    )

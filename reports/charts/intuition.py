@@ -1,0 +1,185 @@
+"""The example of keys on a circle: their value states, these weighted, and the two balls around s.
+
+What does not belong here: anything measured (the other modules of this package).
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import altair as alt
+import pyarrow as pa
+
+from reports import words
+from reports.charts.elements import layered
+from reports.charts.plane import KEY, STAR, equal, note, ring
+from reports.words import Row
+
+KINDS = {"selected": STAR, "left out": KEY}
+"""Shapes of the keys, as the legend names them."""
+
+ROOM = 1.15
+"""One sees so many times what is drawn."""
+
+SIDE = 250
+"""Height of the charts, in pixels."""
+
+Plane = tuple[alt.Scale, alt.Scale]
+"""Scales of both components."""
+
+
+def value_states(keys: pa.Table) -> alt.LayerChart:
+    """Value states of the example on the unit circle (Figure 1 left).
+
+    Parameters
+    ----------
+    keys
+        The example: key, weight (share), selected, v_x, v_y, y_x, y_y, distance, within.
+    """
+    rows, plane = _rows(keys, "v", aside=0.15), equal((0, 0), ROOM)
+    selected = sum(row["selected"] for row in rows)
+    description = f"{words.count(len(rows), 'key')} on a circle of radius 1, {selected} of them selected."
+    circle = ring(*_at(plane), (0, 0), 1, "outline")
+    return _chart(rows, "Value states v", description, circle, _marks(plane), _names(plane))
+
+
+def weighted(keys: pa.Table) -> alt.LayerChart:
+    """The same value states times their attention weights, on the way to the origin (Figure 1 middle).
+
+    Parameters
+    ----------
+    keys
+        As of ``value_states``.
+    """
+    rows, plane = _rows(keys, "y"), equal((0, 0), ROOM)
+    heaviest = max(rows, key=lambda row: row["weight"])
+    description = (
+        f"The same {words.count(len(rows), 'key')}, each pulled towards the origin by its weight; the largest weight, "
+        f"{words.number(heaviest['weight'])}, is that of key {heaviest['key']}."
+    )
+    circle = ring(*_at(plane), (0, 0), 1, "outline")
+    x, y = _at(plane, "v_")
+    pulls = alt.Chart().mark_rule(style="arrow", aria=False).encode(x=x, y=y, x2="x:Q", y2="y:Q")
+    return _chart(rows, "Weighted, y = αv", description, circle, pulls, _marks(plane, size=40))
+
+
+def balls(keys: pa.Table, *, s: tuple[float, float], r_min: float, r_max: float) -> alt.LayerChart:
+    """The weighted value states around their sum, and the two balls that decide what counts (Figure 1 right).
+
+    Parameters
+    ----------
+    keys
+        As of ``value_states``.
+    s
+        The sum of the selected weighted value states.
+    r_min, r_max
+        Radii of the balls: distance from s to the nearest key left out, and to the farthest selected key.
+    """
+    rows = _rows(keys, "y", aside=0.035)
+    plane = _around(rows, s, r_max)
+    return _chart(
+        rows,
+        "Around their sum s",
+        f"The weighted keys around the sum of the selected ones. {words.example_keys(rows, r_min, r_max)}",
+        *_ball(plane, s, r_min, "r_min", "outline"),
+        *_ball(plane, s, r_max, "r_max", "reference"),
+        *_sum(plane, s, rows),
+        _marks(plane, hollow=True),
+        _names(plane),
+        note("filled: within the ball", "right", upper=True),
+    )
+
+
+def _chart(rows: Sequence[Row], title: str, description: str, *layers: alt.Chart) -> alt.LayerChart:
+    return layered(rows, title, description, *layers).properties(height=SIDE)
+
+
+def _rows(keys: pa.Table, drawn: str, *, aside: float = 0) -> list[Row]:
+    """The keys with ``x`` and ``y`` of what is drawn, v or y, and where, ``aside`` from there, their numbers stand."""
+    return [
+        {
+            **row,
+            "x": row[f"{drawn}_x"],
+            "y": row[f"{drawn}_y"],
+            "beside_x": row[f"{drawn}_x"] + aside * row["v_x"],
+            "beside_y": row[f"{drawn}_y"] + aside * row["v_y"],
+            "kind": "selected" if row["selected"] else "left out",
+            "filled": int(row["within"]),
+            "counts": words.WITHIN if row["within"] else words.BEYOND,
+        }
+        for row in keys.to_pylist()
+    ]
+
+
+def _around(keys: Sequence[Row], s: tuple[float, float], r_max: float) -> Plane:
+    """Scales that show the larger ball and all keys."""
+    ends = [
+        (min(middle - r_max, *(row[axis] for row in keys)), max(middle + r_max, *(row[axis] for row in keys)))
+        for middle, axis in zip(s, "xy", strict=True)
+    ]
+    x, y = ((low + high) / 2 for low, high in ends)
+    return equal((x, y), ROOM * max(high - low for low, high in ends) / 2)
+
+
+def _at(plane: Plane, prefix: str = "") -> tuple[alt.X, alt.Y]:
+    """The channels of a point of the plane."""
+    axis = alt.Axis(tickCount=5, format=".2~f", labelBound=True)
+    x = alt.X(f"{prefix}x:Q", title="First component (model units)", scale=plane[0], axis=axis)
+    return x, alt.Y(f"{prefix}y:Q", title="Second component (model units)", scale=plane[1], axis=axis)
+
+
+def _ball(plane: Plane, s: tuple[float, float], radius: float, name: str, style: str) -> list[alt.Chart]:
+    """The edge of a ball, with its name below."""
+    x, y = _at(plane)
+    below = alt.InlineData(values=[{"x": s[0], "y": s[1] - radius, "name": f"{name} = {words.number(radius)}"}])
+    label = alt.Chart(below).mark_text(style="reference-label", baseline="top", dy=5)
+    return [ring(x, y, s, radius, style), label.encode(x=x, y=y, text="name:N")]
+
+
+def _sum(plane: Plane, s: tuple[float, float], keys: Sequence[Row]) -> list[alt.Chart]:
+    """Where s lies, and the way from there to the two keys that set the radii."""
+    x, y = _at(plane)
+    nearest = min((row for row in keys if not row["selected"]), key=lambda row: row["distance"])
+    farthest = max((row for row in keys if row["selected"]), key=lambda row: row["distance"])
+    ways = [{"x": s[0], "y": s[1], "end_x": row["x"], "end_y": row["y"]} for row in (nearest, farthest)]
+    radii = alt.Chart(alt.InlineData(values=ways)).mark_rule(style="arrow", aria=False)
+    place = alt.Chart(alt.InlineData(values=[{"x": s[0], "y": s[1], "name": "s"}])).encode(x=x, y=y)
+    return [
+        radii.encode(x=x, y=y, x2="end_x:Q", y2="end_y:Q"),
+        place.mark_point(style="ink", shape="cross", filled=True, size=70),
+        place.mark_text(style="on-small", align="left", dx=9).encode(text="name:N"),
+    ]
+
+
+def _marks(plane: Plane, *, size: int = 110, hollow: bool = False) -> alt.Chart:
+    """The keys; with ``hollow``, only those that count are filled."""
+    x, y = _at(plane)
+    legend = alt.Legend(orient="top", symbolSize=110, symbolStrokeWidth=1.5)
+    kind: dict[str, Any] = {"title": None, "scale": alt.Scale(domain=list(KINDS)), "legend": legend}
+    shapes = alt.Scale(domain=list(KINDS), range=list(KINDS.values()))
+    marks: alt.Chart = alt.Chart().mark_point(size=size, strokeWidth=1.5)
+    return marks.encode(
+        x=x,
+        y=y,
+        shape=alt.Shape("kind:N", title=None, scale=shapes, legend=legend),
+        stroke=alt.Stroke("kind:N", **kind),
+        fill=alt.Fill("kind:N", **kind),
+        fillOpacity=alt.FillOpacity("filled:Q", scale=None) if hollow else alt.value(1),
+        tooltip=_tooltip(),
+    )
+
+
+def _names(plane: Plane) -> alt.Chart:
+    """The number of each key, on the side that is away from the origin."""
+    x, y = _at(plane, "beside_")
+    names: alt.Chart = alt.Chart().mark_text(style="reference-label")
+    return names.encode(x=x, y=y, text="key:Q")
+
+
+def _tooltip() -> list[alt.Tooltip]:
+    return [
+        alt.Tooltip("key:Q", title="Key"),
+        alt.Tooltip("kind:N", title="Which is"),
+        alt.Tooltip("weight:Q", title="Weight (share)", format=".3~p"),
+        alt.Tooltip("distance:Q", title="Distance from s (model units)", format=".3~f"),
+        alt.Tooltip("counts:N", title="Lies"),
+    ]

@@ -1,0 +1,98 @@
+"""The three kinds of heads as every chart shows them: one colour, shape, dash and letter each, in one order.
+
+Holds the channels that encode the column ``label`` (``words.LABELS``), marks for heads, and stacked bars of shares, so
+that a kind looks the same on all charts. What does not belong here: whole charts (the other modules of this package)
+and the colours themselves (``reports.theme``).
+"""
+
+from collections.abc import Sequence
+from functools import partial
+
+import altair as alt
+
+from reports import words
+from reports.words import Row
+
+SHAPES = dict(zip(words.LABELS, ("triangle-up", "circle", "square"), strict=True))
+DASHES = dict(zip(words.LABELS, ([1, 0], [8, 4], [2, 4]), strict=True))
+
+MANY = 256
+"""More heads than this are drawn smaller."""
+
+LEAST_LETTER = 0.06
+"""A segment of a stacked bar with a smaller share has no room for its letter."""
+
+LETTERED = 40
+"""Among more bars than this no segment has room for its letter."""
+
+
+def label_colour(*, symbol: str | None = None, letters: bool = False) -> alt.Color:
+    """Colour by ``label``.
+
+    Parameters
+    ----------
+    symbol
+        What the legend shows beside a name: ``square``, ``circle`` ...; ``None``: a stroke.
+    letters
+        Whether the legend also tells the letter of each kind, for charts that write it.
+    """
+    told = {label: f"{letter}: {label}" for label, letter in words.LETTERS.items()}
+    named = alt.Legend(
+        orient="top",
+        symbolType=symbol or alt.Undefined,
+        symbolSize=120 if symbol else alt.Undefined,
+        labelExpr=f"{told}[datum.value]" if letters else alt.Undefined,
+    )
+    scale = alt.Scale(domain=list(words.LABELS))
+    return alt.Color("label:N", title=None, scale=scale, legend=named)
+
+
+def label_shape() -> alt.Shape:
+    """Shape of a point by ``label``."""
+    scale = alt.Scale(domain=list(words.LABELS), range=list(SHAPES.values()))
+    return alt.Shape("label:N", title=None, scale=scale)
+
+
+def dots(heads: Sequence[Row], *, filled: bool = True) -> alt.Chart:
+    """Marks for so many heads, for ``label_colour`` and ``label_shape``."""
+    size = 60 if len(heads) <= MANY else 25
+    marks: alt.Chart = alt.Chart().mark_point(filled=filled, size=size, opacity=0.75 if filled else 1)
+    return marks
+
+
+def label_dash() -> alt.StrokeDash:
+    """Dashes of a line by ``label``."""
+    scale = alt.Scale(domain=list(words.LABELS), range=list(DASHES.values()))
+    return alt.StrokeDash("label:N", title=None, scale=scale)
+
+
+def stacked(rows: Sequence[Row], column: str) -> list[Row]:
+    """Shares of the labels as segments that stand on each other: ``low``, ``high``, ``middle`` and the ``letter``.
+
+    Parameters
+    ----------
+    rows
+        ``column``, label and share, each label once in each bar.
+    column
+        What the bars are told apart by; shares of one bar sum to 1.
+    """
+    segments, tops = [], dict.fromkeys((row[column] for row in rows), 0.0)
+    lettered = len(tops) <= LETTERED
+    for row in sorted(rows, key=lambda row: words.LABELS.index(row["label"])):
+        low, tops[row[column]] = tops[row[column]], tops[row[column]] + row["share"]
+        letter = words.LETTERS[row["label"]] if lettered and row["share"] >= LEAST_LETTER else ""
+        segments.append(
+            {**row, "low": low, "high": low + row["share"], "middle": low + row["share"] / 2, "letter": letter}
+        )
+    return segments
+
+
+def segments(x: alt.X, tooltip: list[alt.Tooltip]) -> list[alt.Chart]:
+    """Bars of ``stacked`` rows with their letters."""
+    y = partial(alt.Y, title="Share of heads", scale=alt.Scale(domain=[0, 1]))
+    base = alt.Chart().encode(x=x)
+    color = label_colour(symbol="square", letters=True)
+    bars = base.mark_bar(style="segment").encode(
+        y=y("low:Q", axis=alt.Axis(format="%")), y2="high:Q", color=color, tooltip=tooltip
+    )
+    return [bars, base.mark_text(style="on-large").encode(y=y("middle:Q"), text="letter:N")]

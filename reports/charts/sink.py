@@ -1,0 +1,124 @@
+"""How the sink bends Recall: the correlation over heads against N, and the heads that are correlated.
+
+What does not belong here: the weight and norm of the sink (``reports.charts.attention``, ``reports.charts.values``).
+"""
+
+from functools import partial
+
+import altair as alt
+import pyarrow as pa
+
+from reports import words
+from reports.charts.elements import layered, level, n_axis, points
+from reports.charts.labels import dots, label_colour, label_shape
+from reports.words import Row
+
+DASHES = ([1, 0], [7, 4], [2, 4], [9, 4, 1, 4], [12, 4])
+"""Dashes of studies in turn: with four colours in turn, twenty studies look different."""
+
+TITLE = "Correlation of Recall with ρ₀"
+
+_y = partial(alt.Y, title="Correlation over heads (−1 to 1)", scale=alt.Scale(domain=[-1, 1]))
+
+
+def sink_effect(curve: pa.Table) -> alt.LayerChart:
+    """Correlation over heads of Recall R(r_min, N) and ρ_0 against N, its interval and its peak (Figure 6).
+
+    Parameters
+    ----------
+    curve
+        ``sink_effect_by_n``: n, heads, sequences, correlation (from −1 to 1, or NULL: a gap), correlation_ci_low,
+        correlation_ci_high (NULL: no band).
+    """
+    rows: list[Row] = curve.to_pylist()
+    base = alt.Chart().encode(x=n_axis(max(row["n"] for row in rows)))
+    return layered(
+        rows,
+        TITLE,
+        f"Line chart against N on a log axis. {words.sink_effect(rows)}",
+        *_rules(words.sink_peak(rows)),
+        base.mark_area(style="band").encode(y=_y("correlation_ci_low:Q"), y2="correlation_ci_high:Q"),
+        base.mark_line(style="mean").encode(y=_y("correlation:Q")),
+        *_peak(base, words.sink_peak(rows)),
+        points(_pointed(base), always=len(words.known(rows, "correlation")) == 1),
+    )
+
+
+def _peak(base: alt.Chart, peak: Row) -> list[alt.Chart]:
+    """The correlation farthest from 0, with its N."""
+    here = base.transform_filter(f"datum.n == {peak['n']}").encode(y=_y("correlation:Q"))
+    name = here.mark_text(style="accent-label", dy=-14 if peak["correlation"] > 0 else 14)
+    return [here.mark_point(style="accent", filled=True), name.encode(text=alt.value(f"N = {peak['n']}"))]
+
+
+def _rules(peak: Row) -> list[alt.LayerChart]:
+    """No correlation, and how far from it chance alone may lead."""
+    noise = words.chance(peak)
+    chance = [level(noise, "chance"), level(-noise, "")] if noise < 1 else []
+    return [level(0, ""), *chance]
+
+
+def sink_effects(curves: pa.Table) -> alt.LayerChart:
+    """The same correlation for several studies, one line each with its own colour and dashes (Figure 6).
+
+    Parameters
+    ----------
+    curves
+        ``sink_effect_by_n`` of each study, with the column study; studies without a correlation have no line.
+    """
+    rows: list[Row] = words.known(curves.to_pylist(), "correlation")
+    studies = list(dict.fromkeys(row["study"] for row in rows))
+    color = alt.Color(
+        "study:N", title=None, scale=alt.Scale(domain=studies), legend=alt.Legend(orient="top", columns=2)
+    )
+    cycle = [list(DASHES[index % len(DASHES)]) for index in range(len(studies))]
+    dash = alt.StrokeDash("study:N", title=None, scale=alt.Scale(domain=studies, range=cycle))
+    base = alt.Chart().encode(x=n_axis(max(row["n"] for row in rows)), color=color)
+    return layered(
+        rows,
+        TITLE,
+        f"Line chart against N on a log axis, one line for each study. {words.sink_effects(rows)}",
+        level(0, ""),
+        base.mark_area().encode(y=_y("correlation_ci_low:Q"), y2="correlation_ci_high:Q"),
+        base.mark_line().encode(y=_y("correlation:Q"), strokeDash=dash),
+        points(_pointed(base, alt.Tooltip("study:N", title="Study")), always=len(rows) == len(studies)),
+    )
+
+
+def _pointed(base: alt.Chart, *first: alt.Tooltip) -> alt.Chart:
+    """Correlations with their tooltip."""
+    shown = {"correlation": "Correlation", "correlation_ci_low": "95 % interval from", "correlation_ci_high": "to"}
+    numbers = [alt.Tooltip(f"{column}:Q", title=title, format=".3~f") for column, title in shown.items()]
+    n, heads = (
+        alt.Tooltip(f"{column}:Q", title=title, format=",d") for column, title in (("n", "N"), ("heads", "Heads"))
+    )
+    return base.encode(y=_y("correlation:Q"), tooltip=[*first, n, *numbers, heads])
+
+
+def sink_heads(heads: pa.Table, *, n: int) -> alt.LayerChart:
+    """Recall of every head at one N against ρ_0: the points that Figure 6 correlates.
+
+    Parameters
+    ----------
+    heads
+        ``explorer_heads`` at this N: layer, head, label, recall (ratio from 0 to 1), rho_0 (cosine); heads without
+        one of the last two are left out.
+    n
+        The N of the table.
+    """
+    rows = words.sink_points(heads.select(["layer", "head", "label", "recall", "rho_0"]).to_pylist())
+    x = alt.X("rho_0:Q", scale=alt.Scale(zero=False, nice=True)).title("ρ₀, mean cosine with the sink")
+    y = alt.Y("recall:Q", scale=alt.Scale(domain=[0, 1])).title(f"Recall at N = {n} (ratio)")
+    tooltip = [
+        alt.Tooltip("layer:O", title="Layer"),
+        alt.Tooltip("head:O", title="Head"),
+        alt.Tooltip("label:N", title="Kind"),
+        alt.Tooltip("rho_0:Q", title="ρ₀", format=".3~f"),
+        alt.Tooltip("recall:Q", title="Recall", format=".3~f"),
+    ]
+    return layered(
+        rows,
+        f"Recall at N = {n} against ρ₀",
+        f"Dot plot of Recall against ρ₀, one dot for each head. {words.sink_heads(rows, n)}",
+        dots(rows).encode(x=x, y=y, color=label_colour(symbol="circle"), shape=label_shape(), tooltip=tooltip),
+    )

@@ -1,0 +1,54 @@
+"""One page that sets several studies side by side.
+
+Holds what is on that page. What does not belong here: its figures (``reports.figures.across``) and how a page is made
+(``reports.rendering``).
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import duckdb
+
+from reports import listings, words
+from reports.figures import across, find_source
+from reports.rendering import render
+from reports.whole import replace
+
+
+def write_comparison(
+    connection: duckdb.DuckDBPyConnection, studies: Sequence[str], path: Path, *, home: str, reports: dict[str, str]
+) -> Path:
+    """Write the comparison of some studies, whole or not at all; one that stands at ``path`` is replaced.
+
+    Parameters
+    ----------
+    connection
+        Open warehouse; only read from.
+    studies
+        Names of two studies or more, in the order they are shown.
+    path
+        The HTML file; its folder is made.
+    home
+        Relative link to the index of all studies.
+    reports
+        Relative links to the reports that there are, by study.
+
+    Raises
+    ------
+    UserError
+        If the warehouse holds nothing of one of them, or the file cannot be written.
+    """
+    sources = [find_source(connection, study, map_n=1) for study in studies]
+    claims = {source.study: source.of_study("claims").rows() for source in sources}
+    html = render(
+        "compare.html.j2",
+        across.sections(sources),
+        name="+".join(studies),
+        studies=[(source.study, reports.get(source.study)) for source in sources],
+        home=home,
+        agreement=words.agreement(claims),
+        claims=listings.claims_of_studies(claims),
+        settings=listings.settings({source.study: words.facts(source.overview) for source in sources}),
+    )
+    replace(path, html.encode(), remedy="name another folder with --home DIR")
+    return path

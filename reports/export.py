@@ -1,0 +1,92 @@
+"""Charts as pictures and tables as files, for papers, slides and notebooks.
+
+Holds ``write_images`` and ``write_tables``. What does not belong here: which figures there are (``reports.figures``)
+and how they look (``reports.theme``, whose light palette pictures have).
+"""
+
+import json
+from collections.abc import Sequence
+from io import BytesIO, StringIO
+from pathlib import Path
+
+import altair as alt
+import pyarrow as pa
+from pyarrow import csv, parquet
+from tqdm import tqdm
+
+from reports.figures import Chart, Figure, Section
+from reports.rendering import figures
+from reports.whole import replace
+
+SCALE = 2
+"""Pixels of a PNG for each pixel of a chart on the page."""
+
+WIDTHS = {"alone": 640, "broad": 960, "beside": 440, "many": 280}
+"""Widths of the plotting area of charts that take the width of their place on the page, in pixels."""
+
+REMEDY = "name a folder that can be written"
+
+
+def write_images(sections: Sequence[Section], folder: Path) -> list[Path]:
+    """Write each chart as SVG and PNG, interactive ones as they are before a reader chooses.
+
+    Files are named after their figures and replace those that stand there.
+
+    Raises
+    ------
+    UserError
+        If the folder cannot be written.
+    """
+    drawn = [(key, _sized(figure, chart)) for figure in figures(sections) for key, chart in figure.drawn]
+    written = []
+    for key, chart in tqdm(drawn, desc="pictures", unit="chart", disable=None):
+        svg, png = StringIO(), BytesIO()
+        chart.save(svg, format="svg", engine="vl-convert")
+        chart.save(png, format="png", engine="vl-convert", scale_factor=SCALE)
+        for ending, content in (("svg", svg.getvalue().encode()), ("png", png.getvalue())):
+            written.append(folder / f"{key}.{ending}")
+            replace(written[-1], content, remedy=REMEDY)
+    return written
+
+
+def write_tables(sections: Sequence[Section], folder: Path) -> list[Path]:
+    """Write the table behind each figure as CSV and Parquet; lists are JSON in CSV.
+
+    Files are named after their figures and replace those that stand there.
+
+    Raises
+    ------
+    UserError
+        If the folder cannot be written.
+    """
+    written = []
+    for figure in tqdm(list(figures(sections)), desc="tables", unit="table", disable=None):
+        for ending, content in (("csv", _csv(figure.table)), ("parquet", _parquet(figure.table))):
+            written.append(folder / f"{figure.key}.{ending}")
+            replace(written[-1], content, remedy=REMEDY)
+    return written
+
+
+def _sized(figure: Figure, chart: Chart) -> Chart:
+    """A chart with a width of its own, in place of that of the page."""
+    if isinstance(chart, alt.ConcatChart) or chart.width != "container":
+        return chart
+    place = "many" if len(figure.charts) > 3 else "beside" if len(figure.charts) > 1 else "alone"
+    sized: alt.LayerChart = chart.properties(width=WIDTHS["broad" if figure.broad else place])
+    return sized
+
+
+def _csv(table: pa.Table) -> bytes:
+    nested = [name for name in table.column_names if pa.types.is_nested(table[name].type)]
+    for name in nested:
+        texts = [None if value is None else json.dumps(value) for value in table[name].to_pylist()]
+        table = table.set_column(table.column_names.index(name), name, pa.array(texts, pa.string()))
+    buffer = BytesIO()
+    csv.write_csv(table, buffer)
+    return buffer.getvalue()
+
+
+def _parquet(table: pa.Table) -> bytes:
+    buffer = BytesIO()
+    parquet.write_table(table, buffer)
+    return buffer.getvalue()

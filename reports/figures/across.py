@@ -1,0 +1,95 @@
+"""Figures that set several studies side by side (Figures 5, 6 and 8).
+
+Studies may differ in size, windows and what they have; each keeps its own axes of N and of layers. What does not belong
+here: figures of one study (the other modules of this package).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from reports import charts, words
+from reports.figures import separation, taxonomy
+from reports.figures.parts import Figure, Section, Source, any_known, missing
+from reports.queries import Answer
+
+
+def sections(sources: Sequence[Source]) -> tuple[Section, ...]:
+    """What can be compared, in the order of the paper."""
+    return (
+        Section(
+            "separation",
+            "How well heads separate what they select",
+            "Mean Precision and Recall of each model against N, with their bounds.",
+            (
+                _side_by_side(
+                    "precision",
+                    "Figure 5 (left): Precision",
+                    sources,
+                    lambda source: separation.bounded(source, "precision"),
+                ),
+                _side_by_side(
+                    "recall", "Figure 5 (right): Recall", sources, lambda source: separation.bounded(source, "recall")
+                ),
+            ),
+        ),
+        Section(
+            "sink",
+            "Effect of the sink",
+            "Do heads whose sink is more alike to the other value states have higher Recall?",
+            (_sink(sources),),
+        ),
+        Section(
+            "kinds",
+            "Kinds of heads",
+            "Retrievers, Mixers and Reset heads, layer by layer.",
+            (_side_by_side("kinds", "Figure 8: kinds of heads over depth", sources, taxonomy.depth),),
+        ),
+    )
+
+
+def _side_by_side(key: str, title: str, sources: Sequence[Source], figure_of: Callable[[Source], Figure]) -> Figure:
+    """The first chart of the same figure of every study; those that have none are named."""
+    found = {source.study: figure_of(source) for source in sources}
+    shown = {study: figure for study, figure in found.items() if not figure.empty}
+    answer = _of_all({study: (figure.answer, figure.table) for study, figure in found.items()})
+    told = [
+        f"{study}: {'' if study in shown else 'nothing to show. '}{figure.finding}" for study, figure in found.items()
+    ]
+    if not shown:
+        return missing(key, title, answer, "\n".join(told))
+    drawn = tuple(figure.charts[0].properties(title=study) for study, figure in shown.items())
+    reading = next(iter(shown.values())).reading
+    return Figure(key, title, "\n".join(told), reading, answer.table, answer, charts=drawn, titled=True)
+
+
+def _sink(sources: Sequence[Source]) -> Figure:
+    """One line for each study."""
+    key, title = "sink-effect", "Figure 6: correlation of Recall and ρ₀"
+    answers = {source.study: source.of_query("sink_effect_by_n") for source in sources}
+    answer = _of_all({study: (found, found.table) for study, found in answers.items()})
+    if not any_known(answer.table, "correlation"):
+        return missing(key, title, answer, "No study has heads enough that see their sink.")
+    without = [study for study, found in answers.items() if not any_known(found.table, "correlation")]
+    return Figure(
+        key,
+        title,
+        words.sentences(words.sink_effects(answer.rows()), f"Without a line: {', '.join(without)}." if without else ""),
+        "Pearson correlation over heads, each first averaged over sequences, with its 95 % bootstrap interval over "
+        "sequences. In the paper it peaks near N = 3, at about 0.6 for Gemma-7B and Mistral-7B.",
+        answer.table,
+        answer,
+        charts=(charts.sink_effects(answer.table),),
+        broad=True,
+    )
+
+
+def _of_all(found: Mapping[str, tuple[Answer | None, pa.Table]]) -> Answer:
+    """The answers to one question about several studies as one, with the column study in front."""
+    named = [
+        table.add_column(0, "study", pa.array([study] * table.num_rows, pa.string()))
+        for study, (_, table) in found.items()
+    ]
+    asked = next(answer for answer, _ in found.values() if answer is not None)
+    return replace(asked, parameters={"study": f"each of {', '.join(found)}"}, table=pa.concat_tables(named))

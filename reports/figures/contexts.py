@@ -1,0 +1,80 @@
+"""How Precision, Recall, elbows and kinds of heads move with the size of the context.
+
+What does not belong here: what holds at one query (the other modules of this package).
+"""
+
+from reports import charts, words
+from reports.figures.parts import NOT_ANALYSED, Figure, Section, Source, any_known, missing
+
+ONE_QUERY = (
+    "The study names one query position, so there is one context size and nothing to compare; to compare several, name "
+    "them in its settings, as in queries: [63, 127, 255, 511]."
+)
+
+
+def section(source: Source) -> Section:
+    """Measures against the position of the query."""
+    return Section(
+        "contexts",
+        "Context sizes",
+        "The same sequences seen from several query positions: each query chooses among the tokens up to its own.",
+        _figures(source),
+    )
+
+
+def _figures(source: Source) -> tuple[Figure, ...]:
+    answer = source.of_study("labels_by_query")
+    if words.several_contexts(answer.rows()):
+        return (_metrics(source), _elbows(source), _labels(source))
+    why = ONE_QUERY if answer.table.num_rows else NOT_ANALYSED
+    return (missing("contexts-none", "Measures against context size", answer, why),)
+
+
+def _metrics(source: Source) -> Figure:
+    key, title = "context-metrics", "Precision and Recall against context size"
+    answer = source.of_study("metrics_by_query")
+    rows = answer.rows()
+    if not words.several_contexts(rows):
+        return missing(key, title, answer, "Fewer than two of the queries have two keys to choose between.")
+    metrics = ("precision", "recall")
+    return Figure(
+        key,
+        title,
+        words.sentences(*(words.context_metric(rows, metric) for metric in metrics)),
+        "Each point is a mean over heads, each first averaged over sequences. Darker lines, or lighter ones on a dark "
+        "page, are larger N. The paper measures at 1024 tokens alone.",
+        answer.table,
+        answer,
+        charts=tuple(charts.context_metric(answer.table, metric=metric) for metric in metrics),
+    )
+
+
+def _elbows(source: Source) -> Figure:
+    key, title, answer = "context-elbows", "Elbow against context size", source.of_study("elbows_by_query")
+    if not any_known(answer.table, "model_elbow_n") and not any_known(answer.table, "median_elbow_n"):
+        return missing(key, title, answer, source.unless_old(words.context_elbows(answer.rows())))
+    return Figure(
+        key,
+        title,
+        words.context_elbows(answer.rows()),
+        "Band: the middle half of the heads that have an elbow. In the paper the strongest separability that is not "
+        "trivial lies at N from 1 to 4, at 1024 tokens.",
+        answer.table,
+        answer,
+        charts=(charts.context_elbows(answer.table),),
+    )
+
+
+def _labels(source: Source) -> Figure:
+    key, title, answer = "context-kinds", "Kinds of heads against context size", source.of_study("labels_by_query")
+    changes = source.of_study("label_changes")
+    return Figure(
+        key,
+        title,
+        words.context_labels(answer.rows(), changes.rows()),
+        "R: Retriever, M: Mixer, S: Reset. Every query labels every head anew, so that heads between two kinds may "
+        "change theirs.",
+        answer.table,
+        answer,
+        charts=(charts.context_labels(answer.table, changes.table),),
+    )

@@ -1,0 +1,207 @@
+"""What heads do: one example of each kind seen through s_N, through what each token contributes, and as directions.
+
+What does not belong here: which head is of which kind and why (``reports.figures.taxonomy``).
+"""
+
+from dataclasses import dataclass
+from functools import partial
+
+import pyarrow as pa
+
+from reports import charts, words
+from reports.figures.parts import NOT_ANALYSED, NOTHING_SELECTED, Figure, Section, Source, any_known, missing
+from reports.queries import Answer
+
+
+def section(source: Source) -> Section:
+    """Geometry of single heads."""
+    return Section(
+        "geometry",
+        "What heads do",
+        "One head of each kind, the clearest there is, looked at closely: how the selected sum s_N grows and turns as "
+        "more keys are selected, which keys make it up at each size of context, and how many directions the head’s "
+        "value states use at all.",
+        (_diagnostics(source), _contributions(source), _spheres(source), _dimensions(source)),
+    )
+
+
+@dataclass(frozen=True)
+class _Example:
+    """One head that stands for its kind, and what a query gave of it."""
+
+    head: words.Row
+    answer: Answer
+
+    @property
+    def title(self) -> str:
+        return words.example(self.head)
+
+    @property
+    def rows(self) -> list[words.Row]:
+        return self.answer.rows()
+
+    @property
+    def table(self) -> pa.Table:
+        """Its rows, with the head in front."""
+        table = self.answer.table
+        for name in ("head", "layer", "label"):
+            column = pa.array([self.head[name]] * table.num_rows)
+            table = table.add_column(0, name, column) if name not in table.column_names else table
+        return table
+
+
+def _examples(source: Source, query: str, *, of_query: bool = True) -> list[_Example]:
+    """The head of each kind with the largest margin, with what ``query`` has of it; those without a row too."""
+    ask = source.of_query if of_query else source.of_study
+    heads = source.of_query("label_examples").rows()
+    return [_Example(head, ask(query, layer=head["layer"], head=head["head"])) for head in heads]
+
+
+def _of_all(examples: list[_Example]) -> pa.Table:
+    return pa.concat_tables([example.table for example in examples])
+
+
+def _missing(examples: list[_Example], shown: list[_Example], why: str) -> str:
+    """Which kinds are absent, and which examples are not shown and ``why``."""
+    hidden = [example.title for example in examples if example not in shown]
+    return words.sentences(
+        words.absent([example.head for example in examples]),
+        f"Not shown, since {why}: {'; '.join(hidden)}." if hidden else "",
+    )
+
+
+def _paragraphs(*parts: str) -> str:
+    """The parts that say something, each on a line of its own."""
+    return "\n".join(part for part in parts if part)
+
+
+def _diagnostics(source: Source) -> Figure:
+    key, title = "diagnostics", "Figure 7: geometry of s_N in one head of each kind"
+    examples = _examples(source, "diagnostics_of_head")
+    shown = [example for example in examples if example.answer.table.num_rows]
+    if not shown:
+        why = NOT_ANALYSED if source.last_n else NOTHING_SELECTED
+        return missing(key, title, source.of_query("label_examples"), why)
+    domain = _domain([row for example in shown for row in example.rows])
+    panels = []
+    for example in shown:
+        table = example.answer.table
+        panels.append(charts.norms(table, title=example.title))
+        if any(any_known(table, column) for column in words.COSINES):
+            panels.append(charts.cosines(table, title=f"Cosines: {words.place(example.head)}", domain=domain))
+    return Figure(
+        key,
+        title,
+        _paragraphs(
+            words.standing([example.head for example in shown]),
+            *(f"{example.title}. {words.norms(example.rows)} {words.cosines(example.rows)}" for example in shown),
+            _missing(examples, shown, "it attends to one key"),
+        ),
+        "Means over sequences. Above: the norm of s_N, also without the sink’s part and without the last token’s; "
+        "below: its cosines with the value states of both. In the paper a Retriever’s norm drops sharply without the "
+        "last token, whose direction s_N keeps at every N; in a Mixer s_N turns from v₀ to v_L and the two norms "
+        "converge; in a Reset head the sink’s part is the larger one and cos(s_N, v_L) stays low until N is very "
+        "large.",
+        _of_all(shown),
+        shown[0].answer,
+        charts=tuple(panels),
+        stacked=len(panels) == 2 * len(shown),
+    )
+
+
+def _domain(rows: list[words.Row]) -> tuple[float, float]:
+    """Least and largest cosine of all curves, 0 and 0.1 among them."""
+    cosines = [row[column] for column in words.COSINES for row in words.known(rows, column)]
+    return min([0.0, *cosines]), max([0.1, *cosines])
+
+
+def _contributions(source: Source) -> Figure:
+    key, title = "contributions", "Figure 10: what each token contributes, by context size"
+    examples = _examples(source, "contributions_of_head", of_query=False)
+    shown = [example for example in examples if any(row["mean_norm_y"] for row in example.rows)]
+    if not shown:
+        why = "No key contributes anything." if any(example.rows for example in examples) else NOT_ANALYSED
+        return missing(key, title, source.of_query("label_examples"), why)
+    largest = _largest([row for example in shown for row in example.rows])
+    return Figure(
+        key,
+        title,
+        _paragraphs(
+            *(
+                words.sentences(
+                    f"{example.title}.",
+                    words.contributions(example.rows),
+                    words.alike(example.rows),
+                    words.faint(example.rows),
+                )
+                for example in shown
+            ),
+            _missing(examples, shown, "its keys contribute nothing"),
+        ),
+        "Each mark is a key: the mean over sequences of the norm of its weighted value state. A column holds the keys "
+        "of one query, the first at its left and the last token at its right; at most about 200 keys beside sink and "
+        "last token, the largest and an even choice. Colour: cosine of its value state with the last token’s. In the "
+        "paper the last token dominates a Retriever, lies between sink and content in a Mixer, and stands out nowhere "
+        "in a Reset head, whose mass is spread broadly.",
+        _of_all(shown),
+        shown[0].answer,
+        charts=tuple(
+            charts.contributions(example.answer.table, title=example.title, largest=largest) for example in shown
+        ),
+    )
+
+
+def _largest(keys: list[words.Row]) -> float:
+    """Largest absolute cosine of a key with the last token, at least 0.1."""
+    others = [row for row in words.known(keys, "mean_cos_last") if row["role"] != "last"]
+    return max([0.1, *(abs(float(row["mean_cos_last"])) for row in others)])
+
+
+def _spheres(source: Source) -> Figure:
+    key, title = "spheres", "Figure 9: value states of heads on a sphere"
+    heads = source.of_study("principal_directions_by_head").rows()
+    of_kv_head = {(row["layer"], row["kv_head"]): row for row in words.known(heads, "effective_dimension")}
+    examples = _examples(source, "directions_of_head")
+    directions = [(example, of_kv_head.get((example.head["layer"], example.head["kv_head"]))) for example in examples]
+    shown = [(example, row) for example, row in directions if row and example.rows]
+    if not shown:
+        why = words.dimensions(heads) if heads and not of_kv_head else NOT_ANALYSED
+        return missing(key, title, source.of_query("label_examples"), why)
+    n = max(source.n, 1)
+    draw = partial(charts.sphere, n=n)
+    return Figure(
+        key,
+        title,
+        _paragraphs(
+            *(words.sentences(f"{e.title}.", words.directions(row), words.together(e.rows, n)) for e, row in shown),
+            _missing(examples, [e for e, _ in shown], "its value states have norm 0"),
+        ),
+        "Value states of sequence 0 divided by their norm, seen along the first three principal directions of their KV "
+        "head; the first comes towards the reader, to the left and down. A direction within these three lies on the "
+        "sphere, the others as deep inside as they point elsewhere; the dashed circle is the typical length "
+        "(root mean square). Keys nearer to the reader are larger and stronger; filled: those with the largest mean "
+        "weight. The paper draws heads as spheres in three dimensions, without data.",
+        _of_all([example for example, _ in shown]),
+        shown[0][0].answer,
+        charts=tuple(draw(e.answer.table, title=e.title, of_kv_head=row) for e, row in shown),
+    )
+
+
+def _dimensions(source: Source) -> Figure:
+    key, title = "effective-dimension", "Effective dimension by layer"
+    answer = source.of_study("principal_directions_by_head")
+    rows = answer.rows()
+    if not any_known(answer.table, "effective_dimension"):
+        return missing(key, title, answer, words.dimensions(rows) if rows else NOT_ANALYSED)
+    return Figure(
+        key,
+        title,
+        words.dimensions(rows),
+        "Beside Figure 9, for all KV heads: one over the sum of the squared shares of all principal directions. It is "
+        "1 if all value states lie along one line, and the number of their components if they spread evenly; each "
+        "stroke is one KV head, each dot the mean of its layer. The paper has no such figure.",
+        answer.table,
+        answer,
+        charts=(charts.dimensions(answer.table),),
+        broad=True,
+    )

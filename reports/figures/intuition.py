@@ -1,0 +1,76 @@
+"""How a head is read, on an example small enough to see: keys on a circle, and two balls around their sum (Figure 1).
+
+What does not belong here: anything measured (the other modules of this package), and the example's own numbers
+(``geometry.intuition``), which no warehouse holds.
+"""
+
+import numpy as np
+import pyarrow as pa
+
+from geometry.intuition import Intuition, intuition
+from reports import charts, words
+from reports.figures.parts import Figure, Section
+
+
+def section() -> Section:
+    """What selection, balls, Precision and Recall are."""
+    return Section(
+        "reading",
+        "How a head is read",
+        "At each token an attention head gives every earlier token, a key, a weight and a vector, its value state, and "
+        "passes on their weighted sum. Take only the N keys of the largest weight: their weighted value states add up "
+        "to one point, s. If the head separates what it selects from the rest, the selected keys lie near s and all "
+        "others far away. Two balls around s test this. The smaller one reaches to the nearest key left out: Recall is "
+        "the share of the selected keys inside. The larger one reaches to the farthest selected key: Precision is the "
+        "share of the keys inside that were selected.",
+        (_example(),),
+    )
+
+
+def _example() -> Figure:
+    example = intuition()
+    table = keys(example)
+    rows: list[words.Row] = table.to_pylist()
+    return Figure(
+        "example",
+        "Figure 1: tokens on a circle, weighted, and the two balls",
+        words.example_keys(rows, example.r_min, example.r_max),
+        "An example, not this study. Left: value states of length 1. Middle: each times its weight, which pulls it to "
+        "the origin. Right: the same, nearer; the cross is s, the sum of the selected ones; solid and dashed circles "
+        "are the balls of r_min and r_max, lines lead to the keys that set them. Filled stars count for Recall, filled "
+        "dots against Precision. In the paper’s Figure 1 Precision is 3/8 and Recall 2/3; it prints no coordinates, so "
+        "these are chosen to give the same.",
+        table,
+        None,
+        charts=(
+            charts.value_states(table),
+            charts.weighted(table),
+            charts.balls(table, s=(float(example.s[0]), float(example.s[1])), r_min=example.r_min, r_max=example.r_max),
+        ),
+    )
+
+
+def keys(example: Intuition) -> pa.Table:
+    """The keys of the example, one row each.
+
+    Returns
+    -------
+    pa.Table
+        key (from 1, in order of angle), weight (share), selected, v_x, v_y, y_x, y_y, distance (from s; model units),
+        within (no farther from s than r_min if selected, than r_max if not).
+    """
+    distance = np.linalg.norm(example.scaled - example.s, axis=1)
+    reach = np.where(example.selected, example.r_min, example.r_max)
+    return pa.table(
+        {
+            "key": np.arange(1, len(example.weights) + 1),
+            "weight": example.weights,
+            "selected": example.selected,
+            "v_x": example.values[:, 0],
+            "v_y": example.values[:, 1],
+            "y_x": example.scaled[:, 0],
+            "y_y": example.scaled[:, 1],
+            "distance": distance,
+            "within": distance <= reach,
+        }
+    )

@@ -1,0 +1,47 @@
+"""How the sink's similarity to other value states goes with Recall (Figure 6).
+
+What does not belong here: the sink's weight (``reports.figures.attention``) and norm (``reports.figures.values``).
+"""
+
+from reports import charts, words
+from reports.figures.parts import NOT_ANALYSED, NOTHING_SELECTED, Figure, Section, Source, any_known, missing
+
+
+def section(source: Source) -> Section:
+    """The sink effect."""
+    return Section(
+        "sink",
+        "Effect of the sink",
+        "Where the sink, position 0, is among the selected keys, its value state is part of the point that nearness is "
+        "measured from. ρ₀ is the mean cosine between it and all other value states: does Recall depend on it?",
+        (_effect(source),),
+    )
+
+
+def _effect(source: Source) -> Figure:
+    key, title = "sink-effect", "Figure 6: the sink’s similarity and Recall"
+    answer = source.of_query("sink_effect_by_n")
+    rows = answer.rows()
+    if not any_known(answer.table, "correlation"):
+        return missing(key, title, answer, _why_not(source, rows))
+    peak = words.sink_peak(rows)["n"]
+    heads = source.of_query("explorer_heads", n=peak).table
+    seen = bool(words.sink_points(heads.to_pylist()))
+    return Figure(
+        key,
+        title,
+        words.sentences(words.sink_effect(rows), words.sink_heads(heads.to_pylist(), peak) if seen else ""),
+        "Left: Pearson correlation over heads of Recall R(rₘᵢₙ, N) and ρ₀, each a mean over sequences, with its 95 % "
+        "bootstrap interval over sequences; the mark is the N farthest from 0. Right: the heads themselves at that N; "
+        "those that share value states share ρ₀, and so say less than as many others. In the paper the correlation "
+        "peaks near N = 3, at about 0.6 for Gemma-7B and Mistral-7B.",
+        answer.table,
+        answer,
+        charts=(charts.sink_effect(answer.table), *([charts.sink_heads(heads, n=peak)] if seen else [])),
+    )
+
+
+def _why_not(source: Source, rows: list[words.Row]) -> str:
+    if not source.last_n:
+        return NOTHING_SELECTED
+    return words.no_sink_effect(rows) if rows else NOT_ANALYSED

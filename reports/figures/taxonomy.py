@@ -1,0 +1,103 @@
+"""Which kind each head is, why, how surely, and how well each kind separates (Figures 8 and 11).
+
+What does not belong here: the geometry of chosen heads (``reports.figures.geometry``).
+"""
+
+from reports import charts, listings, words
+from reports.charts.taxonomy import SIGNATURE, VERDICT
+from reports.figures.parts import NOT_ANALYSED, NOTHING_SELECTED, Figure, Section, Source, any_known, missing
+
+_KINDS = (
+    "A Retriever’s last token contributes most and s_N keeps near its value state; a Mixer turns from the sink to the "
+    "last token as N grows; in a Reset head the sink, or many small contributions, outweigh the last token."
+)
+
+
+def section(source: Source) -> Section:
+    """The taxonomy of heads."""
+    return Section(
+        "kinds",
+        "Kinds of heads",
+        "Section 4.2 of the paper sorts heads by what the selected sum s_N leans on: the sink’s value state v₀, the "
+        f"last token’s v_L, or neither. {_KINDS}",
+        (depth(source), _plane(source), _sensitivity(source), _curves(source)),
+    )
+
+
+def depth(source: Source) -> Figure:
+    """Kinds of heads by layer, and head by head (Figure 8)."""
+    key, title, answer = "kinds-by-layer", "Figure 8: kinds of heads over depth", source.of_query("taxonomy_of_heads")
+    rows = answer.rows()
+    if not rows:
+        return missing(key, title, answer, NOT_ANALYSED)
+    shares = source.of_query("taxonomy_by_layer").table
+    return Figure(
+        key,
+        title,
+        words.sentences(words.kinds(rows), words.depths(rows)),
+        "Each head has exactly one kind. R: Retriever, M: Mixer, S: Reset; pale cells: heads that meet no rule in "
+        "full, with the kind they are nearest to. In the paper (LLaMA-2-7B) Retrievers are seen most in the first two "
+        "layers, Reset heads prevail in the next few, and Mixers from the lower middle on.",
+        answer.table.select(VERDICT),
+        answer,
+        charts=(charts.kinds_by_layer(shares, answer.table), charts.kinds_map(answer.table)),
+    )
+
+
+def _plane(source: Source) -> Figure:
+    key, title, answer = "kinds-plane", "Heads beside the thresholds", source.of_query("taxonomy_of_heads")
+    thresholds = source.of_query("taxonomy_thresholds").table
+    if not answer.table.num_rows or not thresholds.num_rows:
+        return missing(key, title, answer, NOT_ANALYSED)
+    if not any_known(answer.table, "cos_last_level"):
+        return missing(
+            key, title, answer, "No head attends to two keys with a last token whose value state has a norm."
+        )
+    return Figure(
+        key,
+        title,
+        words.planes(answer.rows()),
+        "Dashed: as far as cos(s, v_L) goes, Retrievers lie above the wedge, Mixers right of the upright line and "
+        "Reset heads below the level one; shares of what sink, last token and rest contribute decide the rest and "
+        "stand beside each mark. Hollow marks: heads that meet no rule in full.",
+        answer.table.select(SIGNATURE),
+        answer,
+        charts=(charts.kinds_plane(answer.table, thresholds),),
+        broad=True,
+    )
+
+
+def _sensitivity(source: Source) -> Figure:
+    key, title = "kinds-sensitivity", "How much the kinds depend on the thresholds"
+    answer = source.of_query("taxonomy_thresholds")
+    if not any_known(answer.table, "heads"):
+        return missing(key, title, answer, NOT_ANALYSED)
+    rows = answer.rows()
+    return Figure(
+        key,
+        title,
+        words.sensitivity(rows),
+        "One threshold moves by 10 % and all others stay. The paper gives no thresholds; these are settings of one SQL "
+        'macro, to be run with others: attention-geometry sql "FROM taxonomy(last_high := 0.6)".',
+        answer.table,
+        answer,
+        listing=listings.sensitivity(rows),
+    )
+
+
+def _curves(source: Source) -> Figure:
+    key, title = "kinds-curves", "Figure 11: Precision and Recall by kind of head"
+    answer = source.of_query("curves_by_label")
+    if not answer.table.num_rows:
+        return missing(key, title, answer, NOT_ANALYSED if source.last_n else NOTHING_SELECTED)
+    return Figure(
+        key,
+        title,
+        words.kind_curves(answer.rows()),
+        "Each head is first averaged over sequences. Line: mean over the heads of a kind; band: the middle 80 % of "
+        "them. In the paper Retrievers have relatively higher Recall at large N but lower Precision, Mixers moderate "
+        "Recall and Precision that falls slowly, and Reset heads a U in both.",
+        answer.table,
+        answer,
+        charts=tuple(charts.kind_curves(answer.table, metric=metric) for metric in ("precision", "recall")),
+    )

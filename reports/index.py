@@ -1,0 +1,51 @@
+"""The page that lists every study.
+
+Holds what is on that page. What does not belong here: how a page is made (``reports.rendering``), and where reports
+lie.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import duckdb
+
+from reports import words
+from reports.queries import ask
+from reports.rendering import render
+from reports.whole import replace
+
+
+def write_index(
+    connection: duckdb.DuckDBPyConnection, path: Path, *, reports: Mapping[str, str], comparisons: Mapping[str, str]
+) -> Path:
+    """Write the index of the studies of a warehouse, whole or not at all; one that stands at ``path`` is replaced.
+
+    Parameters
+    ----------
+    connection
+        Open warehouse; only read from.
+    path
+        The HTML file; its folder is made.
+    reports
+        Relative links to the reports that there are, by study.
+    comparisons
+        Relative links to the comparisons that there are, by the name they are shown with.
+
+    Raises
+    ------
+    UserError
+        If the file cannot be written.
+    """
+    studies = [
+        {**row, "report": reports.get(row["study"]), "kinds": _kinds(row)}
+        for row in ask(connection, "studies_overview").rows()
+    ]
+    html = render("index.html.j2", studies=studies, comparisons=comparisons)
+    replace(path, html.encode(), remedy="name another folder with --home DIR")
+    return path
+
+
+def _kinds(study: words.Row) -> list[tuple[str, float]]:
+    """The share of each kind of head (``studies_overview``); empty if unknown."""
+    shares = [(label, study[f"{label.lower()}_share"]) for label in words.LABELS]
+    return [] if any(share is None for _, share in shares) else shares

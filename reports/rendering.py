@@ -1,0 +1,130 @@
+"""Pages as text: the templates, their filters, and the charts as JSON beside the scripts that draw them.
+
+Holds what every page is made with. What does not belong here: what is on a page (``reports.page``, ``reports.index``,
+``reports.compare``), and the look (``reports.theme``, ``reports/templates``).
+
+Tokens, names and provenance are untrusted: they reach a page through Jinja's escaping or ``browser.packed`` only.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import jinja2
+import pyarrow as pa
+from markupsafe import Markup
+
+from reports import browser, theme, words
+from reports.figures import Figure, Section
+from reports.queries import Parameter
+
+
+def render(template: str, sections: Sequence[Section] = (), *, name: str = "", **context: Any) -> str:
+    """A page as text.
+
+    Parameters
+    ----------
+    template
+        File in ``reports/templates``.
+    sections
+        The figures that the template shows; a page without charts has no scripts.
+    name
+        What the files of saved charts begin with.
+    context
+        What else the template names.
+    """
+    folder = files(__package__) / "templates"
+    drawn = any(figure.charts for figure in figures(sections))
+    scripts = [browser.bundle(), (folder / "report.js").read_text(encoding="utf-8")] if drawn else []
+    return (
+        _environment()
+        .get_template(template)
+        .render(
+            sections=sections,
+            charts=_charts(name, sections),
+            scripts=scripts,
+            policy=browser.policy(*scripts),
+            light=theme.LIGHT,
+            dark=theme.DARK,
+            font=theme.FONT,
+            style=(folder / "report.css").read_text(encoding="utf-8"),
+            **context,
+        )
+    )
+
+
+def figures(sections: Sequence[Section]) -> Iterator[Figure]:
+    """The figures of some sections, in reading order."""
+    for section in sections:
+        yield from section.figures
+
+
+def literal(text: str) -> str:
+    """A SQL string literal, for commands that are shown."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader(__package__), autoescape=True, undefined=jinja2.StrictUndefined
+    )
+    environment.filters |= {"bound": _bound, "cells": _cells, "count_of": words.count, "percent": words.percent}
+    environment.filters |= {"number": words.number, "together": _together, "visible": _visible}
+    environment.tests["numbers"] = _numeric
+    return environment
+
+
+def _charts(name: str, sections: Sequence[Section]) -> str:
+    """Specifications of all charts; the theme stands beside them once for light and once for dark."""
+    specs = []
+    for figure in figures(sections):
+        for key, chart in figure.drawn:
+            spec = chart.to_dict()
+            del spec["config"]
+            specs.append({"key": key, "spec": spec})
+    configs = {"light": theme.config(theme.LIGHT), "dark": theme.config(theme.DARK)}
+    return browser.packed({"name": name, "charts": specs, **configs})
+
+
+def _bound(parameters: Mapping[str, Parameter]) -> str:
+    return ", ".join(
+        f"${name} = {literal(value) if isinstance(value, str) else value}" for name, value in parameters.items()
+    )
+
+
+def _cells(table: pa.Table) -> Markup:
+    """The rows of a table as HTML without the end tags that it may leave out: a page may have thousands of them."""
+    rows = zip(*(column.to_pylist() for column in table.columns), strict=True)
+    return Markup("\n").join(Markup("<tr>") + Markup("").join(_cell(value) for value in row) for row in rows)
+
+
+def _cell(value: Any) -> Markup:
+    """A value in a table: six significant digits, a dash for NULL; what is no number has a class."""
+    if value is None:
+        return Markup("<td>–")
+    if isinstance(value, float):
+        return Markup(f"<td>{value:.6g}")  # noqa: S704 (digits)
+    if isinstance(value, int):
+        return Markup(f"<td>{value}")  # noqa: S704 (digits)
+    return Markup('<td class="text">{}').format(value)
+
+
+def _together(sentence: str) -> str:
+    """A sentence that no line break parts at an equals sign: ``N = 4``."""
+    return sentence.replace(" = ", "\u00a0=\u00a0")
+
+
+def _numeric(column: pa.ChunkedArray) -> bool:
+    """Whether a column holds numbers, for its heading to stand above them."""
+    return bool(pa.types.is_integer(column.type) or pa.types.is_floating(column.type))
+
+
+_PICTURES: dict[int, int | str] = {code: 0x2400 + code for code in range(0x20)}
+_PICTURES |= {0x7F: 0x2421, ord("\n"): "↵", ord("\t"): "⇥"}
+
+
+def _visible(token: str) -> str:
+    """A token with its control characters as pictures, so that each stays on its line."""
+    return token.translate(_PICTURES)

@@ -1,0 +1,262 @@
+"""What the geometry of single heads says: s_N with and without its largest parts, contributions, directions.
+
+What does not belong here: which head has which label and why (``reports.words.taxonomy``).
+"""
+
+from collections.abc import Iterable, Sequence
+from math import hypot, sqrt
+from statistics import fmean, median
+
+from reports.words.numbers import Row, count, known, number, percent, place, sentences
+from reports.words.taxonomy import LABELS
+
+NORMS = {
+    "norm_s": "s_N",
+    "norm_s_without_sink": "without sink",
+    "norm_s_without_last": "without last",
+}
+"""Norms of the representative vector, as the legend names them."""
+
+COSINES = {"cos_sink": "v₀ (sink)", "cos_last": "v_L (last)"}
+"""Cosines of the representative vector, as the legend names them."""
+
+LEVEL = 0.05
+"""A cosine that stays within a range of this size counts as level."""
+
+SLIGHT = 0.001
+"""A norm that changes by less than this share of itself counts as the same."""
+
+FAINT = 1e-6
+"""Contributions below this share of a head's largest are not drawn."""
+
+
+def example(head: Row) -> str:
+    """Which head stands for its label (``label_examples``)."""
+    return f"{head['label']}: {place(head)}"
+
+
+def absent(examples: Sequence[Row]) -> str:
+    """Which labels no head has (``label_examples``); empty if each occurs."""
+    missing = [label for label in LABELS if label not in {row["label"] for row in examples}]
+    return f"No head is labelled {' or '.join(missing)}, so none is shown." if missing else ""
+
+
+def standing(examples: Sequence[Row]) -> str:
+    """How well the examples stand for their labels (``label_examples``)."""
+    parts = [f"{row['heads']:,} labelled {row['label']} (margin {number(row['margin'])})" for row in examples]
+    strays = [row["label"] for row in examples if not row["fits_rule"]]
+    nearest = f" No head meets the rule of {' or '.join(strays)} in full; the nearest is shown." if strays else ""
+    return f"Each head shown is the clearest of its kind, of {_listed(parts)}.{nearest}"
+
+
+def norms(curve: Sequence[Row]) -> str:
+    """What sink and last token add to the norm of s_N at the last N (``diagnostics_of_head``)."""
+    last = max(curve, key=lambda row: row["n"])
+    parts = [
+        f"{_compared(last[column], last['norm_s'])} without the {part}"
+        for column, part in {"norm_s_without_last": "last token", "norm_s_without_sink": "sink"}.items()
+        if last[column] is not None
+    ]
+    hidden = "A window hides the sink." if last["norm_s_without_sink"] is None else ""
+    return sentences(
+        f"At N = {last['n']:,} the norm of s_N is {number(last['norm_s'])}, {' and '.join(parts)}.",
+        hidden,
+    )
+
+
+def _compared(value: float, whole: float) -> str:
+    if not whole or abs(value / whole - 1) < SLIGHT:
+        return number(value)
+    return f"{number(value)} ({percent(abs(value / whole - 1))} {'less' if value < whole else 'more'})"
+
+
+def cosines(curve: Sequence[Row]) -> str:
+    """How s_N lies to the last token's and the sink's value state as N grows (``diagnostics_of_head``)."""
+    absence = {
+        "cos_last": "the last token’s value state has norm 0",
+        "cos_sink": "a window hides the sink, or its value state has norm 0",
+    }
+    names = {"cos_last": "cos(s_N, v_L)", "cos_sink": "cos(s_N, v₀)"}
+    told = [
+        f"{name} {_course(rows, column)}." if (rows := known(curve, column)) else f"No {name}: {absence[column]}."
+        for column, name in names.items()
+    ]
+    return sentences(*told)
+
+
+def _course(curve: Sequence[Row], column: str) -> str:
+    """From the first N to the last, with what lies clearly beyond both in between."""
+    rows = sorted(curve, key=lambda row: row["n"])
+    first, last = rows[0], rows[-1]
+    low, high = min(rows, key=lambda row: row[column]), max(rows, key=lambda row: row[column])
+    if len(rows) == 1:
+        return f"is {_at(first, column)}, the only N there is"
+    if high[column] - low[column] < LEVEL:
+        return f"stays between {number(low[column])} and {number(high[column])}"
+    ends = sorted((first[column], last[column]))
+    beyond = {"lowest": (low, ends[0] - low[column]), "highest": (high, high[column] - ends[1])}
+    name, (row, excess) = max(beyond.items(), key=lambda item: item[1][1])
+    between = f", {name} with {_at(row, column)}" if excess >= LEVEL else ""
+    verb = "rises" if last[column] > first[column] else "falls"
+    if abs(last[column] - first[column]) < LEVEL:
+        verb = "goes"
+    return f"{verb} from {_at(first, column)} to {_at(last, column)}{between}"
+
+
+def _at(row: Row, column: str) -> str:
+    return f"{number(row[column])} at N = {row['n']:,}"
+
+
+def contributions(keys: Sequence[Row]) -> str:
+    """Which keys contribute most to a head's output, and how that changes with context (``contributions_of_head``)."""
+    of_query = {query: _by_role(keys, query) for query in sorted({row["query"] for row in keys})}
+    query, last = of_query.popitem()
+    smaller = [query for query, of_role in of_query.items() if of_role.keys() == last.keys()]
+    told = f"With {count(query + 1, 'token')} of context {_listed(_told(last, with_verb=True))}"
+    if smaller:
+        numbers = _listed(_told(of_query[smaller[0]], with_verb=False))
+        told += f"; with {count(smaller[0] + 1, 'token')}: {numbers}"
+    return f"{told}.{' A window hides the sink.' if query and 'sink' not in last else ''}"
+
+
+_ROLES = {"last": "the last token", "sink": "the sink", "other": "the largest other key"}
+"""Whose contributions are told, in this order."""
+
+
+def _by_role(keys: Sequence[Row], query: int) -> dict[str, Row]:
+    """At one query the row of the largest contribution of each role."""
+    rows = sorted((row for row in keys if row["query"] == query), key=lambda row: row["mean_norm_y"])
+    return {row["role"]: row for row in rows}
+
+
+def _told(of_role: dict[str, Row], *, with_verb: bool) -> list[str]:
+    """Contributions in the order of the roles; the first with its verb, or numbers alone."""
+    numbers = {name: number(of_role[role]["mean_norm_y"]) for role, name in _ROLES.items() if role in of_role}
+    if not with_verb:
+        return list(numbers.values())
+    return [
+        f"{name} contributes {value}" if index == 0 else f"{name} {value}"
+        for index, (name, value) in enumerate(numbers.items())
+    ]
+
+
+def _listed(parts: Sequence[str]) -> str:
+    *most, last = parts
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def alike(keys: Sequence[Row]) -> str:
+    """How the value states of keys lie to the last token's (``contributions_of_head``)."""
+    cosines_of_others = [row["mean_cos_last"] for row in known(keys, "mean_cos_last") if row["role"] != "last"]
+    if not known(keys, "mean_cos_last"):
+        return "The last token’s value state has norm 0, so there is no cosine to colour by."
+    if not cosines_of_others:
+        return ""
+    if len(cosines_of_others) == 1:
+        return f"The cosine of the other key with v_L is {number(cosines_of_others[0])}."
+    below = fmean(cosine < 0 for cosine in cosines_of_others)
+    return (
+        f"Cosines of other keys with v_L lie between {number(min(cosines_of_others))} and "
+        f"{number(max(cosines_of_others))}, {percent(below) if below else 'none'} of them below 0."
+    )
+
+
+def visible(keys: Sequence[Row]) -> list[Row]:
+    """The contributions that a log axis can show beside the largest (``contributions_of_head``)."""
+    largest = max(row["mean_norm_y"] for row in keys)
+    return [row for row in keys if row["mean_norm_y"] > FAINT * largest]
+
+
+def faint(keys: Sequence[Row]) -> str:
+    """How many contributions are too small to be drawn (``contributions_of_head``); empty if none is."""
+    hidden = len(keys) - len(visible(keys))
+    if not hidden:
+        return ""
+    zero = sum(not row["mean_norm_y"] for row in keys)
+    which = "of 0" if zero == hidden else "below a millionth of the largest"
+    return (
+        f"{count(hidden, 'contribution')} {which} {'is' if hidden == 1 else 'are'} left out, since the axis is a log."
+    )
+
+
+def directions(of_kv_head: Row) -> str:
+    """How many directions the value states of a KV head use (``principal_directions_by_head``)."""
+    if of_kv_head["effective_dimension"] is None:
+        return "Its value states but the sink’s have norm 0."
+    return (
+        f"Three directions hold {percent(_three(of_kv_head))} of the squared length of its value states, whose "
+        f"effective dimension is {number(of_kv_head['effective_dimension'])} of {of_kv_head['head_dim']}."
+    )
+
+
+def _three(row: Row) -> float:
+    """Share of squared length along the first three principal directions; rounding may have left more than 1."""
+    return min(1.0, float(sum(row[f"share_{index}"] for index in (1, 2, 3))))
+
+
+def typical_length(of_kv_head: Row) -> float:
+    """Root mean square length of a unit value state within the first three principal directions."""
+    return sqrt(_three(of_kv_head))
+
+
+def heaviest(points: Sequence[Row], n: int) -> list[Row]:
+    """The ``n`` keys with the largest mean weight, or as many as there are (``directions_of_head``)."""
+    return [row for row in known(points, "selected_rank") if row["selected_rank"] <= n]
+
+
+def together(points: Sequence[Row], n: int) -> str:
+    """Whether the heaviest keys lie closer together than all (``directions_of_head``); empty for fewer than two."""
+    heavy = heaviest(points, n)
+    if len(heavy) < 2 or len(heavy) == len(points):
+        return ""
+    of_heavy, of_all = (_resultant(rows) for rows in (heavy, points))
+    closer = "closer together than" if of_heavy > of_all else "no closer together than"
+    return (
+        f"In these three, the {len(heavy)} keys of the largest weight lie {closer} all keys shown: the mean of their "
+        f"points is {number(of_heavy)} from the centre, that of all {number(of_all)}."
+    )
+
+
+def _resultant(points: Iterable[Row]) -> float:
+    rows = list(points)
+    return hypot(*(fmean(row[axis] for row in rows) for axis in "xyz"))
+
+
+def dimensions(heads: Sequence[Row]) -> str:
+    """How the effective dimension differs between KV heads and over layers (``principal_directions_by_head``)."""
+    rows = known(heads, "effective_dimension")
+    if not rows:
+        return "No KV head has an effective dimension: all value states but the sink’s have norm 0."
+    zero = len(heads) - len(rows)
+    has = "has" if zero == 1 else "have"
+    none = f"{count(zero, 'KV head')} whose value states have norm 0 {has} none." if zero else ""
+    low, high = (end(rows, key=lambda row: row["effective_dimension"]) for end in (min, max))
+    size = " to ".join(str(size) for size in sorted({row["head_dim"] for row in (low, high)}))
+    if len(rows) == 1:
+        return sentences(f"The effective dimension of the only KV head is {_dimension(low)} of {size}.", none)
+    return sentences(
+        f"Over KV heads the effective dimension reaches from {_dimension(low)} to {_dimension(high)} of {size}; the "
+        f"median is {number(median(row['effective_dimension'] for row in rows))}, and the median share of the first "
+        f"three directions is {percent(median(map(_three, rows)))}.",
+        _over_layers(rows),
+        none,
+    )
+
+
+def _dimension(row: Row) -> str:
+    return f"{number(row['effective_dimension'])} (layer {row['layer']}, KV head {row['kv_head']})"
+
+
+def _over_layers(rows: Sequence[Row]) -> str:
+    """The first layer's mean and the last's; empty for one layer."""
+    of_layer: dict[int, list[float]] = {}
+    for row in rows:
+        of_layer.setdefault(row["layer"], []).append(row["effective_dimension"])
+    first, last = min(of_layer), max(of_layer)
+    if first == last:
+        return ""
+    start, end = fmean(of_layer[first]), fmean(of_layer[last])
+    if start == end:
+        return f"Layers {first} and {last} have the same mean, {number(start)}."
+    verb = "rises" if start < end else "falls"
+    return f"The mean of a layer {verb} from {number(start)} in layer {first} to {number(end)} in layer {last}."

@@ -1,0 +1,39 @@
+"""What the example of keys on a circle shows: what Precision and Recall count.
+
+What does not belong here: anything measured (the other modules of this package).
+"""
+
+from collections.abc import Sequence
+
+from reports.words.numbers import Row, count, number
+
+WITHIN, BEYOND = "within the ball that counts it", "beyond it"
+"""Whether a key counts: a selected one within r_min, one left out within r_max."""
+
+
+def example_keys(keys: Sequence[Row], r_min: float, r_max: float) -> str:
+    """Which keys of the example count for Recall and against Precision.
+
+    Parameters
+    ----------
+    keys
+        Rows of the example: key (from 1), selected, within (of r_min if selected, of r_max if not).
+    r_min, r_max
+        Radii around s: to the nearest key left out, and to the farthest selected key.
+    """
+    chosen, others = ([row for row in keys if row["selected"] is selected] for selected in (True, False))
+    near, far = ([row for row in chosen if row["within"] is within] for within in (True, False))
+    mixed = [row for row in others if row["within"]]
+    return (
+        f"{len(chosen)} of {count(len(keys), 'key')} are selected, those of the largest weight: {_keys(chosen)}. "
+        f"The ball of radius r_min = {number(r_min)} reaches to the nearest key left out and holds {_keys(near)}, not "
+        f"{_keys(far)}: Recall is {len(near)}/{len(chosen)}. "
+        f"The ball of radius r_max = {number(r_max)} reaches to the farthest selected key and holds "
+        f"{_keys(mixed)} besides: Precision is {len(chosen)}/{len(chosen) + len(mixed)}."
+    )
+
+
+def _keys(keys: Sequence[Row]) -> str:
+    """Numbers of keys: ‘keys 1, 4 and 7’."""
+    *most, last = (str(row["key"]) for row in keys)
+    return f"keys {', '.join(most)} and {last}" if most else f"key {last}"

@@ -1,0 +1,119 @@
+"""What the correlation of Recall with the sink's similarity says.
+
+What does not belong here: the weight and norm of the sink (``reports.words.attention``, ``reports.words.values``).
+"""
+
+from collections.abc import Callable, Sequence
+from math import sqrt
+
+from reports.words.numbers import Row, count, known, number, sentences, spans
+
+FEWEST = 3
+"""A correlation over fewer heads than this is −1 or 1 whatever they do."""
+
+PAPERS_PEAK = 3
+"""N at which the paper finds the correlation highest."""
+
+
+def sink_peak(curve: Sequence[Row]) -> Row:
+    """The row whose correlation is farthest from 0, the first of several (``sink_effect_by_n``).
+
+    At least one row has a correlation.
+    """
+    return max(known(curve, "correlation"), key=lambda row: abs(row["correlation"]))
+
+
+def chance(row: Row) -> float:
+    """How far from 0 the correlation of quantities that have nothing to do with each other may lie: 2/√heads."""
+    return 2 / sqrt(row["heads"])
+
+
+def sink_effect(curve: Sequence[Row]) -> str:
+    """Where the correlation peaks, and where it differs from 0 (``sink_effect_by_n``)."""
+    peak = sink_peak(curve)
+    positive = peak["correlation"] > 0
+    interval = (
+        f" (95 % interval {_from_to(peak)})"
+        if peak["correlation_ci_low"] is not None
+        else " (one sequence: no interval)"
+    )
+    return sentences(
+        f"Over {count(peak['heads'], 'head')}, Recall and ρ₀ are most correlated at N = {peak['n']}, with "
+        f"{number(peak['correlation'])}{interval}: the more alike the sink and the other value states, the "
+        f"{'higher' if positive else 'lower'} Recall.",
+        _papers(curve, peak),
+        _apart(curve),
+        _beside_chance(peak),
+    )
+
+
+def _from_to(row: Row) -> str:
+    return f"{number(row['correlation_ci_low'])} to {number(row['correlation_ci_high'])}"
+
+
+def _papers(curve: Sequence[Row], peak: Row) -> str:
+    """The correlation where the paper finds it highest, unless that is the peak here too."""
+    there = [row["correlation"] for row in known(curve, "correlation") if row["n"] == PAPERS_PEAK != peak["n"]]
+    return f"At N = {PAPERS_PEAK}, where the paper finds the peak, it is {number(there[0])}." if there else ""
+
+
+def _apart(curve: Sequence[Row]) -> str:
+    """At which N the interval excludes 0, and on which side."""
+    rows = known(curve, "correlation_ci_low")
+    if not rows:
+        return ""
+    sides: dict[str, Callable[[Row], bool]] = {
+        "above": lambda row: row["correlation_ci_low"] > 0,
+        "below": lambda row: row["correlation_ci_high"] < 0,
+    }
+    order = [row["n"] for row in rows]
+    found = {side: [row["n"] for row in rows if lies(row)] for side, lies in sides.items()}
+    told = [f"{side} 0 at N = {spans(numbers, order)}" for side, numbers in found.items() if numbers]
+    return f"The interval lies {', '.join(told)}." if told else "The interval holds 0 at every N."
+
+
+def _beside_chance(peak: Row) -> str:
+    noise = chance(peak)
+    if noise >= 1:
+        return f"With {count(peak['heads'], 'head')} any correlation may be chance."
+    beyond = "lies beyond" if abs(peak["correlation"]) > noise else "does not go beyond"
+    return (
+        f"Among so many heads a correlation within ±{number(noise)} may be chance (2/√heads); the peak {beyond} that, "
+        "though it is the largest of many N."
+    )
+
+
+def sink_effects(curves: Sequence[Row]) -> str:
+    """Where the correlation of each study peaks (``sink_effect_by_n`` with the column study)."""
+    peaks = {
+        study: sink_peak([row for row in curves if row["study"] == study])
+        for study in dict.fromkeys(row["study"] for row in known(curves, "correlation"))
+    }
+    told = [f"{study} {number(peak['correlation'])} at N = {peak['n']}" for study, peak in peaks.items()]
+    return f"Farthest from 0: {'; '.join(told)}." if told else ""
+
+
+def no_sink_effect(curve: Sequence[Row]) -> str:
+    """Why no N has a correlation (``sink_effect_by_n``, with at least one row)."""
+    heads = max(row["heads"] for row in curve)
+    if not heads:
+        return "A sliding window hides position 0 from every head, so that none has a sink."
+    if heads < FEWEST:
+        seeing = f"{count(heads, 'head')} with more than one key {'sees' if heads == 1 else 'see'} the sink"
+        return f"A correlation takes {FEWEST} heads or more; {seeing}."
+    return "Recall, or ρ₀, is the same in all heads at every N, so that nothing can be correlated."
+
+
+def sink_heads(heads: Sequence[Row], n: int) -> str:
+    """How far heads differ in what is correlated (``explorer_heads`` at ``n``)."""
+    rows = sink_points(heads)
+    low, high = (pick(rows, key=lambda row: row["rho_0"]) for pick in (min, max))
+    return (
+        f"At N = {n}, ρ₀ of {count(len(rows), 'head')} reaches from {number(low['rho_0'])} to {number(high['rho_0'])}, "
+        f"and Recall from {number(min(row['recall'] for row in rows))} to {number(max(row['recall'] for row in rows))}."
+    )
+
+
+def sink_points(heads: Sequence[Row]) -> list[Row]:
+    """The heads that have both ρ_0 and Recall (``explorer_heads``)."""
+    return known(known(heads, "rho_0"), "recall")

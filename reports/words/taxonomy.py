@@ -1,0 +1,159 @@
+"""What the kinds of heads say: how many there are, where they lie, how surely, and how they separate.
+
+What does not belong here: the rules themselves (``sql/macros/taxonomy.sql``).
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from statistics import fmean
+
+from reports.words.numbers import NAMES, Row, count, known, number, percent, sentences
+
+LABELS = ("Retriever", "Mixer", "Reset")
+"""The kinds of heads, in the order of every chart and table."""
+
+LETTERS = {"Retriever": "R", "Mixer": "M", "Reset": "S"}
+"""What stands for a kind where there is no room for its name."""
+
+_NOUNS = {"Retriever": "Retriever", "Mixer": "Mixer", "Reset": "Reset head"}
+_WITH_DEPTH = ("Retriever", "Reset", "Mixer")
+"""The order in which the paper finds the kinds with depth."""
+
+
+def kinds(heads: Sequence[Row]) -> str:
+    """How many heads are of each kind, and how surely (``taxonomy_of_heads``)."""
+    numbers = Counter(row["label"] for row in heads)
+    told = [count(numbers[label], _NOUNS[label]) if numbers[label] else f"no {_NOUNS[label]}" for label in LABELS]
+    agreement = fmean(row["agreement"] for row in heads)
+    return sentences(
+        f"Of {count(len(heads), 'head')}: {', '.join(told)}.",
+        _unfitting(sum(not row["fits_rule"] for row in heads)),
+        f"The label leads by {number(fmean(row['margin'] for row in heads))} on average, and on average "
+        f"{percent(agreement)} of the sequences give the same one by themselves.",
+    )
+
+
+def _unfitting(heads: int) -> str:
+    if not heads:
+        return "All meet their rule in full."
+    if heads == 1:
+        return "1 head meets no rule in full and has the label of the nearest."
+    return f"{heads:,} heads meet no rule in full and have the label of the nearest."
+
+
+def depths(heads: Sequence[Row]) -> str:
+    """Where with depth each kind lies, and whether in the paper's order (``taxonomy_of_heads``)."""
+    layers = {label: [row["layer"] for row in heads if row["label"] == label] for label in LABELS}
+    means = {label: fmean(found) for label, found in layers.items() if found}
+    if len({row["layer"] for row in heads}) == 1:
+        return "With one layer there is no depth to compare."
+    told = f"Mean layer: {', '.join(f'{label} {number(mean)}' for label, mean in means.items())}"
+    if len(means) < len(LABELS):
+        return f"{told}; the paper’s order Retriever → Reset → Mixer takes all three kinds."
+    order = sorted(_WITH_DEPTH, key=means.__getitem__)
+    verdict = "as in the paper" if tuple(order) == _WITH_DEPTH else "unlike the paper’s Retriever → Reset → Mixer"
+    return f"{told}. With depth that is {' → '.join(order)}, {verdict}."
+
+
+def planes(heads: Sequence[Row]) -> str:
+    """How near the heads of each kind keep to the last token (``taxonomy_of_heads``)."""
+    rows = known(heads, "cos_last_level")
+    told = []
+    for label in LABELS:
+        own = [row for row in rows if row["label"] == label]
+        if own:
+            level, change = (fmean(row[name] for row in own) for name in ("cos_last_level", "cos_last_change"))
+            moving = f"{'rising' if change > 0 else 'falling'} by {number(abs(change))}" if change else "not changing"
+            told.append(f"{number(level)}, {moving}, in {count(len(own), _NOUNS[label])}")
+    hidden = len(heads) - len(rows)
+    return sentences(
+        f"cos(s, v_L) lies on average at {'; at '.join(told)}.",
+        f"{count(hidden, 'head')} without such a cosine {'is' if hidden == 1 else 'are'} not drawn." if hidden else "",
+    )
+
+
+def sensitivity(thresholds: Sequence[Row]) -> str:
+    """Which threshold the labels depend on most (``taxonomy_thresholds``)."""
+    most = max(thresholds, key=_changed)
+    if not _changed(most):
+        return f"No threshold changes a label of {count(most['heads'], 'head')} when it moves by 10 %."
+    still = sum(not _changed(row) for row in thresholds)
+    return sentences(
+        f"The labels depend most on {most['threshold']}: 10 % less of it changes {most['changed_below']:,}, 10 % more "
+        f"{most['changed_above']:,} of {count(most['heads'], 'label')}.",
+        f"{still} of {count(len(thresholds), 'threshold')} {'changes' if still == 1 else 'change'} none."
+        if still
+        else "",
+    )
+
+
+def _changed(row: Row) -> int:
+    """The most labels that change when a threshold moves."""
+    return max(int(row["changed_below"]), int(row["changed_above"]))
+
+
+def halfway(curves: Sequence[Row]) -> int:
+    """The largest N of the grid up to half of the last: beyond it both measures tend to 1 in every head."""
+    ns: list[int] = sorted({row["n"] for row in curves})
+    return max((n for n in ns if 2 * n <= ns[-1]), default=ns[0])
+
+
+def kind_curve(curves: Sequence[Row], metric: str) -> str:
+    """How the kinds differ in one metric halfway, and how it runs in Reset heads (``curves_by_label``)."""
+    return sentences(f"{_halfway(curves)} {_of_each(curves, metric)}.", _resets(curves, metric))
+
+
+def kind_curves(curves: Sequence[Row]) -> str:
+    """How the kinds differ in Precision and Recall, beside what the paper says of them (``curves_by_label``)."""
+    metrics = ("precision", "recall")
+    each = "; ".join(_of_each(curves, metric) for metric in metrics)
+    resets = (_resets(curves, metric) for metric in metrics)
+    return sentences(f"{_halfway(curves)} {each}.", _retrievers(curves), *resets)
+
+
+def _halfway(curves: Sequence[Row]) -> str:
+    return f"At N = {halfway(curves):,}, of at most {max(row['n'] for row in curves):,},"
+
+
+def _of_each(curves: Sequence[Row], metric: str) -> str:
+    """Means of the kinds halfway."""
+    means = _means(curves, metric, halfway(curves))
+    told = ", ".join(f"{number(mean)} in {_NOUNS[label]}s" for label, mean in means.items())
+    return f"{NAMES[metric]} is {told}"
+
+
+def _means(curves: Sequence[Row], metric: str, n: int) -> dict[str, float]:
+    found = {row["label"]: row["mean"] for row in curves if (row["metric"], row["n"]) == (metric, n)}
+    return {label: found[label] for label in LABELS if label in found}
+
+
+def _retrievers(curves: Sequence[Row]) -> str:
+    """Whether Retrievers have the highest Recall and the lowest Precision halfway."""
+    n = halfway(curves)
+    precision, recall = (_means(curves, metric, n) for metric in ("precision", "recall"))
+    if "Retriever" not in recall or len(recall) == 1:
+        return ""
+    highest = all(recall["Retriever"] > mean for label, mean in recall.items() if label != "Retriever")
+    lowest = all(precision["Retriever"] < mean for label, mean in precision.items() if label != "Retriever")
+    if highest and lowest:
+        return "Retrievers have the highest Recall there and the lowest Precision, as in the paper."
+    if highest or lowest:
+        found, other = ("highest Recall", "lowest Precision")[:: 1 if highest else -1]
+        return f"Retrievers have the {found} there, as in the paper, but not the {other}."
+    return "Retrievers have neither the highest Recall there nor the lowest Precision; in the paper they have both."
+
+
+def _resets(curves: Sequence[Row], metric: str) -> str:
+    """Whether a metric of Reset heads falls and rises again before halfway, where every head's rises to 1."""
+    until = halfway(curves)
+    points = [row for row in curves if (row["metric"], row["label"]) == (metric, "Reset") and row["n"] <= until]
+    points.sort(key=lambda row: int(row["n"]))
+    if len(points) < 3:
+        return ""
+    lowest, last = min(points, key=lambda row: row["mean"]), points[-1]
+    if lowest is points[0] or lowest is last:
+        return f"{NAMES[metric]} of Reset heads is lowest at N = {lowest['n']}: no U by N = {until}."
+    return (
+        f"{NAMES[metric]} of Reset heads is lowest at N = {lowest['n']}, with {number(lowest['mean'])}, and up again "
+        f"to {number(last['mean'])} at N = {last['n']}, the U of the paper."
+    )

@@ -1,0 +1,48 @@
+-- grain:   one row per (study, query, threshold, factor)
+-- inputs:  head_signatures, head_taxonomy, signature_means, label_heads, taxonomy_thresholds
+-- meaning: labels by means over sequences with each threshold moved by 10 % either way, held against those of
+--          head_taxonomy
+WITH stated AS (
+    UNPIVOT (FROM taxonomy_thresholds()) ON * INTO NAME threshold VALUE stated
+),
+moved AS (
+    SELECT threshold, factor, stated * factor AS value
+    FROM stated, (VALUES (0.9::DOUBLE), (1.1::DOUBLE)) AS factors (factor)
+),
+thresholds AS (
+    SELECT *
+    FROM
+        moved,
+        LATERAL taxonomy_thresholds(
+            last_leads := CASE threshold WHEN 'last_leads' THEN value END,
+            last_high := CASE threshold WHEN 'last_high' THEN value END,
+            sink_falls := CASE threshold WHEN 'sink_falls' THEN value END,
+            last_rises := CASE threshold WHEN 'last_rises' THEN value END,
+            sink_comparable := CASE threshold WHEN 'sink_comparable' THEN value END,
+            spread_broad := CASE threshold WHEN 'spread_broad' THEN value END,
+            last_weak := CASE threshold WHEN 'last_weak' THEN value END
+        )
+),
+signatures AS (
+    SELECT *
+    FROM head_signatures
+    WHERE study = $study
+),
+means AS (
+    FROM signature_means(signatures)
+),
+relabelled AS (
+    FROM label_heads(means, thresholds)
+)
+SELECT
+    study,
+    query,
+    threshold,
+    factor,
+    any_value(value) AS value,
+    count(*) AS heads,
+    count(*) FILTER (WHERE relabelled.label <> head_taxonomy.label) AS changed
+FROM relabelled
+JOIN head_taxonomy USING (study, query, layer, head)
+GROUP BY study, query, threshold, factor
+ORDER BY query, threshold, factor

@@ -1,0 +1,58 @@
+-- grain:   one row per (study, query, layer, head)
+-- inputs:  head_signatures, signature_means, label_heads, taxonomy_thresholds
+-- meaning: the rows of head_taxonomy under other thresholds, for all studies: FROM taxonomy(last_high := 0.6); those
+--          not given, or NULL, have the default that taxonomy_thresholds states
+CREATE MACRO taxonomy(
+    last_leads := NULL,
+    last_high := NULL,
+    sink_falls := NULL,
+    last_rises := NULL,
+    sink_comparable := NULL,
+    spread_broad := NULL,
+    last_weak := NULL
+) AS TABLE
+WITH thresholds AS (
+    FROM taxonomy_thresholds(
+        last_leads := last_leads,
+        last_high := last_high,
+        sink_falls := sink_falls,
+        last_rises := last_rises,
+        sink_comparable := sink_comparable,
+        spread_broad := spread_broad,
+        last_weak := last_weak
+    )
+),
+means AS (
+    FROM signature_means(head_signatures)
+),
+labelled AS (
+    FROM label_heads(means, thresholds)
+),
+agreeing AS (
+    SELECT study, query, layer, head, label, count(*) AS agreeing
+    FROM label_heads(head_signatures, thresholds)
+    GROUP BY study, query, layer, head, label
+)
+SELECT
+    study,
+    query,
+    layer,
+    head,
+    label,
+    fits_rule,
+    margin,
+    coalesce(agreeing, 0) / sequences AS agreement,
+    sequences,
+    retriever_score,
+    mixer_score,
+    reset_score,
+    sink_share,
+    last_share,
+    rest_share,
+    spread,
+    cos_sink_level,
+    cos_sink_change,
+    cos_last_level,
+    cos_last_change
+FROM labelled
+LEFT JOIN agreeing USING (study, query, layer, head, label)

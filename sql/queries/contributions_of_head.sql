@@ -1,0 +1,22 @@
+-- grain:   one row per (query, position)
+-- inputs:  contributions, role_of; $study, $layer, $head
+-- meaning: what positions contribute to the head's output, and how their value states lie to those of the last token and
+--          of the sink, at every query (Figure 10); role: 'sink', 'last' (the query's own position) or 'other'
+--          of the others, the 100 largest contributions and at most 100 positions at even distances
+WITH of_head AS (
+    SELECT *, role_of(position, query) AS role
+    FROM contributions
+    WHERE study = $study AND layer = $layer AND head = $head
+),
+placed AS (
+    SELECT
+        *,
+        row_number() OVER (PARTITION BY query, role ORDER BY mean_norm_y DESC, position) AS by_size,
+        row_number() OVER (PARTITION BY query, role ORDER BY position) AS place,
+        count(*) OVER (PARTITION BY query, role) AS places
+    FROM of_head
+)
+SELECT query, position, role, mean_norm_y, sd_norm_y, mean_cos_last, mean_cos_sink
+FROM placed
+WHERE by_size <= 100 OR (place - 1) % ceil(places / 100) = 0
+ORDER BY query, position

@@ -1,0 +1,31 @@
+-- grain:   one row per query
+-- inputs:  elbows_model, elbows, attention_rows; $study
+-- meaning: the elbow of the model and those of its heads at each context size
+--          n_keys: most keys of a head; heads: those that have an elbow, over which the quartiles are
+WITH keys AS (
+    SELECT query, max(n_keys) AS n_keys
+    FROM attention_rows
+    WHERE study = $study
+    GROUP BY query
+),
+of_heads AS (
+    SELECT
+        query,
+        quantile_disc(elbow_n, 0.5) AS median_elbow_n,
+        quantile_disc(elbow_n, 0.25) AS p25_elbow_n,
+        quantile_disc(elbow_n, 0.75) AS p75_elbow_n,
+        count(elbow_n) AS heads
+    FROM elbows
+    WHERE study = $study
+    GROUP BY query
+),
+of_model AS (
+    SELECT query, elbow_n AS model_elbow_n
+    FROM elbows_model
+    WHERE study = $study
+)
+SELECT query, n_keys, model_elbow_n, median_elbow_n, p25_elbow_n, p75_elbow_n, heads
+FROM of_heads
+JOIN of_model USING (query)
+JOIN keys USING (query)
+ORDER BY query

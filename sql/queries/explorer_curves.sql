@@ -1,0 +1,49 @@
+-- grain:   one row per (layer, head)
+-- inputs:  selection_means, bound_means, diagnostics, coverage, log_grid; $study, $query
+-- meaning: the curves of every head over n as lists of equal length, mean over sequences; printed bounds at the κ that
+--          serves best; n: at most 24 values, evenly spaced on a log axis, as far as the head goes; NULL where there is no
+--          bound or no cosine
+WITH reach AS (
+    SELECT max(n) AS last_n
+    FROM selection_means
+    WHERE study = $study AND query = $query
+),
+grid AS (
+    FROM log_grid((SELECT last_n FROM reach), points := 24)
+),
+best AS (
+    SELECT kappa
+    FROM coverage
+    WHERE study = $study AND query = $query AND serves_best
+),
+means AS (
+    SELECT layer, head, n, precision, recall
+    FROM selection_means
+    SEMI JOIN grid ON n = point
+    WHERE study = $study AND query = $query
+),
+printed AS (
+    SELECT layer, head, n, precision_lower, precision_upper, recall_lower, recall_upper
+    FROM bound_means
+    SEMI JOIN grid ON n = point
+    WHERE study = $study AND query = $query AND family = 'printed' AND kappa = (SELECT kappa FROM best)
+),
+scale_free AS (
+    SELECT layer, head, n, precision_lower AS precision_scale_free, recall_lower AS recall_scale_free
+    FROM bound_means
+    SEMI JOIN grid ON n = point
+    WHERE study = $study AND query = $query AND family = 'scale_free'
+),
+vectors AS (
+    SELECT layer, head, n, norm_s, norm_s_without_sink, norm_s_without_last, cos_sink, cos_last
+    FROM diagnostics
+    SEMI JOIN grid ON n = point
+    WHERE study = $study AND query = $query
+)
+SELECT layer, head, list(COLUMNS(* EXCLUDE (layer, head)) ORDER BY n)
+FROM means
+LEFT JOIN printed USING (layer, head, n)
+LEFT JOIN scale_free USING (layer, head, n)
+LEFT JOIN vectors USING (layer, head, n)
+GROUP BY layer, head
+ORDER BY layer, head

@@ -1,0 +1,26 @@
+-- grain:   one row per query but the last
+-- inputs:  head_taxonomy, attention_rows; $study
+-- meaning: how many heads have another label at the next query, that is in a larger context; no row for one query
+--          n_keys: most keys of a head
+WITH keys AS (
+    SELECT query, max(n_keys) AS n_keys
+    FROM attention_rows
+    WHERE study = $study
+    GROUP BY query
+),
+followed AS (
+    SELECT
+        query,
+        label,
+        lead(query) OVER by_query AS next_query,
+        lead(label) OVER by_query AS next_label
+    FROM head_taxonomy
+    WHERE study = $study
+    WINDOW by_query AS (PARTITION BY layer, head ORDER BY query)
+)
+SELECT query, n_keys, next_query, count(*) FILTER (WHERE label <> next_label) AS changed, count(*) AS heads
+FROM followed
+JOIN keys USING (query)
+WHERE next_query IS NOT NULL
+GROUP BY query, n_keys, next_query
+ORDER BY query

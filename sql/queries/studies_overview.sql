@@ -1,0 +1,56 @@
+-- grain:   one row per study of the warehouse
+-- inputs:  studies, claims, attention_by_position, elbows_model, head_taxonomy
+-- meaning: what was run, and in short what came of it at the last query: how many of the paper's claims it supports, of how
+--          many that can be judged (claims_judged), and what share of heads is of each kind; NULL: not known
+WITH asked AS (
+    SELECT study, list_sort(list(DISTINCT query)) AS queries
+    FROM attention_by_position
+    GROUP BY study
+),
+judged AS (
+    SELECT
+        study,
+        count(*) FILTER (WHERE supported) AS claims_supported,
+        count(supported) AS claims_judged,
+        count(*) AS claims
+    FROM claims
+    GROUP BY study
+),
+of_model AS (
+    SELECT study, elbow_n AS model_elbow_n
+    FROM elbows_model
+    QUALIFY query = max(query) OVER (PARTITION BY study)
+),
+shares AS (
+    SELECT
+        study,
+        avg((label = 'Retriever')::INTEGER) AS retriever_share,
+        avg((label = 'Mixer')::INTEGER) AS mixer_share,
+        avg((label = 'Reset')::INTEGER) AS reset_share
+    FROM head_taxonomy
+    GROUP BY study, query
+    QUALIFY query = max(query) OVER (PARTITION BY study)
+)
+SELECT
+    study,
+    model,
+    corpus,
+    context_length,
+    sequences,
+    layers,
+    heads,
+    head_dim,
+    queries,
+    claims_supported,
+    claims_judged,
+    claims,
+    model_elbow_n,
+    retriever_share,
+    mixer_share,
+    reset_share
+FROM studies
+LEFT JOIN asked USING (study)
+LEFT JOIN judged USING (study)
+LEFT JOIN of_model USING (study)
+LEFT JOIN shares USING (study)
+ORDER BY study

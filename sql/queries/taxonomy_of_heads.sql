@@ -1,0 +1,24 @@
+-- grain:   one row per (layer, head)
+-- inputs:  head_taxonomy; $study, $query
+-- meaning: the kind of every head by the default thresholds, with what it was told from (Figure 8)
+SELECT
+    layer,
+    head,
+    label,
+    fits_rule,
+    margin,
+    agreement,
+    retriever_score,
+    mixer_score,
+    reset_score,
+    sink_share,
+    last_share,
+    rest_share,
+    spread,
+    cos_sink_level,
+    cos_sink_change,
+    cos_last_level,
+    cos_last_change
+FROM head_taxonomy
+WHERE study = $study AND query = $query
+ORDER BY layer, head

@@ -1,0 +1,14 @@
+-- grain:   one row per (study, layer, kv_head, position)
+-- inputs:  value states of the tensor store, principal directions
+-- meaning: the directions of the value states of sequence 0 as points of a ball of radius 1: their components along the
+--          first three principal directions of the head; a direction within these three lies on the sphere. Axes point
+--          to the side where the mean over all sequences but the sink's is positive. Positions with norm 0 have no row
+CREATE TABLE value_directions (
+    study VARCHAR NOT NULL, -- name of the study
+    layer SMALLINT NOT NULL, -- layer, from 0
+    kv_head SMALLINT NOT NULL, -- KV head, from 0
+    position INTEGER NOT NULL, -- position in sequence 0; 0 is the sink
+    x FLOAT NOT NULL, -- component along the first principal direction, from -1 to 1
+    y FLOAT NOT NULL, -- along the second; 0 if values have one component
+    z FLOAT NOT NULL -- along the third; 0 if values have two components or fewer
+)

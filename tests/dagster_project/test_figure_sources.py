@@ -1,0 +1,363 @@
+"""The steps behind Figures 6, 9 and 10: their rows beside literal ones, and what the warehouse takes of them."""
+
+import tracemalloc
+from collections.abc import Callable, Iterator
+from functools import cache
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import sql
+from dagster_project.studies import Study
+from dagster_project.summaries import STEPS
+from dagster_project.summaries.contributions import contributions_bytes
+from dagster_project.summaries.sources import Sources
+from geometry.bootstrap import resampling
+from storage.arrays import SELECTION, TENSORS, ArraySpec
+from storage.sequences import SequenceStore
+from storage.summaries import read_summary, write_summary
+from storage.warehouse import create_tables
+
+SIZES = {"sequence": 5, "query": 3, "layer": 3, "head": 4, "kv_head": 2, "key": 24, "head_dim": 5}
+QUERIES = (7, 15, 23)
+WINDOW = 12
+"""Layer 1 sees so many keys, so that the later queries do not see the sink."""
+NO_SINK, SELDOM_SINK, NO_KEY = (0, 1), (2, 0), (2, 1, 5)
+"""A KV head whose sink has norm 0, one whose sink has in sequence 1, and a value state that has."""
+STUDY = Study.model_validate({"model": "m", "corpus": "c", "context_length": 24, "sequences": 5})
+TABLES = {name: step for step in ("sink_effect", "contributions", "value_directions") for name in STEPS[step].tables}
+Drawn = dict[str, np.ndarray]
+
+
+def cosine(a: np.ndarray, b: np.ndarray) -> float:
+    length = np.linalg.norm(a) * np.linalg.norm(b)
+    return float(a @ b / length) if length > 0 else np.nan
+
+
+def filled(specs: tuple[ArraySpec, ...], sizes: dict[str, int]) -> Drawn:
+    """The arrays of one sequence before anything is known."""
+    shapes = {spec.name: (spec.shape(sizes)[1:], spec.fill, spec.dtype) for spec in specs if spec.name != "finished"}
+    return {name: np.full(shape, fill, dtype) for name, (shape, fill, dtype) in shapes.items()}
+
+
+def tensors_of(rng: np.random.Generator, sequence: int, sizes: dict[str, int], queries: tuple[int, ...]) -> Drawn:
+    """Tensors of one sequence; a sink, and weights of keys that a query does not see are 0."""
+    arrays = filled(TENSORS, sizes)
+    arrays["values"][:] = rng.standard_normal(arrays["values"].shape) + rng.standard_normal(sizes["head_dim"])
+    if sizes["layer"] > 2:
+        arrays["values"][(*NO_SINK, 0)] = 0
+        arrays["values"][NO_KEY] = 0
+        arrays["values"][(*SELDOM_SINK, 0)] *= sequence != 1
+    position, keys = np.array(queries), np.arange(sizes["key"])
+    arrays["query_position"][:], arrays["tokens"][:] = position, keys
+    arrays["first_key"][:] = 0
+    if sizes["layer"] > 2:
+        arrays["first_key"][:, 1] = np.maximum(position - WINDOW + 1, 0)
+    hidden = (keys < arrays["first_key"][:, :, None, None]) | (keys > position[:, None, None, None])
+    weights = np.where(hidden, 0, np.exp(rng.standard_normal(arrays["attention"].shape)))
+    arrays["attention"][:] = weights / weights.sum(axis=-1, keepdims=True)
+    return arrays
+
+
+def metrics_of(rng: np.random.Generator, tensors: Drawn, sizes: dict[str, int]) -> Drawn:
+    """What the steps read of the metrics of one sequence: norms and cosines literally, counts drawn."""
+    arrays, values = filled(SELECTION, sizes), tensors["values"].astype(np.float64)
+    arrays["value_norm"][:] = np.linalg.norm(values, axis=-1)
+    arrays["n_keys"][:] = tensors["query_position"][:, None] + 1 - tensors["first_key"]
+    for layer, head, key in np.ndindex(values.shape[:3]):
+        arrays["cos_sink_of_keys"][layer, head, key] = cosine(values[layer, head, key], values[layer, head, 0])
+    for query, layer in np.ndindex(tensors["first_key"].shape):
+        first, last = int(tensors["first_key"][query, layer]), int(tensors["query_position"][query])
+        n = np.arange(1, last + 1 - first)
+        arrays["k_in"][query, layer, :, : n.size] = rng.integers(1, n + 1, (sizes["head"], n.size))
+        for head, key in product(range(sizes["kv_head"]), range(first, last + 1)):
+            states = values[layer, head]
+            arrays["cos_last_of_keys"][query, layer, head, key] = cosine(states[key], states[last])
+        if first == 0 and last > 0:
+            cosines = arrays["cos_sink_of_keys"][layer, :, 1 : last + 1]
+            arrays["rho_0_of_keys"][query, layer] = [
+                np.mean(row[~np.isnan(row)]) if not np.isnan(row).all() else np.nan for row in cosines
+            ]
+    return arrays
+
+
+def unmeasured(rng: np.random.Generator, _: Drawn, sizes: dict[str, int]) -> Drawn:
+    """Metrics of one sequence that are no one's."""
+    arrays = filled(SELECTION, sizes)
+    for name in ("value_norm", "cos_last_of_keys", "cos_sink_of_keys"):
+        arrays[name][:] = rng.uniform(size=arrays[name].shape)
+    return arrays
+
+
+def drawn(
+    root: Path, sizes: dict[str, int] = SIZES, queries: tuple[int, ...] = QUERIES, measure: Callable = metrics_of
+) -> Sources:
+    """The stores of a drawn study."""
+    rng = np.random.default_rng(3)
+    provenance = {"study": "drawn", "settings": {}, "inputs": {}, "versions": {}}
+    tensors = SequenceStore.resume(root / "tensors", TENSORS, sizes, provenance)
+    sizes = sizes | {"kappa": 1, "n": sizes["key"] - 1}
+    metrics = SequenceStore.resume(root / "metrics", SELECTION, sizes, provenance)
+    for sequence in range(sizes["sequence"]):
+        arrays = tensors_of(rng, sequence, sizes, queries)
+        tensors.write(sequence, arrays)
+        metrics.write(sequence, measure(rng, arrays, sizes))
+    return Sources("drawn", tensors, metrics, root / "summaries", STUDY)
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Sources:
+    return drawn(tmp_path_factory.mktemp("drawn"))
+
+
+def batches(sources: Sources, step: str) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """Every batch of a step with its table, in order."""
+    for table, stream in STEPS[step].make(sources).items():
+        for part in stream:
+            yield table, part
+
+
+def rows(sources: Sources, table: str) -> list[dict[str, Any]]:
+    return [row for name, part in batches(sources, TABLES[table]) if name == table for row in part.to_pylist()]
+
+
+def array(sources: Sources, name: str) -> np.ndarray:
+    """An array of either store, in float64."""
+    store = sources.tensors if name in sources.tensors.specs else sources.metrics
+    return read(store.path, name)
+
+
+@cache
+def read(path: Path, name: str) -> np.ndarray:
+    specs = TENSORS if path.name == "tensors" else SELECTION
+    return np.asarray(SequenceStore.open(path, specs).array(name)[:], np.float64)
+
+
+def mean_of_known(values: np.ndarray) -> float:
+    """Mean of what is no NaN."""
+    some = values[~np.isnan(values)]
+    return float(some.mean()) if some.size else np.nan
+
+
+def near(row: dict[str, Any], wanted: dict[str, float], rel: float, abs_: float) -> bool:
+    """Whether a row has these numbers, NULL where there is none."""
+    assert all(row[name] is None or np.isfinite(row[name]) for name in wanted)
+    found = [np.nan if row[name] is None else row[name] for name in wanted]
+    return np.allclose(found, list(wanted.values()), rtol=rel, atol=abs_, equal_nan=True)
+
+
+# --- Figure 6 ---
+
+
+def correlation(sources: Sources, query: int, n: int, sequences: np.ndarray) -> tuple[int, float]:
+    """Heads that take part, and the correlation over them of means over the given sequences: literally."""
+    k_in, rho, n_keys = (array(sources, name) for name in ("k_in", "rho_0_of_keys", "n_keys"))
+    pairs = []
+    for layer, head in product(range(3), range(4)):
+        known_rho = mean_of_known(rho[sequences, query, layer, head // 2])
+        if not np.isnan(known_rho) and n < n_keys[0, query, layer]:
+            pairs.append((float(np.mean(k_in[sequences, query, layer, head, n - 1] / n)), known_rho))
+    recalls, rhos = np.array(pairs).T
+    same = np.ptp(recalls) < 1e-12 or np.ptp(rhos) < 1e-12
+    return len(pairs), np.nan if same else float(np.corrcoef(recalls, rhos)[0, 1])
+
+
+def test_the_sink_effect_has_a_row_for_every_query_and_n(sources: Sources) -> None:
+    found = rows(sources, "sink_effect")
+    assert [(row["query"], row["n"]) for row in found] == [(q, n) for q in QUERIES for n in range(1, q + 1)]
+    for row in found:
+        heads, wanted = correlation(sources, QUERIES.index(row["query"]), row["n"], np.arange(5))
+        assert heads == row["heads"] == (10 if row["query"] == 7 else 6)
+        assert row["sequences"] == 5
+        assert near(row, {"correlation": wanted}, 0, 1e-9)
+        assert (row["n"] == 1) == (row["correlation"] is None) == (row["correlation_ci_low"] is None)
+
+
+def test_intervals_of_the_sink_effect_are_those_of_the_resampled_sequences(sources: Sources) -> None:
+    found = {(row["query"], row["n"]): row for row in rows(sources, "sink_effect")}
+    resampled = [np.repeat(np.arange(5), column.astype(int)) for column in resampling(5).T]
+    for query, n in ((0, 4), (2, 11)):
+        values = [correlation(sources, query, n, sequences)[1] for sequences in resampled]
+        low, high = np.quantile(values, [0.025, 0.975])
+        row = found[QUERIES[query], n]
+        assert (row["correlation_ci_low"], row["correlation_ci_high"]) == pytest.approx((low, high), abs=1e-9)
+
+
+# --- Figure 10 ---
+
+
+def contribution(sources: Sources, query: int, layer: int, head: int, position: int) -> dict[str, float]:
+    """The statistics of a row of ``contributions``, literally."""
+    values, weights = array(sources, "values")[:, layer, head // 2], array(sources, "attention")
+    lengths = [float(np.linalg.norm(weights[s, query, layer, head, position] * values[s, position])) for s in range(5)]
+    last = np.array([cosine(of_one[position], of_one[QUERIES[query]]) for of_one in values])
+    sink = np.array([cosine(of_one[position], of_one[0]) for of_one in values])
+    hidden = array(sources, "first_key")[0, query, layer] > 0
+    return {
+        "mean_norm_y": float(np.mean(lengths)),
+        "sd_norm_y": float(np.std(lengths)),
+        "mean_cos_last": mean_of_known(last),
+        "mean_cos_sink": np.nan if hidden else mean_of_known(sink),
+    }
+
+
+PLACE = ("query", "layer", "head", "position")
+
+
+def test_contributions_are_means_over_sequences_where_the_mask_shows_keys(sources: Sources) -> None:
+    found = rows(sources, "contributions")
+    first = {(q, layer): max(q - WINDOW + 1, 0) * (layer == 1) for q in QUERIES for layer in range(3)}
+    assert [tuple(row[name] for name in PLACE) for row in found] == [
+        (q, layer, head, position)
+        for q in QUERIES
+        for layer in range(3)
+        for head in range(4)
+        for position in range(first[q, layer], q + 1)
+    ]
+    for row in found:
+        wanted = contribution(sources, QUERIES.index(row["query"]), row["layer"], row["head"], row["position"])
+        assert near(row, wanted, 1e-6, 1e-6), (row, wanted)
+        assert row["sequences"] == 5
+
+
+def test_cosines_with_the_sink_are_unknown_where_there_is_none(sources: Sources) -> None:
+    found = rows(sources, "contributions")
+    unknown = {(row["query"], row["layer"], row["head"]) for row in found if row["mean_cos_sink"] is None}
+    some_key = {(q, 2, head) for q in QUERIES for head in (2, 3)}  # of norm 0
+    assert unknown == some_key | {(q, 1, head) for q in (15, 23) for head in range(4)} | {
+        (q, 0, head) for q in QUERIES for head in (2, 3)
+    }
+    assert all(row["mean_cos_last"] is not None for row in found if row["layer"] == 1)
+    assert [row["mean_norm_y"] for row in found if (row["layer"], row["head"], row["position"]) == (2, 2, 5)] == [0] * 3
+
+
+# --- Figure 9 ---
+
+
+def decomposed(sources: Sources, layer: int, kv_head: int) -> tuple[np.ndarray, np.ndarray]:
+    """Shares and axes of the unit vectors of all sequences without the sink, at once."""
+    states = array(sources, "values")[:, layer, kv_head, 1:].reshape(-1, SIZES["head_dim"])
+    unit = np.array([v / np.linalg.norm(v) for v in states if v.any()])
+    _, strength, axes = np.linalg.svd(unit, full_matrices=False)
+    sides = np.where(axes @ unit.mean(axis=0) < 0, -1, 1)
+    return strength**2 / len(unit), axes * sides[:, None]
+
+
+def test_principal_directions_are_those_of_all_sequences(sources: Sources) -> None:
+    found = rows(sources, "principal_directions")
+    assert [(row["layer"], row["kv_head"]) for row in found] == list(product(range(3), range(2)))
+    for row in found:
+        shares, _ = decomposed(sources, row["layer"], row["kv_head"])
+        assert [row["share_1"], row["share_2"], row["share_3"]] == pytest.approx(list(shares[:3]), abs=1e-12)
+        assert row["effective_dimension"] == pytest.approx(1 / (shares**2).sum())
+        assert (row["sequences"], row["status"]) == (5, "ok")
+
+
+def test_value_directions_are_points_of_sequence_0(sources: Sources) -> None:
+    found, values = rows(sources, "value_directions"), array(sources, "values")[0]
+    directed = [place for place in np.ndindex(3, 2, 24) if values[place].any()]
+    assert [(row["layer"], row["kv_head"], row["position"]) for row in found] == directed
+    assert len(directed) == 3 * 2 * 24 - 2  # a sink and a key of norm 0
+    for row, place in zip(found, directed, strict=True):
+        _, axes = decomposed(sources, *place[:2])
+        wanted = axes[:3] @ values[place] / np.linalg.norm(values[place])
+        assert [row["x"], row["y"], row["z"]] == pytest.approx(list(wanted), abs=1e-6)
+
+
+def test_a_head_of_norm_0_has_no_directions(tmp_path: Path) -> None:
+    empty = drawn(tmp_path, SIZES | {"sequence": 1})
+    states = np.asarray(empty.tensors.array("values")[:])
+    states[:, 1, 1, 1:] = 0
+    empty.tensors.array("values")[:] = states
+    row = rows(empty, "principal_directions")[3]
+    assert (row["layer"], row["kv_head"], row["status"]) == (1, 1, "zero")
+    assert {row[name] for name in ("share_1", "share_2", "share_3", "effective_dimension")} == {None}
+    places = {(row["layer"], row["kv_head"]) for row in rows(empty, "value_directions")}
+    assert places == set(product(range(3), range(2))) - {(1, 1)}
+
+
+# --- all of them ---
+
+
+def test_one_sequence_of_one_head_of_two_keys(tmp_path: Path) -> None:
+    sizes = {"sequence": 1, "query": 2, "layer": 1, "head": 1, "kv_head": 1, "key": 2, "head_dim": 1}
+    small = drawn(tmp_path, sizes, (0, 1))
+    values, weights = array(small, "values").ravel(), array(small, "attention")[0, :, 0, 0]
+    (effect,) = rows(small, "sink_effect")
+    assert (effect["query"], effect["n"], effect["heads"], effect["correlation"]) == (1, 1, 1, None)
+    found = rows(small, "contributions")
+    assert [(row["query"], row["position"], row["sd_norm_y"]) for row in found] == [(0, 0, 0), (1, 0, 0), (1, 1, 0)]
+    wanted = [abs(weights[q, p] * values[p]) for q, p in ((0, 0), (1, 0), (1, 1))]
+    assert [row["mean_norm_y"] for row in found] == pytest.approx(wanted)
+    (directions,) = rows(small, "principal_directions")
+    assert [directions[f"share_{i}"] for i in (1, 2, 3)] == [1, 0, 0]
+    points = rows(small, "value_directions")
+    assert [(row["y"], row["z"]) for row in points] == [(0, 0), (0, 0)]
+    assert points[1]["x"] == 1
+
+
+def test_a_query_that_sees_no_sink_has_no_sink_effect(tmp_path: Path) -> None:
+    hidden = drawn(tmp_path, SIZES | {"sequence": 2})
+    rho = hidden.metrics.array("rho_0_of_keys")
+    rho[:] = np.full(rho.shape, np.nan, np.float32)
+    found = rows(hidden, "sink_effect")
+    assert len(found) == sum(QUERIES)
+    assert {(row["heads"], row["correlation"], row["correlation_ci_high"]) for row in found} == {(0, None, None)}
+
+
+TYPES = {"INTEGER": pa.int32(), "SMALLINT": pa.int16(), "FLOAT": pa.float32(), "DOUBLE": pa.float64()}
+
+
+@pytest.mark.parametrize("step", ["sink_effect", "contributions", "value_directions"])
+def test_the_warehouse_takes_the_rows_as_they_are(step: str, sources: Sources, tmp_path: Path) -> None:
+    assert set(STEPS[step].tables) <= set(sql.names("schema"))
+    with duckdb.connect() as connection:
+        create_tables(connection)
+        for table, stream in STEPS[step].make(sources).items():
+            count = write_summary(tmp_path / table, stream, {}, {})
+            reader = pa.Table.from_batches(read_summary(tmp_path / table))
+            columns = {name: kind for name, kind, *_ in connection.execute(f"DESCRIBE {table}").fetchall()}
+            columns.pop("study")
+            assert {field.name: field.type for field in reader.schema} == {
+                name: TYPES.get(kind, pa.string()) for name, kind in columns.items()
+            }
+            connection.execute(f"INSERT INTO {table} BY NAME SELECT 'drawn' AS study, * FROM reader")
+            assert connection.execute(f"SELECT count(*) FROM {table}").fetchone() == (count,)
+            assert count > 0
+
+
+def peak(work: Callable[[], object]) -> int:
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def last_of(sources: Sources, step: str) -> None:
+    """Make the rows of a step one batch at a time."""
+    for _ in batches(sources, step):
+        pass
+
+
+def test_memory_does_not_grow_with_sequences_or_layers(tmp_path: Path) -> None:
+    """Beside what reading leaves to be collected: a third of what the sequences more would take."""
+    sizes = SIZES | {"query": 1, "key": 2000, "head": 8, "head_dim": 8}
+    found: dict[str, list[int]] = {"contributions": [], "value_directions": []}
+    for sequences, layers in ((4, 1), (24, 2)):
+        more = sizes | {"sequence": sequences, "layer": layers}
+        made = drawn(tmp_path / f"{sequences}", more, (1999,), unmeasured)
+        for step, peaks in found.items():
+            last_of(made, step)  # what is imported or compiled once is there
+            peaks.append(peak(lambda made=made, step=step: last_of(made, step)))
+    bound = contributions_bytes(sizes)
+    assert all(0.5 * bound < taken < bound for taken in found["contributions"])
+    read_more = {"contributions": 20 * 2000 * 4 * (8 + 3 * 2), "value_directions": 20 * 2000 * 4 * 2 * 8}
+    for step, (few, many) in found.items():
+        assert many - few < read_more[step] / 3, step

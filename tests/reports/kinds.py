@@ -1,0 +1,129 @@
+"""Made-up heads of the three kinds of the taxonomy, as three vectors that grow into s_N.
+
+Holds what ``tests.reports.synthetic`` takes the geometry of selections from. What does not belong here: rows.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+F64 = NDArray[np.float64]
+
+KINDS = ("Retriever", "Reset", "Mixer")
+"""In the order in which the paper finds them with depth."""
+
+_LENGTHS = np.array([[0.3, 0.9, 0.45], [1.2, 0.45, 0.8], [0.5, 0.75, 1.1]])
+"""Norms of what the sink, the last token and the rest contribute, by kind."""
+_TOTALS = np.array([1.3, 6, 2])
+"""Sum of the norms of the rest, over the norm of their sum."""
+_COSINES = np.array([[0.75, 0.6, 0.8], [0.05, 0.1, 0.15], [0.1, -0.1, 0.6]])
+"""Between sink and last token, sink and rest, last token and rest."""
+_LAST_COMES = np.array([0, 0.6, 0.02])
+"""Share of the other keys that are selected before the last token."""
+
+
+@dataclass(frozen=True)
+class Heads:
+    """What heads contribute, each array (sequence, query, layer, head)."""
+
+    sink: F64
+    """Norm of the sink's weighted value state; NaN where a window hides it."""
+    last: F64
+    rest: F64
+    total_rest: F64
+    cos_sink_last: F64
+    cos_sink_rest: F64
+    cos_last_rest: F64
+    last_comes: F64
+
+
+def kinds(queries: int, layers: int, heads: int) -> NDArray[np.int64]:
+    """Kind of each head, (query, layer, head), as an index of ``KINDS``: by depth, with exceptions and changes."""
+    query, layer, head = np.indices((queries, layers, heads))
+    earlier = queries - 1 - query
+    changes = (earlier > 0) & ((head + 2 * layer + earlier) % 5 == 0)
+    kind: NDArray[np.int64] = (3 * layer // layers + (head % 4 == 3) + changes) % 3
+    return kind
+
+
+def draw(
+    kind: NDArray[np.int64], n_keys: NDArray[np.int64], seen: NDArray[np.bool_], sequences: int, seed: int
+) -> Heads:
+    """Heads after the manner of their kinds, which differ from each other more than from sequence to sequence.
+
+    Parameters
+    ----------
+    kind
+        (query, layer, head).
+    n_keys, seen
+        Keys of each query and whether the sink is one of them, (query, layer).
+    sequences, seed
+        How many sequences, and what draws them.
+    """
+    rng = np.random.default_rng([seed, 2])
+    shape = (sequences, *kind.shape)
+
+    def about(table: F64, spread: float) -> F64:
+        """Table's entries of each head plus noise of the head and of the sequence."""
+        noise = rng.normal(0, spread, (1, *kind.shape)) + rng.normal(0, spread, shape)
+        found: F64 = table[kind] + noise
+        return found
+
+    others = (n_keys - 1 - seen)[..., None]
+    sink, last, rest = (np.exp(about(np.log(column), 0.3)) for column in _LENGTHS.T)
+    last = np.minimum(last, 1)
+    rest = np.minimum(rest, np.sqrt(np.maximum(others, 0)) / 2)
+    sink = np.where((n_keys == 1)[..., None], last, sink)  # the sink itself is the last token, or is hidden
+    cosines = [np.clip(about(column, 0.2), -0.9, 0.95) for column in _COSINES.T]
+    return Heads(
+        sink=np.where(seen[..., None], sink, np.nan),
+        last=last,
+        rest=rest,
+        total_rest=rest * np.where(others > 1, np.maximum(1, about(_TOTALS, 0.2)), 1),
+        cos_sink_last=cosines[0],
+        cos_sink_rest=cosines[1],
+        cos_last_rest=_possible(*cosines),
+        last_comes=np.broadcast_to(_LAST_COMES[kind], shape),
+    )
+
+
+def _possible(cos_sink_last: F64, cos_sink_rest: F64, cos_last_rest: F64) -> F64:
+    """The third cosine, moved as little as it takes for three vectors to have all three."""
+    middle = cos_sink_last * cos_sink_rest
+    reach = np.sqrt((1 - cos_sink_last**2) * (1 - cos_sink_rest**2))
+    return np.clip(cos_last_rest, middle - reach, middle + reach)
+
+
+def geometry(heads: Heads, n: NDArray[np.int32], n_keys: NDArray[np.int64]) -> dict[str, F64]:
+    """Norms and cosines of s_N, each (sequence, query, layer, head, n), named as in ``selection_counts``.
+
+    The sink is selected first, the last token in its turn, the others in between; their sum grows with the root of
+    their number. ``n`` is (n,), ``n_keys`` (query, layer).
+    """
+    seen = np.isfinite(heads.sink)[..., None]
+    others = np.maximum((n_keys[..., None, None] - 1 - seen), 1)
+    turn = seen + 1 + np.rint(heads.last_comes[..., None] * others)
+    has_last = n >= turn
+    sink = np.where(seen, heads.sink[..., None], 0)
+    last = heads.last[..., None] * has_last
+    rest = heads.rest[..., None] * np.sqrt(np.clip((n - seen - has_last) / others, 0, 1))
+    sink_last, sink_rest, last_rest = (
+        cosine[..., None] for cosine in (heads.cos_sink_last, heads.cos_sink_rest, heads.cos_last_rest)
+    )
+
+    def length(sink: F64, last: F64) -> F64:
+        crossed = sink * last * sink_last + sink * rest * sink_rest + last * rest * last_rest
+        return np.sqrt(np.maximum(sink**2 + last**2 + rest**2 + 2 * crossed, 0))
+
+    norm = length(sink, last)
+    with np.errstate(invalid="ignore"):
+        cos_sink = np.clip((sink + last * sink_last + rest * sink_rest) / norm, -1, 1)
+        cos_last = np.clip((sink * sink_last + last + rest * last_rest) / norm, -1, 1)
+    return {
+        "norm_s": norm,
+        "norm_s_without_sink": np.where(seen, length(np.zeros_like(sink), last), np.nan),
+        "norm_s_without_last": length(sink, np.zeros_like(last)),
+        "cos_sink": np.where(seen, cos_sink, np.nan),
+        "cos_last": cos_last,
+    }

@@ -1,0 +1,198 @@
+"""The index of all studies and the comparison of some: what they show, whose numbers, and both in a browser."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from reports import words
+from reports.compare import write_comparison
+from reports.index import write_index
+from storage.errors import UserError
+from tests.reports.conftest import DEGENERATE, HOSTILE, SMALL, hostile_study
+from tests.reports.driver import Browser
+from tests.reports.synthetic import Synthetic, warehouse
+from tests.reports.test_page import Page, unpacked
+
+WIDE = Synthetic("wide", layers=5, heads=6, kv_heads=3, context=40, seed=3)
+STUDIES = (SMALL, WIDE, DEGENERATE["hidden sink"], DEGENERATE["only itself"], hostile_study())
+
+
+@pytest.fixture(scope="module")
+def several() -> Iterator[duckdb.DuckDBPyConnection]:
+    """A warehouse with studies of several sizes, one without a sink, one with nothing to select, one hostile."""
+    with warehouse(*STUDIES) as connection:
+        yield connection
+
+
+def compared(connection: duckdb.DuckDBPyConnection, path: Path, *studies: str) -> Page:
+    reports = {studies[0]: "../reports/first.html"}
+    return Page(write_comparison(connection, studies, path, home="../index.html", reports=reports))
+
+
+@pytest.fixture(scope="module")
+def pair(several: duckdb.DuckDBPyConnection, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("pair") / "comparisons" / "small+wide.html"
+    compared(several, path, "small", "wide")
+    return path
+
+
+@pytest.fixture(scope="module")
+def index(several: duckdb.DuckDBPyConnection, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    links = {
+        "reports": {"small": "reports/small.html"},
+        "comparisons": {"small, wide": "comparisons/small%2Bwide.html"},
+    }
+    return write_index(several, tmp_path_factory.mktemp("index") / "index.html", **links)
+
+
+def test_a_comparison_sets_figures_5_6_and_8_side_by_side(pair: Path) -> None:
+    page = Page(pair)
+    found = unpacked(next(text for _, text in page.find("script", id="charts")))
+    charts = {chart["key"]: chart["spec"] for chart in found["charts"]}
+    assert list(charts) == ["precision-1", "precision-2", "recall-1", "recall-2", "sink-effect", "kinds-1", "kinds-2"]
+    for key in ("precision", "recall", "kinds"):
+        assert [charts[f"{key}-{index}"]["title"] for index in (1, 2)] == ["small", "wide"]
+    for title in ("Figure 5 (left)", "Figure 5 (right)", "Figure 6", "Figure 8"):
+        assert any(title in text for _, text in page.find("figure"))
+
+
+def test_each_chart_of_a_comparison_holds_the_rows_of_its_study(pair: Path, several: duckdb.DuckDBPyConnection) -> None:
+    found = unpacked(next(text for _, text in Page(pair).find("script", id="charts")))
+    for index, study in enumerate((SMALL, WIDE), start=1):
+        rows = {row["n"]: row["mean"] for row in rows_of(found, f"recall-{index}", "mean")}
+        expected = several.execute(
+            "SELECT n, recall FROM selection_means_model WHERE study = $study", {"study": study.study}
+        ).fetchall()
+        assert rows.keys() <= {n for n, _ in expected}
+        assert max(rows) == max(n for n, _ in expected) == study.context - 1
+        for n, recall in expected:
+            if n in rows:
+                assert rows[n] == pytest.approx(recall, rel=1e-5)
+
+
+def rows_of(found: dict, key: str, column: str) -> list[dict]:
+    """The rows of a chart that have a column."""
+    (spec,) = (chart["spec"] for chart in found["charts"] if chart["key"] == key)
+    return next(rows for rows in spec["datasets"].values() if column in rows[0])
+
+
+def test_claims_stand_beside_each_other_with_verdict_and_value(pair: Path, several: duckdb.DuckDBPyConnection) -> None:
+    page = Page(pair)
+    verdicts = {True: "✓ yes", False: "✗ no", None: "? cannot be judged"}
+    claims = several.sql("SELECT study, statement, supported, value FROM claims ORDER BY figure, claim").fetchall()
+    start = next(index for index, (_, found, _) in enumerate(page.elements) if found.get("id") == "claims")
+    cells = ["".join(text) for tag, _, text in page.elements[start:] if tag == "td"]
+    for column, study in ((2, "small"), (3, "wide")):
+        mine = [claim for claim in claims if claim[0] == study]
+        assert len(mine) == 19
+        for row, (_, _, supported, value) in enumerate(mine):
+            found = "–" if value is None else words.number(value)
+            assert cells[4 * row + column] == f"{verdicts[supported]}\u2002{found}"
+
+
+def test_settings_and_links(pair: Path) -> None:
+    page = Page(pair)
+    settings = page.text("section", id="settings")
+    assert "3 layers of 4 heads 5 layers of 6 heads" in settings
+    assert "3 sequences of 24 tokens 3 sequences of 40 tokens" in settings
+    links = [attributes["href"] for attributes, _ in page.find("a")]
+    assert links.count("../index.html") == 2
+    assert "../reports/first.html" in links
+    assert "wide (not written)" in page.text("p", **{"class": "lead"})
+    targets = {attributes["id"] for _, attributes, _ in page.elements if "id" in attributes}
+    assert {link[1:] for link in links if link.startswith("#")} <= targets
+
+
+def test_what_a_study_lacks_is_told(several: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
+    page = compared(several, tmp_path / "c.html", "only itself", "hidden sink", "small")
+    assert "only itself: nothing to show." in page.text("figure", id="precision")
+    assert "Without a line: only itself, hidden sink." in page.text("figure", id="sink-effect")
+    nothing = compared(several, tmp_path / "d.html", "only itself", "hidden sink")
+    assert "Cannot be shown." in nothing.text("figure", id="sink-effect")
+
+
+def test_a_study_that_is_not_landed_is_refused(several: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"'absent'.*attention-geometry run absent"):
+        compared(several, tmp_path / "c.html", "small", "absent")
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_index_shows_every_study_with_its_numbers(index: Path, several: duckdb.DuckDBPyConnection) -> None:
+    page = Page(index)
+    shown = [" ".join(text.split()) for _, text in page.find("article")]
+    assert len(shown) == len(STUDIES)
+    for study in STUDIES:
+        (card,) = (text for text in shown if text.startswith(" ".join(study.study.split())))
+        assert f"{study.layers} layers of {study.heads} head" in card
+        judged, supported = several.execute(
+            "SELECT count(supported), count_if(supported) FROM claims WHERE study = $study", {"study": study.study}
+        ).fetchall()[0]
+        assert f"{supported} supported of {judged} judged" in card
+    labels = dict(
+        several.sql("SELECT label, count(*) FROM head_taxonomy WHERE study = 'wide' GROUP BY label").fetchall()
+    )
+    (bars,) = (a["aria-label"] for a, text in page.find("div", **{"class": "kinds"}) if "wide" in nearest(page, a))
+    for label, heads in labels.items():
+        share = float(re.search(rf"([\d.]+)\u00a0% {label}", bars)[1])  # type: ignore[index]
+        assert share == pytest.approx(100 * heads / 30, rel=5e-3)
+
+
+def nearest(page: Page, attributes: dict[str, str]) -> str:
+    """The text of the card that an element stands in."""
+    position = next(index for index, element in enumerate(page.elements) if element[1] is attributes)
+    return next("".join(text) for tag, _, text in reversed(page.elements[:position]) if tag == "article")
+
+
+def test_the_index_links_what_there_is(index: Path) -> None:
+    page = Page(index)
+    assert [attributes["href"] for attributes, _ in page.find("a")] == [
+        "#main",
+        "reports/small.html",
+        "comparisons/small%2Bwide.html",
+    ]
+    assert page.text("a", href="comparisons/small%2Bwide.html") == "small, wide"
+    assert "attention-geometry report wide" in page.text("main")
+    assert not list(page.find("script"))
+    (policy,) = [a["content"] for a, _ in page.find("meta", **{"http-equiv": "Content-Security-Policy"})]
+    assert "script-src 'none'" in policy
+
+
+def test_an_empty_warehouse_has_an_index_that_says_how_to_begin(tmp_path: Path) -> None:
+    with warehouse() as connection:
+        page = Page(write_index(connection, tmp_path / "index.html", reports={}, comparisons={}))
+    assert "attention-geometry run embedded" in page.text("main")
+    assert "0 studies" in page.text("p", **{"class": "lead"})
+
+
+def test_hostile_names_stay_text(several: duckdb.DuckDBPyConnection, index: Path, tmp_path: Path) -> None:
+    page = compared(several, tmp_path / "c.html", HOSTILE[0], "small")
+    assert HOSTILE[0] in page.text("h1")
+    for shown in (page, Page(index)):
+        assert not {"img", "svg", "b"} & {tag for tag, attributes, _ in shown.elements if "hacked" in str(attributes)}
+        assert "hacked" not in "".join(text for _, text in shown.find("script"))
+
+
+def test_both_pages_in_a_browser(
+    browser: Browser, index: Path, several: duckdb.DuckDBPyConnection, tmp_path: Path
+) -> None:
+    names = [study.study for study in STUDIES]
+    compared(several, tmp_path / "c.html", *names)
+    for path, width in ((index, 1280), (index, 390), (tmp_path / "c.html", 1280), (tmp_path / "c.html", 390)):
+        browser.wide(width)
+        try:
+            browser.open(path)
+            if path != index:
+                browser.wait("return document.documentElement.dataset.charts == 'drawn'", 60)
+                drawn = (
+                    "return [...document.querySelectorAll('.chart')].every(chart => chart.querySelector('svg path'))"
+                )
+                assert browser.run(drawn)
+            assert browser.log("browser") == []
+            assert browser.requests(path) == [path.as_uri()]
+            assert browser.run("return window.hacked ?? null") is None
+            assert browser.run("return document.documentElement.scrollWidth <= innerWidth")
+        finally:
+            browser.as_opened()

@@ -1,0 +1,257 @@
+"""The explorer in a real browser: choosing a head shows that head's rows, by pointer and by keyboard, soon enough."""
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from reports.charts.explorer import LINES
+from reports.page import ReportSummary, write_report
+from reports.queries import ask
+from tests.reports.conftest import DEGENERATE, SMALL
+from tests.reports.driver import Browser
+from tests.reports.synthetic import Synthetic, warehouse
+
+EXPLORER = "document.getElementById('chart-explorer')"
+READY = "return document.documentElement.dataset.charts == 'drawn'"
+POINTS = f"""
+return [...{EXPLORER}.querySelectorAll('g.mark-symbol.role-mark path')].map(path => path.ariaLabel)
+"""
+NAMED = f"""
+return [...{EXPLORER}.querySelectorAll('text')].map(text => text.textContent).find(text => /^Layer [0-9]/.test(text))
+""".strip()
+CELLS = f"return [...{EXPLORER}.querySelectorAll('g.cells_0_marks path')].map(path => path.ariaLabel)"
+TAB, DOWN = "\ue004", "\ue015"
+
+
+@pytest.fixture(scope="module")
+def report(small: duckdb.DuckDBPyConnection, tmp_path_factory: pytest.TempPathFactory) -> ReportSummary:
+    return write_report(small, SMALL.study, tmp_path_factory.mktemp("explorer") / "small.html", map_n=4)
+
+
+@pytest.fixture
+def opened(browser: Browser, report: ReportSummary) -> Iterator[Browser]:
+    browser.open(report.path)
+    browser.wait(READY, 60)
+    yield browser
+    assert browser.log("browser") == []
+
+
+def drawn(browser: Browser) -> dict[str, dict[int, float]]:
+    """What the points on the page say: for each column of the curves, value by N."""
+    axes = {
+        "Precision (ratio)": "precision",
+        "Recall (ratio)": "recall",
+        "Norm (model units)": "norms",
+        "Cosine": "cosines",
+    }
+    found: dict[str, dict[int, float]] = {}
+    for label in browser.run(POINTS):
+        said = dict(part.split(": ", 1) for part in label.split("; "))
+        (axis,) = axes.keys() & said.keys()
+        column = next(name for name, title in LINES[axes[axis]].items() if title == said["line"])
+        found.setdefault(column, {})[int(said["N"].replace(",", ""))] = float(said[axis].replace("−", "-"))
+    return found
+
+
+def expected(
+    connection: duckdb.DuckDBPyConnection, study: Synthetic, layer: int, head: int
+) -> dict[str, dict[int, float]]:
+    rows = ask(connection, "explorer_curves", study=study.study, query=study.query).rows()
+    (row,) = (row for row in rows if (row["layer"], row["head"]) == (layer, head))
+    curves = {column: dict(zip(row["n"], row[column], strict=True)) for lines in LINES.values() for column in lines}
+    known = {column: {n: value for n, value in curve.items() if value is not None} for column, curve in curves.items()}
+    return {column: curve for column, curve in known.items() if curve}
+
+
+def agree(shown: dict[str, dict[int, float]], rows: dict[str, dict[int, float]]) -> None:
+    assert shown.keys() == rows.keys()
+    for column, curve in rows.items():
+        assert shown[column] == {n: pytest.approx(value, rel=6e-3, abs=1e-6) for n, value in curve.items()}, column
+
+
+def choose(browser: Browser, name: str, value: Any) -> None:
+    """Choose in one of the inputs, as a browser does when a reader has."""
+    browser.run(
+        f"const labels = [...{EXPLORER}.querySelectorAll('label')];"
+        "const input = labels.find(label => label.textContent.startsWith(arguments[0]))"
+        ".querySelector('select');"
+        "input.selectedIndex = [...input.options].findIndex(option => option.textContent == arguments[1]);"
+        "input.dispatchEvent(new Event('input', {bubbles: true}));"
+        "input.dispatchEvent(new Event('change', {bubbles: true}))",
+        name,
+        str(value),
+    )
+
+
+def inputs(browser: Browser) -> list[str]:
+    chosen: list[str] = browser.run(
+        f"return [...{EXPLORER}.querySelectorAll('select')].map(input => input.selectedOptions[0].textContent)"
+    )
+    return chosen
+
+
+def test_it_begins_with_the_clearest_head(opened: Browser, small: duckdb.DuckDBPyConnection) -> None:
+    layer, head, label = small.sql(
+        "SELECT layer, head, label FROM head_taxonomy ORDER BY fits_rule DESC, margin DESC, layer, head LIMIT 1"
+    ).fetchall()[0]
+    assert opened.run(NAMED).startswith(f"Layer {layer}, head {head}: {label}")
+    agree(drawn(opened), expected(small, SMALL, layer, head))
+
+
+def test_a_click_on_a_cell_shows_that_head(opened: Browser, small: duckdb.DuckDBPyConnection) -> None:
+    paths = set()
+    for layer, head in ((2, 3), (0, 1)):
+        x, y = opened.run(
+            f"{EXPLORER}.scrollIntoView({{block: 'center', behavior: 'instant'}});"
+            f"const cell = [...{EXPLORER}.querySelectorAll('g.cells_0_marks path')]"
+            f".find(path => path.ariaLabel.startsWith('Head: {head}; Layer: {layer};')).getBoundingClientRect();"
+            "return [cell.x + cell.width / 2, cell.y + cell.height / 2]"
+        )
+        opened.point_at(x, y, click=True)
+        opened.wait(f"{NAMED}.startsWith('Layer {layer}, head {head}')")
+        agree(drawn(opened), expected(small, SMALL, layer, head))
+        assert inputs(opened)[:2] == [str(layer), str(head)]
+        lines = f"[...{EXPLORER}.querySelectorAll('g.mark-line path')]"
+        paths.add(opened.run(f"return {lines}.map(path => path.getAttribute('d')).join()"))
+    assert len(paths) == 2
+
+
+def test_a_click_beside_the_cells_changes_nothing(opened: Browser) -> None:
+    before = opened.run(NAMED)
+    x, y = opened.run(
+        f"{EXPLORER}.scrollIntoView({{block: 'center', behavior: 'instant'}});"
+        f"const cells = {EXPLORER}.querySelector('g.cells_0_marks').getBoundingClientRect();"
+        "return [cells.x + cells.width / 2, cells.bottom + 12]"
+    )
+    opened.point_at(x, y, click=True)
+    opened.point_at(x, y + 30, click=True)
+    assert opened.run(NAMED) == before
+    assert drawn(opened)
+
+
+def test_the_keyboard_alone_chooses(opened: Browser, small: duckdb.DuckDBPyConnection) -> None:
+    choose(opened, "Layer", 0)
+    choose(opened, "Head", 0)
+    opened.run(f"{EXPLORER}.querySelector('select').focus()")
+    opened.press(DOWN)
+    opened.wait(f"{NAMED}.startsWith('Layer 1, head 0')")
+    opened.press(TAB, DOWN, DOWN)
+    opened.wait(f"{NAMED}.startsWith('Layer 1, head 2')")
+    agree(drawn(opened), expected(small, SMALL, 1, 2))
+    outline = "return getComputedStyle(document.activeElement).outlineStyle"
+    assert opened.run(outline) == "solid"
+    labelled = f"return [...{EXPLORER}.querySelectorAll('select')].map(input => input.labels[0].firstChild.textContent)"
+    assert opened.run(labelled) == ["Layer", "Head", "Colour"]
+
+
+LEGENDS = f"""
+return [...{EXPLORER}.querySelectorAll('g.role-legend')].slice(0, 2).map(legend =>
+    [...legend.querySelectorAll('g.role-legend-label text')].some(text => text.getAttribute('fill-opacity') != '0'))
+""".strip()
+"""Whether the legend of kinds is seen, and that of numbers."""
+
+
+def test_the_dropdown_colours_the_map_with_its_own_legend(opened: Browser, small: duckdb.DuckDBPyConnection) -> None:
+    heads = ask(small, "explorer_heads", study=SMALL.study, query=SMALL.query, n=4).rows()
+    colours = (
+        f"return [...{EXPLORER}.querySelectorAll('g.mark-rect.role-mark')].slice(0, 2)"
+        ".map(marks => [...marks.querySelectorAll('path')]"
+        ".map(path => [path.getAttribute('fill'), path.getAttribute('opacity')]))"
+    )
+    written = f"return [...{EXPLORER}.querySelectorAll('g.mark-text.role-mark text')].map(text => text.textContent)"
+    kinds, hidden = opened.run(colours)
+    by_label = {row["label"]: colour for row, (colour, _) in zip(heads, kinds, strict=True)}
+    assert [by_label[row["label"]] for row in heads] == [colour for colour, _ in kinds]
+    assert len(set(by_label.values())) == len(by_label)
+    assert {opacity for _, opacity in hidden} == {"0"}
+    assert opened.run(LEGENDS) == [True, False]
+    for title, column in {"Recall at N = 4": "recall", "Elbow (N)": "elbow_n", "ρ₀": "rho_0"}.items():
+        choose(opened, "Colour", title)
+        opened.wait(f"{LEGENDS}[1]")
+        assert opened.run(LEGENDS) == [False, True]
+        _, numbers = opened.run(colours)
+        known = [row[column] for row in heads if row[column] is not None]
+        assert len(numbers) == len(known)
+        shades: dict[float, str] = {}
+        for value, (colour, _) in zip(known, numbers, strict=True):
+            assert shades.setdefault(float(f"{value:.3g}"), colour) == colour
+        assert len(set(shades.values())) > 1
+        values = sorted(float(text) for text in opened.run(written) if re.fullmatch(r"[\d.]+", text))
+        assert values == pytest.approx(sorted(round(value, 2) for value in known), abs=0.0051)
+    choose(opened, "Colour", "Kind of head")
+    opened.wait(f"{LEGENDS}[0]")
+
+
+def test_the_choice_outlives_a_change_of_colours_and_of_width(opened: Browser) -> None:
+    choose(opened, "Layer", 2)
+    choose(opened, "Head", 1)
+    choose(opened, "Colour", "Elbow (N)")
+    before = opened.wait(
+        f"{NAMED}.startsWith('Layer 2, head 1') && {EXPLORER}.querySelector('svg.marks').getAttribute('width')"
+    )
+    opened.prefer("dark")
+    opened.wait(f"return {EXPLORER}.querySelector('svg.marks').style.backgroundColor == 'rgb(23, 28, 35)'")
+    opened.wait(f"{NAMED}?.startsWith('Layer 2, head 1')")
+    assert inputs(opened) == ["2", "1", "Elbow (N)"]
+    opened.prefer("light")
+    opened.wide(390)
+    try:
+        opened.wait(f"return +{EXPLORER}.querySelector('svg.marks').getAttribute('width') < {before} * 0.6")
+        opened.wait(f"{NAMED}?.startsWith('Layer 2, head 1')")
+        assert inputs(opened) == ["2", "1", "Elbow (N)"]
+        assert opened.run("return document.documentElement.scrollWidth <= innerWidth")
+    finally:
+        opened.as_opened()
+
+
+@pytest.mark.parametrize("name", ["least", "one layer", "one head", "window", "hidden sink"])
+def test_little_to_choose_from_works_too(browser: Browser, name: str, tmp_path: Path) -> None:
+    study = DEGENERATE[name]
+    with warehouse(study) as connection:
+        report = write_report(connection, study.study, tmp_path / "report.html", map_n=8)
+        browser.open(report.path)
+        browser.wait(READY, 60)
+        layer, head = study.layers - 1, study.heads - 1
+        choose(browser, "Layer", layer)
+        choose(browser, "Head", head)
+        browser.wait(f"{NAMED}.startsWith('Layer {layer}, head {head}')")
+        agree(drawn(browser), expected(connection, study, layer, head))
+        offered = browser.run(f"return [...{EXPLORER}.querySelectorAll('select')][2].textContent")
+        assert ("ρ₀" in offered) is (name != "hidden sink")
+        assert len(browser.run(CELLS)) == study.layers * study.heads
+        assert browser.log("browser") == []
+
+
+@pytest.mark.slow
+def test_a_large_model_is_explored_at_once(browser: Browser, tmp_path: Path, record_property: Any) -> None:
+    """1024 heads at context 1024: under 5 MB, chosen from soon after the page is asked for, and quick to answer."""
+    study = Synthetic(
+        "large", layers=32, heads=32, kv_heads=8, context=1024, sequences=1, without=("planted_assumptions",)
+    )
+    with warehouse(study) as connection:
+        report = write_report(connection, study.study, tmp_path / "large.html", map_n=8)
+        curves = expected(connection, study, 20, 11)
+    assert report.bytes < 5e6
+    browser.open(report.path)
+    ready = browser.wait("return performance.getEntriesByName('choosable')[0]?.startTime", 60)
+    browser.wait(READY, 120)
+    all_drawn = browser.run("return performance.now()")
+    choose(browser, "Layer", 20)
+    browser.run("window.began = performance.now()")
+    choose(browser, "Head", 11)
+    browser.wait(f"{NAMED}.startsWith('Layer 20, head 11')")
+    answered = browser.run("return performance.now() - window.began")
+    agree(drawn(browser), curves)
+    figures = {"MB": report.bytes / 1e6, "ready_ms": ready, "all_drawn_ms": all_drawn, "answered_ms": answered}
+    sys.stdout.write(f"{json.dumps(figures)}\n")
+    for name, value in figures.items():
+        record_property(name, value)
+    assert ready < 20_000
+    assert answered < 5_000
+    assert browser.log("browser") == []

@@ -1,0 +1,408 @@
+"""Charts of single heads and of the example of Figure 1: valid, described, to scale, and holding the rows."""
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import altair as alt
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from geometry.intuition import intuition
+from reports import charts, theme, words
+from reports.charts.geometry import CONTEXTS, view
+from reports.charts.plane import equal
+from reports.figures import geometry
+from reports.figures import intuition as example
+from reports.figures.parts import NOT_ANALYSED, NOTHING_SELECTED, Figure, find_source
+from tests.reports.conftest import DEGENERATE
+from tests.reports.synthetic import Synthetic, warehouse
+from tests.reports.test_charts import drawn, parts
+
+STUDY = Synthetic("several", queries=(0, 11, 23))
+"""Three context sizes, of which the first has one key and the last is the study's query."""
+
+KEYS = ("diagnostics", "contributions", "spheres", "effective-dimension")
+
+
+def figures(connection: duckdb.DuckDBPyConnection, study: Synthetic) -> dict[str, Figure]:
+    """The figures of the heads of a study."""
+    found = geometry.section(find_source(connection, study.study, map_n=4)).figures
+    return {figure.key: figure for figure in found}
+
+
+def changed(*changes: str) -> dict[str, Figure]:
+    """The figures of ``STUDY`` after ``changes`` of its warehouse."""
+    with warehouse(STUDY) as connection:
+        for change in changes:
+            connection.execute(change)
+        return figures(connection, STUDY)
+
+
+@cache
+def degenerate(key: str) -> dict[str, Figure]:
+    with warehouse(DEGENERATE[key]) as connection:
+        return figures(connection, DEGENERATE[key])
+
+
+@pytest.fixture(scope="module")
+def connection() -> Iterator[duckdb.DuckDBPyConnection]:
+    with warehouse(STUDY) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def several(connection: duckdb.DuckDBPyConnection) -> dict[str, Figure]:
+    return figures(connection, STUDY)
+
+
+@pytest.fixture(scope="module")
+def toy() -> Figure:
+    (figure,) = example.section().figures
+    return figure
+
+
+def specs(*found: Figure) -> list[dict[str, Any]]:
+    return [chart.to_dict() for figure in found for _, chart in figure.drawn]
+
+
+def scales(spec: Any, channel: str) -> list[Any]:
+    """The scales of a channel in all layers."""
+    encodings = [part["encoding"] for part in parts(spec) if "encoding" in part]
+    return [encoding[channel]["scale"] for encoding in encodings if "scale" in encoding.get(channel, {})]
+
+
+def test_every_chart_says_what_it_shows_in_the_colours_of_the_theme(several: dict[str, Figure], toy: Figure) -> None:
+    assert list(several) == list(KEYS)
+    for spec in specs(toy, *several.values()):
+        assert spec["title"]
+        assert spec["description"].endswith(".")
+        tooltips = [part["encoding"]["tooltip"] for part in parts(spec) if "tooltip" in part.get("encoding", {})]
+        assert tooltips
+        assert all(line.get("title") for tooltip in tooltips for line in tooltip)
+        assert spec.pop("config") == theme.config(theme.LIGHT)
+        assert "#" not in str({key: value for key, value in spec.items() if key != "$schema"})
+
+
+def test_axes_have_titles_but_for_the_sphere(several: dict[str, Figure], toy: Figure) -> None:
+    for spec in specs(toy, *(figure for key, figure in several.items() if key != "spheres")):
+        encodings = [part["encoding"] for part in parts(spec) if "encoding" in part]
+        for axis in ("x", "y"):
+            assert any(encoding[axis].get("title") for encoding in encodings if axis in encoding)
+
+
+def test_figures_are_named_as_the_papers(several: dict[str, Figure], toy: Figure) -> None:
+    named = [toy.title, *(figure.title for figure in several.values())]
+    assert [title.split(":")[0] for title in named[:-1]] == ["Figure 1", "Figure 7", "Figure 10", "Figure 9"]
+    assert all("paper" in figure.reading for figure in (toy, *several.values()))
+
+
+def test_pairs_stand_one_above_the_other(several: dict[str, Figure]) -> None:
+    figure = several["diagnostics"]
+    assert figure.stacked
+    titles = [spec["title"] for spec in specs(figure)]
+    assert len(titles) == 2 * len({row["label"] for row in figure.table.to_pylist()})
+    assert all(title.startswith("Cosines: ") for title in titles[1::2])
+    assert [title.partition(": ")[2] for title in titles[::2]] == [title.partition(": ")[2] for title in titles[1::2]]
+
+
+def test_lines_hold_the_rows_in_the_dashes_of_the_paper(several: dict[str, Figure]) -> None:
+    norms, cosines = several["diagnostics"].charts[:2]
+    table = several["diagnostics"].table.to_pylist()
+    first = [row for row in table if row["label"] == table[0]["label"]]
+    for chart, columns in ((norms, words.NORMS), (cosines, words.COSINES)):
+        for shown, row in zip(drawn(chart), first, strict=True):
+            assert {name: shown[name] for name in columns} == {
+                name: pytest.approx(row[name], rel=1e-5) for name in columns
+            }
+        scale = scales(chart.to_dict(), "strokeDash")[0]
+        (tooltip,) = (
+            part["encoding"]["tooltip"] for part in parts(chart.to_dict()) if "tooltip" in part.get("encoding", {})
+        )
+        assert [line["title"] for line in tooltip] == ["N", *columns.values()]
+        assert scale["domain"] == list(columns.values())
+        assert scale["range"] == {3: [[1, 0], [9, 4, 1, 4], [7, 4]], 2: [[1, 0], [7, 4]]}[len(columns)]
+
+
+def test_a_line_without_a_value_is_left_out() -> None:
+    rows = [{"n": n, "norm_s": 1.0, "norm_s_without_sink": None, "norm_s_without_last": 0.5} for n in (1, 2)]
+    chart = charts.norms(pa.Table.from_pylist(rows), title="a")
+    (scale, *_) = scales(chart.to_dict(), "strokeDash")
+    assert scale == {"domain": ["s_N", "without last"], "range": [[1, 0], [7, 4]]}
+
+
+def contribution(query: int, position: int, norm: float, cosine: float | None = 0.5) -> dict[str, Any]:
+    role = "last" if position == query else "sink" if position == 0 else "other"
+    return {"query": query, "position": position, "role": role, "mean_norm_y": norm, "mean_cos_last": cosine}
+
+
+def scattered(rows: list[dict[str, Any]]) -> alt.LayerChart:
+    return charts.contributions(pa.Table.from_pylist(rows), title="a", largest=0.5)
+
+
+def test_contributions_stand_in_columns_from_first_to_last() -> None:
+    rows = [contribution(query, position, 0.1 + position) for query in (4, 8) for position in range(query + 1)]
+    shown = drawn(scattered(rows))
+    assert [(row["context"], row["share"]) for row in shown] == [
+        (row["query"] + 1, row["position"] / row["query"]) for row in rows
+    ]
+    assert [row["norm"] for row in shown] == [pytest.approx(row["mean_norm_y"]) for row in rows]
+    assert {row["kind"] for row in shown if row["marked"]} == {"sink", "last token"}
+
+
+def test_signs_are_seen_without_colour() -> None:
+    rows = [
+        contribution(4, 0, 1.0),
+        contribution(4, 1, 1.0, -0.1),
+        contribution(4, 2, 1.0, 0.1),
+        contribution(4, 4, 1.0),
+    ]
+    chart = scattered(rows)
+    assert [row["kind"] for row in drawn(chart)] == ["sink", "other, cosine below 0", "other key", "last token"]
+    (shapes, *_) = scales(chart.to_dict(), "shape")
+    assert len(set(shapes["range"])) == len(shapes["domain"]) == 4
+    assert all(scale["domain"] == [-0.5, 0, 0.5] for scale in scales(chart.to_dict(), "color"))
+
+
+def test_contributions_without_cosines_have_no_colour() -> None:
+    chart = scattered([contribution(4, position, 1.0, None) for position in range(5)])
+    assert len(drawn(chart)) == 5
+    assert not scales(chart.to_dict(), "color")
+
+
+def test_the_log_axis_holds_what_is_drawn_and_nothing_that_is_0() -> None:
+    chart = scattered([contribution(4, position, norm) for position, norm in enumerate([0.0, 3e-9, 3e-4, 0.2, 30.0])])
+    norms = [row["norm"] for row in drawn(chart)]
+    assert norms == [3e-4, 0.2, 30.0]
+    domains = [scale["domain"] for scale in scales(chart.to_dict(), "y")]
+    assert domains
+    assert all(0 < low <= 3e-4 and high >= 30 for low, high in domains)
+    (single,) = drawn(scattered([contribution(0, 0, 0.1)]))
+    assert single["norm"] == 0.1
+
+
+def test_many_contexts_are_thinned_to_a_few() -> None:
+    rows = [contribution(query, query, 1.0) for query in range(1, 40)]
+    contexts = [row["context"] for row in drawn(scattered(rows))]
+    assert len(contexts) == CONTEXTS
+    assert (contexts[0], contexts[-1]) == (2, 40)
+
+
+def test_large_contexts_make_small_charts() -> None:
+    """As much as the queries give for 1024 keys at six context sizes."""
+    rng = np.random.default_rng(0)
+    rows = [
+        contribution(query, int(position), float(rng.exponential()), float(rng.uniform(-1, 1)))
+        for query in (31, 63, 127, 255, 511, 1023)
+        for position in np.unique(np.linspace(0, query, 202).astype(int))
+    ]
+    points = [direction(position, *rng.normal(0, 0.3, 3)) for position in range(300)]
+    for chart in (scattered(rows), ball(points)):
+        assert len(chart.to_json(indent=None)) < 150_000
+
+
+def direction(position: int, x: float, y: float, z: float, *, rank: int | None = None) -> dict[str, Any]:
+    role = {0: "sink", 9: "last"}.get(position, "other")
+    row = {"position": position, "x": x, "y": y, "z": z, "mean_weight": None if rank is None else 1 / rank}
+    return row | {"role": role, "selected_rank": rank}
+
+
+def ball(points: list[dict[str, Any]], n: int = 2) -> alt.LayerChart:
+    shares = {"share_1": 0.16, "share_2": 0.05, "share_3": 0.04, "effective_dimension": 9.0, "head_dim": 16}
+    schema = pa.schema({"position": pa.int32(), **dict.fromkeys("xyz", pa.float64()), "mean_weight": pa.float64()})
+    for name, kind in (("role", pa.string()), ("selected_rank", pa.int64())):
+        schema = schema.append(pa.field(name, kind))
+    return charts.sphere(pa.Table.from_pylist(points, schema), title="a", of_kv_head=shares, n=n)
+
+
+def test_the_view_is_a_rotation() -> None:
+    turned = view(np.eye(3))
+    np.testing.assert_allclose(turned @ turned.T, np.eye(3), atol=1e-12)
+    assert np.linalg.det(turned) == pytest.approx(1)
+    assert turned[0, 2] == turned[:, 2].max()  # the first direction comes towards the reader
+
+
+def test_points_are_seen_where_they_lie_and_by_their_depth() -> None:
+    points = [direction(1, 1.0, 0.0, 0.0, rank=1), direction(2, -1.0, 0.0, 0.0, rank=3), direction(0, 0.0, 0.6, 0.0)]
+    shown = {row["position"]: row for row in drawn(ball(points))}
+    for point in points:
+        row = shown[point["position"]]
+        np.testing.assert_allclose(
+            [row["x"], row["y"], row["depth"]], view(np.array([point[axis] for axis in "xyz"])), atol=1e-4
+        )
+    assert shown[1]["size"] > shown[2]["size"]
+    assert shown[1]["strength"] > shown[2]["strength"]
+    assert [row["position"] for row in drawn(ball(points))] == [2, 1, 0]  # from behind, the marked ones in front of all
+    assert shown[0]["length"] == pytest.approx(0.6)
+
+
+def test_the_heaviest_keys_are_filled() -> None:
+    points = [direction(position, 0.1, 0.1, 0.1, rank=rank) for position, rank in ((1, 2), (2, 1), (3, 3), (4, None))]
+    assert {row["position"]: row["filled"] for row in drawn(ball(points))} == {1: 1, 2: 1, 3: 0, 4: 0}
+
+
+def rings(chart: alt.LayerChart) -> list[tuple[np.ndarray, float]]:
+    """Center and radius of every closed polygon of a chart."""
+    found = []
+    for rows in chart.to_dict()["datasets"].values():
+        corners = np.array([[row["x"], row["y"]] for row in rows if "order" in row and "line" not in row])
+        if len(corners):
+            center = (corners.min(axis=0) + corners.max(axis=0)) / 2
+            radii = np.linalg.norm(corners - center, axis=1)
+            np.testing.assert_allclose(radii, radii[0], atol=2e-4)
+            found.append((center, float(radii[0])))
+    return sorted(found, key=lambda ring: ring[1])
+
+
+def test_the_dashed_circle_is_the_typical_length() -> None:
+    inner, outer = rings(ball([direction(1, 0.1, 0.1, 0.1)]))
+    assert inner[1] == pytest.approx(0.5, abs=1e-3)  # the root of the shares' sum
+    assert outer[1] == pytest.approx(1, abs=1e-3)
+
+
+def test_the_graticule_lies_on_the_sphere_and_faces_the_reader() -> None:
+    for rows in ball([direction(1, 0.1, 0.1, 0.1)]).to_dict()["datasets"].values():
+        for row in rows:
+            if "line" in row:
+                assert row["x"] ** 2 + row["y"] ** 2 <= 1.002
+
+
+def test_dimensions_hold_the_rows_and_a_rule_where_it_is_near() -> None:
+    shares = {"share_1": 0.5, "share_2": 0.25, "share_3": 0.1, "head_dim": 16, "status": "ok"}
+    rows = [
+        {"layer": layer, "kv_head": 0, "effective_dimension": value, **shares}
+        for layer, value in ((0, 4.0), (1, 9.0), (2, None))
+    ]
+
+    def rules(**changed: int) -> list[str]:
+        spec = charts.dimensions(pa.Table.from_pylist([row | changed for row in rows])).to_dict()
+        return [row["note"] for found in spec["datasets"].values() for row in found if "note" in row]
+
+    assert [row["effective_dimension"] for row in drawn(charts.dimensions(pa.Table.from_pylist(rows)))] == [4.0, 9.0]
+    assert rules() == ["all 16"]
+    assert rules(head_dim=64) == []
+
+
+def test_units_are_as_long_on_both_axes_whatever_the_size() -> None:
+    scales = [scale.to_dict()["domain"] for scale in equal((2.0, -1.0), 0.5)]
+
+    def ends(width: float, height: float) -> list[list[float]]:
+        known = {"width": width, "height": height, "max": max}
+        return [[eval(end["expr"], {"__builtins__": {}}, known) for end in domain] for domain in scales]
+
+    for width, height in ((300, 250), (250, 250), (200, 250), (0, 250)):
+        (left, right), (low, high) = ends(width, height)
+        assert (right - left) / max(width, 1) == pytest.approx((high - low) / height)
+        assert min(right - left, high - low) == pytest.approx(1)
+        assert ((left + right) / 2, (low + high) / 2) == (pytest.approx(2), pytest.approx(-1))
+
+
+def test_the_balls_are_drawn_to_scale_around_s(toy: Figure) -> None:
+    found = intuition()
+    inner, outer = rings(toy.charts[2])
+    for (center, radius), expected in ((inner, found.r_min), (outer, found.r_max)):
+        np.testing.assert_allclose(center, found.s, atol=2e-4)
+        assert radius == pytest.approx(expected, abs=2e-4)
+
+
+def test_the_example_is_that_of_geometry(toy: Figure) -> None:
+    found, rows = intuition(), toy.table.to_pylist()
+    assert [row["selected"] for row in rows] == found.selected.tolist()
+    assert sum(row["selected"] and row["within"] for row in rows) == found.k_in
+    assert sum(not row["selected"] and row["within"] for row in rows) == found.k_out
+    assert "Recall is 2/3" in toy.finding
+    assert "Precision is 3/8" in toy.finding
+    for chart, places in zip(toy.charts, (found.values, found.scaled, found.scaled), strict=True):
+        np.testing.assert_allclose([[row["x"], row["y"]] for row in drawn(chart)], places, atol=1e-5)
+    for row, y in zip(rows, found.scaled, strict=True):
+        assert row["distance"] == pytest.approx(float(np.linalg.norm(y - found.s)))
+
+
+def test_the_example_is_no_answer_of_the_warehouse(toy: Figure) -> None:
+    assert toy.answer is None
+    assert not toy.empty
+
+
+CHANGES = (
+    {
+        "diagnostics": "UPDATE diagnostics SET norm_s_without_last = 0.123 WHERE query = 23",
+        "contributions": "UPDATE contributions SET mean_norm_y = 0.4321 WHERE position = 0 AND query = 23",
+        "spheres": "UPDATE value_directions SET x = -x WHERE position % 2 = 0",
+    },
+    {
+        "diagnostics": "UPDATE diagnostics SET cos_last = -0.123 WHERE query = 23 AND n = 1",
+        "contributions": "UPDATE contributions SET mean_cos_last = -0.4321 WHERE position = 3 AND query = 23",
+        "spheres": "UPDATE principal_directions SET share_1 = 0.5, share_2 = 0.1, share_3 = 0.1",
+        "effective-dimension": "UPDATE principal_directions SET effective_dimension = 5.4321 WHERE layer = 2",
+    },
+)
+"""What changes the finding and the charts of which figure."""
+
+
+@pytest.mark.parametrize("changes", CHANGES, ids=range(len(CHANGES)))
+def test_changed_rows_change_findings_and_charts(several: dict[str, Figure], changes: dict[str, str]) -> None:
+    after = changed(*changes.values())
+    for key in changes:
+        assert after[key].finding != several[key].finding, key
+        assert specs(after[key]) != specs(several[key]), key
+
+
+def test_examples_are_those_with_the_largest_margin(
+    connection: duckdb.DuckDBPyConnection, several: dict[str, Figure]
+) -> None:
+    clearest = connection.sql(
+        "SELECT label, layer, head FROM head_taxonomy WHERE query = 23 "
+        "QUALIFY row_number() OVER (PARTITION BY label ORDER BY fits_rule DESC, margin DESC, layer, head) = 1"
+    ).fetchall()
+    assert clearest
+    for key in KEYS[:3]:
+        rows = several[key].table.to_pylist()
+        assert {(row["label"], row["layer"], row["head"]) for row in rows} == set(clearest)
+
+
+def test_a_study_of_an_earlier_version_says_what_it_lacks() -> None:
+    old = ("head_taxonomy", "diagnostics", "contributions", "principal_directions", "value_directions")
+    found = changed(*(f"DELETE FROM {table}" for table in old))
+    assert all(figure.empty and figure.finding == NOT_ANALYSED for figure in found.values())
+
+
+def test_a_study_without_a_selection_has_no_diagnostics() -> None:
+    found = degenerate("only itself")
+    assert found["diagnostics"].empty
+    assert found["diagnostics"].finding == NOTHING_SELECTED
+    (chart,) = found["contributions"].charts
+    assert [row["kind"] for row in drawn(chart)] == ["last token"]
+
+
+@pytest.mark.parametrize("key", DEGENERATE)
+def test_little_is_drawn_or_told(key: str) -> None:
+    for figure in degenerate(key).values():
+        assert len(figure.finding) > 20
+        assert not {"None", "nan"} & set(re.findall(r"\w+", figure.finding))
+        assert figure.empty or all(spec["description"] for spec in specs(figure))
+
+
+def test_a_hidden_sink_leaves_its_lines_out_and_is_told() -> None:
+    found = degenerate("hidden sink")
+    figure = found["diagnostics"]
+    assert "A window hides the sink." in figure.finding
+    shown = {name for spec in specs(figure) for scale in scales(spec, "strokeDash") for name in scale["domain"]}
+    assert shown == {"s_N", "without last", "v_L (last)"}
+    assert "A window hides the sink." in found["contributions"].finding
+
+
+def test_vectors_of_norm_0_are_told() -> None:
+    found = changed(
+        "UPDATE principal_directions SET status = 'zero', share_1 = NULL, effective_dimension = NULL",
+        "UPDATE contributions SET mean_norm_y = 0",
+        "UPDATE diagnostics SET cos_sink = NULL, cos_last = NULL",
+    )
+    assert "norm 0" in found["spheres"].finding
+    assert "norm 0" in found["effective-dimension"].finding
+    assert found["contributions"].finding == "No key contributes anything."
+    assert all(found[key].empty for key in KEYS[1:])
+    assert not found["diagnostics"].stacked
+    assert "No cos(s_N, v_L)" in found["diagnostics"].finding

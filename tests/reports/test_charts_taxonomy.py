@@ -1,0 +1,380 @@
+"""Charts of the sink effect, the kinds of heads and context sizes: valid, described, and holding the rows."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import combinations
+from typing import Any
+
+import altair as alt
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pytest
+from numpy.typing import NDArray
+
+from reports import charts, theme, words
+from reports.charts import labels
+from reports.charts.contexts import APART
+from reports.figures import contexts, sink, taxonomy
+from reports.figures.parts import NOT_ANALYSED, NOTHING_SELECTED, Figure, Source
+from tests.reports.conftest import DEGENERATE
+from tests.reports.synthetic import Synthetic, warehouse
+from tests.reports.test_charts import drawn, of_query, of_study, parts
+
+STUDY = Synthetic("several", queries=(7, 15, 23))
+"""Three context sizes, of which the last is the study's query."""
+
+Draw = Callable[[duckdb.DuckDBPyConnection, Synthetic], alt.LayerChart]
+
+
+def source(connection: duckdb.DuckDBPyConnection, study: Synthetic) -> Source:
+    last = of_query(connection, study, "curves_by_n").to_pylist()
+    last_n = max((row["n"] for row in last), default=0)
+    return Source(connection, study.study, query=study.query, last_n=last_n, asked_n=4)
+
+
+def sink_heads(connection: duckdb.DuckDBPyConnection, study: Synthetic) -> alt.LayerChart:
+    return charts.sink_heads(source(connection, study).of_query("explorer_heads", n=2).table, n=2)
+
+
+def several(connection: duckdb.DuckDBPyConnection, study: Synthetic) -> alt.LayerChart:
+    rows = of_query(connection, study, "sink_effect_by_n").to_pylist()
+    return charts.sink_effects(pa.Table.from_pylist([{**row, "study": name} for name in ("a", "b'") for row in rows]))
+
+
+CHARTS: dict[str, Draw] = {
+    "sink_effect": lambda c, s: charts.sink_effect(of_query(c, s, "sink_effect_by_n")),
+    "sink_effects": several,
+    "sink_heads": sink_heads,
+    "kinds_by_layer": lambda c, s: charts.kinds_by_layer(
+        of_query(c, s, "taxonomy_by_layer"), of_query(c, s, "taxonomy_of_heads")
+    ),
+    "kinds_map": lambda c, s: charts.kinds_map(of_query(c, s, "taxonomy_of_heads")),
+    "kinds_plane": lambda c, s: charts.kinds_plane(
+        of_query(c, s, "taxonomy_of_heads"), of_query(c, s, "taxonomy_thresholds")
+    ),
+    "kinds_precision": lambda c, s: charts.kind_curves(of_query(c, s, "curves_by_label"), metric="precision"),
+    "kinds_recall": lambda c, s: charts.kind_curves(of_query(c, s, "curves_by_label"), metric="recall"),
+    "context_precision": lambda c, s: charts.context_metric(of_study(c, s, "metrics_by_query"), metric="precision"),
+    "context_recall": lambda c, s: charts.context_metric(of_study(c, s, "metrics_by_query"), metric="recall"),
+    "context_elbows": lambda c, s: charts.context_elbows(of_study(c, s, "elbows_by_query")),
+    "context_labels": lambda c, s: charts.context_labels(
+        of_study(c, s, "labels_by_query"), of_study(c, s, "label_changes")
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def made_up() -> Iterator[duckdb.DuckDBPyConnection]:
+    """A warehouse with the study of three context sizes, only read."""
+    with warehouse(STUDY) as connection:
+        yield connection
+
+
+@pytest.mark.parametrize("name", CHARTS)
+def test_a_chart_says_what_it_shows(made_up: duckdb.DuckDBPyConnection, name: str) -> None:
+    spec = CHARTS[name](made_up, STUDY).to_dict()
+    assert spec["title"]
+    assert spec["description"].endswith(".")
+    encodings = [part["encoding"] for part in parts(spec) if "encoding" in part]
+    for axis in ("x", "y"):
+        assert any(encoding[axis].get("title") for encoding in encodings if axis in encoding)
+    tooltips = [encoding["tooltip"] for encoding in encodings if "tooltip" in encoding]
+    assert tooltips
+    assert all(line.get("title") for tooltip in tooltips for line in tooltip)
+
+
+@pytest.mark.parametrize("name", CHARTS)
+def test_colours_come_from_the_theme_alone_and_nothing_changes(made_up: duckdb.DuckDBPyConnection, name: str) -> None:
+    spec = CHARTS[name](made_up, STUDY).to_dict()
+    assert spec == CHARTS[name](made_up, STUDY).to_dict()
+    assert spec.pop("config") == theme.config(theme.LIGHT)
+    assert "#" not in str({key: value for key, value in spec.items() if key != "$schema"})
+
+
+@contextmanager
+def changed(connection: duckdb.DuckDBPyConnection, change: str, rows: int | None = 1) -> Iterator[None]:
+    """While it lasts, so many rows are as ``change`` makes them (``None``: one or more)."""
+    connection.begin()
+    try:
+        updated = connection.execute(change).fetchall()[0][0]
+        assert updated == rows or (rows is None and updated > 0)
+        yield
+    finally:
+        connection.rollback()
+
+
+HEAD = "layer = 1 AND head = 2"
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("sink_effect", "sink_effect SET correlation_ci_low = -0.9 WHERE n = 5 AND query = 23"),
+        ("sink_effects", "sink_effect SET correlation = -0.9 WHERE n = 5 AND query = 23"),
+        ("sink_heads", f"selection_means SET recall = 0.01 WHERE n = 2 AND query = 23 AND {HEAD}"),
+        ("sink_heads", "value_scales SET rho_0 = 1 WHERE query = 23 AND sequence = 0 AND layer = 1 AND kv_head = 1"),
+        ("kinds_map", f"head_taxonomy SET fits_rule = NOT fits_rule WHERE query = 23 AND {HEAD}"),
+        ("kinds_plane", f"head_taxonomy SET cos_last_level = 0.99 WHERE query = 23 AND {HEAD}"),
+        ("kinds_precision", f"selection_means SET precision = 0.01 WHERE n = 2 AND query = 23 AND {HEAD}"),
+        ("kinds_recall", f"selection_means SET recall = 0.01 WHERE n = 4 AND query = 23 AND {HEAD}"),
+        ("context_precision", "selection_means_model SET precision = 0.01 WHERE n = 2 AND query = 7"),
+        ("context_recall", "selection_means_model SET recall = 0.01 WHERE n = 2 AND query = 15"),
+        ("context_elbows", "elbows_model SET elbow_n = 6 WHERE query = 7"),
+    ],
+)
+def test_one_changed_row_changes_the_chart(made_up: duckdb.DuckDBPyConnection, name: str, change: str) -> None:
+    before = drawn(CHARTS[name](made_up, STUDY))
+    with changed(made_up, f"UPDATE {change}"):
+        assert drawn(CHARTS[name](made_up, STUDY)) != before
+
+
+@pytest.mark.parametrize("name", ["sink_heads", "kinds_by_layer", "kinds_map", "context_labels"])
+def test_a_head_of_another_kind_changes_the_chart(made_up: duckdb.DuckDBPyConnection, name: str) -> None:
+    before = drawn(CHARTS[name](made_up, STUDY))
+    other = f"CASE label WHEN 'Mixer' THEN 'Reset' ELSE 'Mixer' END WHERE query = 23 AND {HEAD}"
+    with changed(made_up, f"UPDATE head_taxonomy SET label = {other}"):
+        assert drawn(CHARTS[name](made_up, STUDY)) != before
+
+
+@pytest.mark.parametrize(
+    ("name", "query", "columns"),
+    [
+        ("sink_effect", "sink_effect_by_n", ("n", "correlation", "correlation_ci_low")),
+        ("kinds_map", "taxonomy_of_heads", ("layer", "head", "label", "fits_rule", "margin", "agreement")),
+        ("kinds_plane", "taxonomy_of_heads", ("layer", "head", "label", "cos_last_level", "cos_last_change")),
+    ],
+)
+def test_charts_hold_the_rows(
+    made_up: duckdb.DuckDBPyConnection, name: str, query: str, columns: tuple[str, ...]
+) -> None:
+    rows = of_query(made_up, STUDY, query).to_pylist()
+    shown = drawn(CHARTS[name](made_up, STUDY))
+    assert len(shown) == len(rows) > 0
+    for drawn_row, row in zip(shown, rows, strict=True):
+        for column in columns:
+            expected = pytest.approx(row[column], rel=1e-5) if isinstance(row[column], float) else row[column]
+            assert drawn_row[column] == expected
+
+
+def test_segments_stand_on_each_other_with_a_letter_where_there_is_room() -> None:
+    shares = zip((0, 1), ((0.5, 0.04, 0.46), (0.0, 1.0, 0.0)), strict=True)
+    rows = [
+        {"layer": layer, "label": label, "share": share}
+        for layer, found in shares
+        for label, share in reversed(list(zip(words.LABELS, found, strict=True)))
+    ]
+    segments = {(row["layer"], row["label"]): row for row in labels.stacked(rows, "layer")}
+    assert [segments[0, label]["low"] for label in words.LABELS] == [0, 0.5, 0.54]
+    assert [segments[0, label]["high"] for label in words.LABELS] == [0.5, 0.54, 1]
+    assert [segments[0, label]["letter"] for label in words.LABELS] == ["R", "", "S"]
+    assert [segments[1, label]["letter"] for label in words.LABELS] == ["", "M", ""]
+    assert segments[0, "Reset"]["middle"] == pytest.approx(0.77)
+    many = [{"layer": layer, "label": "Mixer", "share": 1.0} for layer in range(labels.LETTERED + 1)]
+    assert {row["letter"] for row in labels.stacked(many, "layer")} == {""}
+
+
+def test_kinds_are_told_apart_without_colour(made_up: duckdb.DuckDBPyConnection) -> None:
+    def ranges(name: str, channel: str) -> list[Any]:
+        encodings = [part["encoding"] for part in parts(CHARTS[name](made_up, STUDY).to_dict()) if "encoding" in part]
+        found = [encoding[channel]["scale"] for encoding in encodings if channel in encoding]
+        assert all(scale["domain"] == list(words.LABELS) for scale in found)
+        return [scale["range"] for scale in found]
+
+    assert ranges("kinds_recall", "strokeDash") == [list(labels.DASHES.values())]
+    assert {str(found) for found in ranges("kinds_plane", "shape")} == {str(list(labels.SHAPES.values()))}
+    assert len({str(dash) for dash in labels.DASHES.values()}) == len(set(labels.SHAPES.values())) == 3
+    assert len(set(words.LETTERS.values())) == 3
+    for name in ("kinds_map", "kinds_by_layer"):
+        spec = CHARTS[name](made_up, STUDY).to_dict()
+        assert [part for part in parts(spec) if part.get("field") == "letter"]
+        assert "'S: Reset'" in str([part["labelExpr"] for part in parts(spec) if "labelExpr" in part])
+
+
+def test_heads_that_fit_no_rule_look_different(made_up: duckdb.DuckDBPyConnection) -> None:
+    spec = CHARTS["kinds_map"](made_up, STUDY).to_dict()
+    opacities = [part["fillOpacity"] for part in parts(spec) if "fillOpacity" in part]
+    assert [found["condition"] for found in opacities] == [[{"test": "datum.fits_rule", "value": 1}]]
+    assert opacities[0]["value"] < 0.5
+    layers = CHARTS["kinds_plane"](made_up, STUDY).to_dict()["layer"]
+    filled = {
+        layer["transform"][0]["filter"]: layer["mark"]["filled"]
+        for layer in layers
+        if "filled" in layer.get("mark", {})
+    }
+    assert filled == {"!datum.fits_rule": False, "datum.fits_rule": True}
+
+
+def test_borders_of_the_rules_stand_at_the_thresholds(made_up: duckdb.DuckDBPyConnection) -> None:
+    thresholds = of_query(made_up, STUDY, "taxonomy_thresholds")
+    values = {row["threshold"]: row["value"] for row in thresholds.to_pylist()}
+    datasets = CHARTS["kinds_plane"](made_up, STUDY).to_dict()["datasets"].values()
+    wedge = next(rows for rows in datasets if len(rows) == 3 and "y" in rows[0])
+    assert [row["y"] - abs(row["x"]) / 2 for row in wedge] == pytest.approx([values["last_high"]] * 3)
+    assert [{"x": values["last_rises"]}] in list(datasets)
+    assert values["last_weak"] in [rows[0]["y"] for rows in datasets if len(rows) == 1 and "y" in rows[0]]
+
+
+def test_names_of_lines_stay_apart_and_within_the_chart() -> None:
+    means = [0.0, 0.001, 0.002, 0.5, 0.999, 1.0, 1.0]
+    rows = [
+        {"query": query, "n_keys": 8, "metric": "recall", "n": 2**index, "heads": 1, "mean": mean}
+        for query in (7, 15)
+        for index, mean in enumerate(means)
+    ]
+    chart = charts.context_metric(pa.Table.from_pylist(rows), metric="recall").to_dict()
+    ends = next(rows for rows in chart["datasets"].values() if "place" in rows[0])
+    places = [row["place"] for row in ends]
+    assert {row["note"] for row in ends} == {f"N = {2**index}" for index in range(len(means))}
+    assert np.diff(places).min() >= APART / theme.HEIGHT - 1e-9
+    assert max(places) <= 1
+    assert places[3] == 0.5
+
+
+def test_studies_side_by_side_look_different() -> None:
+    names = [f"study '{index}'</script>" for index in range(8)]
+    effect = {"n": 2, "heads": 9, "correlation": 0.5, "correlation_ci_low": None, "correlation_ci_high": None}
+    chart = charts.sink_effects(pa.Table.from_pylist([effect | {"study": name} for name in names])).to_dict()
+    dashes = next(
+        part["encoding"]["strokeDash"]["scale"] for part in parts(chart) if "strokeDash" in part.get("encoding", {})
+    )
+    assert dashes["domain"] == names
+    looks = {(index % len(theme.LIGHT.series), str(dash)) for index, dash in enumerate(dashes["range"])}
+    assert len(looks) == len(names)
+
+
+def figures(connection: duckdb.DuckDBPyConnection, study: Synthetic) -> dict[str, Figure]:
+    asked = source(connection, study)
+    found = [make(asked) for make in (sink.section, taxonomy.section, contexts.section)]
+    return {figure.key: figure for section in found for figure in section.figures}
+
+
+ALL = {
+    *("sink-effect", "kinds-by-layer", "kinds-plane", "kinds-sensitivity", "kinds-curves"),
+    *("context-metrics", "context-elbows", "context-kinds"),
+}
+
+
+def test_everything_is_shown_where_there_is_enough(made_up: duckdb.DuckDBPyConnection) -> None:
+    shown = figures(made_up, STUDY)
+    assert set(shown) == ALL
+    assert not [key for key, figure in shown.items() if figure.empty]
+    assert all(figure.finding.endswith(".") and figure.reading for figure in shown.values())
+
+
+EMPTY = {
+    "least": {"sink-effect": "takes 3 heads"},
+    "one layer": {},
+    "one head": {},
+    "one sequence": {},
+    "window": {},
+    "hidden sink": {"sink-effect": "hides position 0"},
+    "only itself": {"sink-effect": NOTHING_SELECTED, "kinds-plane": "two keys", "kinds-curves": NOTHING_SELECTED},
+}
+"""What some studies cannot show, and why; besides, all of them name one query."""
+
+
+@pytest.mark.parametrize("key", DEGENERATE)
+def test_what_cannot_be_shown_says_why(key: str) -> None:
+    with warehouse(DEGENERATE[key]) as connection:
+        shown = figures(connection, DEGENERATE[key])
+    empty = {name: figure.finding for name, figure in shown.items() if figure.empty}
+    assert "queries: [63, 127, 255, 511]" in empty.pop("contexts-none")
+    assert set(empty) == set(EMPTY[key])
+    assert all(why in empty[name] for name, why in EMPTY[key].items())
+    for figure in shown.values():
+        for chart in figure.charts:
+            assert chart.to_dict()
+        assert not {"None", "nan"} & set(figure.finding.split())
+
+
+def test_a_study_of_an_earlier_version_says_what_it_lacks() -> None:
+    without = ("sink_effect", "head_signatures", "head_taxonomy", "taxonomy_sensitivity")
+    with warehouse(STUDY) as connection:
+        for table in without:
+            connection.execute(f"DELETE FROM {table}")
+        shown = figures(connection, STUDY)
+    keys = ("sink-effect", "kinds-by-layer", "kinds-plane", "kinds-sensitivity", "kinds-curves", "contexts-none")
+    assert {shown[key].finding for key in keys} == {NOT_ANALYSED}
+
+
+CHANGES = {
+    "sink-effect": "sink_effect SET correlation = -0.95 WHERE n = 3",
+    "kinds-by-layer": "head_taxonomy SET margin = margin + 1",
+    "kinds-plane": "head_taxonomy SET cos_last_level = 0.77",
+    "kinds-sensitivity": "taxonomy_sensitivity SET changed = 11 WHERE threshold = 'spread_broad'",
+    "kinds-curves": "selection_means SET precision = precision / 2",
+    "context-metrics": "selection_means_model SET recall = recall / 2 WHERE query = 23",
+    "context-elbows": "elbows_model SET elbow_n = 13 WHERE query = 23",
+    "context-kinds": "head_taxonomy SET label = 'Mixer' WHERE query = 7",
+}
+
+
+@pytest.mark.parametrize("key", CHANGES)
+def test_changed_rows_change_the_findings(made_up: duckdb.DuckDBPyConnection, key: str) -> None:
+    before = figures(made_up, STUDY)[key].finding
+    with changed(made_up, f"UPDATE {CHANGES[key]}", None):
+        assert figures(made_up, STUDY)[key].finding != before
+
+
+def linear(colour: str) -> NDArray[np.float64]:
+    """Red, green and blue in proportion to light (sRGB)."""
+    channels = np.array([int(colour[index : index + 2], 16) for index in (1, 3, 5)]) / 255
+    return np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
+
+
+def contrast(one: str, other: str) -> float:
+    """Ratio of contrast after WCAG 2."""
+    low, high = sorted(float(linear(colour) @ (0.2126, 0.7152, 0.0722)) for colour in (one, other))
+    return (high + 0.05) / (low + 0.05)
+
+
+BLINDNESS = {
+    "none": np.eye(3),
+    "protan": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    "deutan": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
+    "tritan": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]],
+}
+"""What is left of light without one kind of cone (Machado, Oliveira and Fernandes 2009, severity 1)."""
+
+
+def lab(colour: str, kind: str) -> NDArray[np.float64]:
+    """Colour as it is seen, in CIELAB, where equal distances look about equally different."""
+    to_xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+    x, y, z = np.cbrt(to_xyz @ np.clip(np.array(BLINDNESS[kind]) @ linear(colour), 1e-4, 1) / (0.9505, 1, 1.089))
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+def nearest(colours: tuple[str, ...], kind: str) -> float:
+    return min(float(np.linalg.norm(lab(one, kind) - lab(other, kind))) for one, other in combinations(colours, 2))
+
+
+@pytest.mark.parametrize("kind", BLINDNESS)
+@pytest.mark.parametrize("palette", [theme.LIGHT, theme.DARK], ids=["light", "dark"])
+def test_series_stay_apart_for_every_eye(palette: theme.Palette, kind: str) -> None:
+    assert nearest(palette.series, kind) > 20
+    assert nearest(("#c2560c", "#3d7a34"), "protan") < 20  # orange and green, which do not
+
+
+@pytest.mark.parametrize("palette", [theme.LIGHT, theme.DARK], ids=["light", "dark"])
+def test_marks_and_letters_stand_out(palette: theme.Palette) -> None:
+    kinds = palette.series[: len(words.LABELS)]
+    assert min(contrast(colour, palette.surface) for colour in kinds) >= 4.5  # letters on segments and cells
+    assert min(contrast(colour, palette.surface) for colour in palette.series) >= 3
+    assert min(contrast(colour, palette.surface) for colour in palette.ramp[theme.FIRST_SEEN :]) >= 3
+    assert min(contrast(colour, palette.surface) for colour in palette.diverging) >= 2
+
+
+@pytest.mark.parametrize("kind", BLINDNESS)
+@pytest.mark.parametrize("palette", [theme.LIGHT, theme.DARK], ids=["light", "dark"])
+def test_the_diverging_colours_run_from_a_middle_to_two_ends(palette: theme.Palette, kind: str) -> None:
+    middle = len(palette.diverging) // 2
+    assert len(palette.diverging) == 2 * middle + 1
+    outwards = [[contrast(colour, palette.surface) for colour in side] for side in _sides(palette.diverging, middle)]
+    assert all(steps == sorted(steps) for steps in outwards)
+    assert nearest((palette.diverging[0], palette.diverging[-1]), kind) > 20
+
+
+def _sides(colours: tuple[str, ...], middle: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The colours from the middle to either end."""
+    return colours[middle::-1], colours[middle:]

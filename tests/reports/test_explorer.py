@@ -1,0 +1,147 @@
+"""The explorer as a specification: what it holds, what it leaves out, and that it draws whatever a study is like."""
+
+import json
+import math
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import vl_convert
+
+from reports import charts, words
+from reports.charts.explorer import LINES, quantities
+
+N = [1, 2, 3, 5, 8]
+
+
+def head(layer: int, index: int, **changes: Any) -> dict[str, Any]:
+    row = {
+        "layer": layer,
+        "head": index,
+        "kv_head": 0,
+        "label": ("Retriever", "Mixer", "Reset")[(layer + index) % 3],
+        "fits_rule": True,
+        "margin": 0.1 + 0.01 * index + 0.05 * layer,
+        "agreement": 2 / 3,
+        "elbow_n": 3,
+        "precision": 0.123456 + layer / 10,
+        "recall": 0.654321 - layer / 10,
+        "rho_0": 0.1 * layer,
+    }
+    return row | changes
+
+
+def curve(layer: int, index: int, n: list[int] = N, **changes: Any) -> dict[str, Any]:
+    lists = {
+        column: [(len(column) + layer + index / 7 + 0.0137) / (10 * value) for value in n]
+        for name in LINES
+        for column in LINES[name]
+    }
+    return {"layer": layer, "head": index, "n": n, **lists, **changes}
+
+
+def made(layers: int = 2, heads: int = 3) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    places = [(layer, index) for layer in range(layers) for index in range(heads)]
+    return [head(*place) for place in places], [curve(*place) for place in places]
+
+
+def explorer(heads: list[dict[str, Any]], curves: list[dict[str, Any]], n: int = 4) -> dict[str, Any]:
+    found: dict[str, Any] = charts.explorer(pa.Table.from_pylist(heads), pa.Table.from_pylist(curves), n=n).to_dict()
+    return found
+
+
+def embedded(spec: dict[str, Any]) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = json.loads(next(iter(spec["datasets"].values()))) if "datasets" in spec else []
+    return rows or json.loads(spec["data"]["values"])
+
+
+def param(spec: dict[str, Any], name: str) -> dict[str, Any]:
+    (found,) = (param for param in spec["params"] if param["name"] == name)
+    return dict(found)
+
+
+def three_digits(value: float) -> float:
+    scale = 10 ** (2 - math.floor(math.log10(abs(value))))
+    return round(value * scale) / scale
+
+
+def test_one_row_for_each_head_with_three_digits_of_every_number() -> None:
+    heads, curves = made()
+    rows = embedded(explorer(heads, curves))
+    assert len(rows) == len(heads)
+    for row, of_head, of_curve in zip(rows, heads, curves, strict=True):
+        assert row["recall_at_n"] == pytest.approx(three_digits(of_head["recall"]), rel=1e-12)
+        assert row["precision_at_n"] == pytest.approx(three_digits(of_head["precision"]), rel=1e-12)
+        assert row["n"] == N
+        for column in (column for name in LINES for column in LINES[name]):
+            assert row[column] == pytest.approx([three_digits(value) for value in of_curve[column]], rel=1e-12)
+
+
+def test_what_no_head_has_is_no_choice() -> None:
+    heads, curves = made()
+    assert param(explorer(heads, curves), "quantity")["bind"]["options"] == ["label", "elbow_n", "recall_at_n", "rho_0"]
+    hidden = [row | {"rho_0": None} for row in heads]
+    spec = explorer(hidden, curves, n=7)
+    assert param(spec, "quantity")["bind"]["options"] == ["label", "elbow_n", "recall_at_n"]
+    assert "Recall at N = 7" in param(spec, "quantity")["bind"]["labels"]
+    unlabelled = [row | {"label": None, "margin": None, "fits_rule": None, "agreement": None} for row in heads]
+    assert param(explorer(unlabelled, curves), "quantity")["value"] == "elbow_n"
+    assert quantities([{"label": None, "elbow_n": None, "recall_at_n": None, "rho_0": None}], 4) == {}
+
+
+def test_it_begins_with_the_clearest_head() -> None:
+    heads, curves = made()
+    heads[0] |= {"margin": 9.0, "fits_rule": False}
+    heads[4] |= {"margin": 0.9}
+    assert param(explorer(heads, curves), "chosen")["value"] == [{"layer": 1, "head": 1}]
+    assert "layer 1, head 1" in words.explorer(heads, 4)
+
+
+def test_both_inputs_and_a_click_choose() -> None:
+    chosen = param(explorer(*made()), "chosen")
+    assert chosen["bind"]["layer"]["options"] == [0, 1]
+    assert chosen["bind"]["head"]["options"] == [0, 1, 2]
+    assert {name: bind["name"] for name, bind in chosen["bind"].items()} == {"layer": "Layer", "head": "Head"}
+    assert chosen["select"]["on"] == "rect:click"
+    assert chosen["select"]["clear"] is False
+
+
+def test_blank_cells_are_counted_and_explained() -> None:
+    heads, _ = made()
+    heads[1] |= {"rho_0": None}
+    heads[2] |= {"rho_0": None, "recall": None, "elbow_n": None, "fits_rule": False}
+    told = words.explorer(heads, 4)
+    assert "2 heads without a ρ₀: a sliding window hides the sink" in told
+    assert "1 head without a Recall at N = 4" in told
+    assert "1 head without an elbow" in told
+    assert "1 head fits no rule and bears" in told
+    assert "Blank" not in words.explorer(made()[0], 4)
+
+
+NOTHING: dict[str, Any] = dict.fromkeys(("norm_s_without_sink", "cos_sink"), [None] * len(N))
+
+
+@pytest.mark.parametrize(
+    ("heads", "curves"),
+    [
+        made(),
+        made(1, 1),
+        ([head(0, 0)], [curve(0, 0, [1])]),
+        ([head(0, 0, rho_0=None), head(0, 1)], [curve(0, 0, **NOTHING), curve(0, 1)]),
+        ([head(0, 0, recall=None, precision=None), head(0, 1)], [curve(0, 1)]),
+        ([head(0, 0, label=None, fits_rule=None, margin=None, agreement=None, elbow_n=None)], [curve(0, 0)]),
+        made(2, 40),
+    ],
+    ids=["small", "one head", "one N", "hidden sink", "no curves", "no label", "many heads"],
+)
+def test_it_draws_without_a_warning(heads: list[dict[str, Any]], curves: list[dict[str, Any]]) -> None:
+    drawn = vl_convert.vegalite_to_svg(explorer(heads, curves))
+    assert "NaN" not in drawn
+    assert "undefined" not in drawn
+    assert "Layer " in drawn
+
+
+def test_numbers_that_are_none_become_null() -> None:
+    heads, curves = made(1, 1)
+    curves[0]["norm_s"] = [math.nan, math.inf, 1.0, 2.0, 3.0]
+    assert embedded(explorer(heads, curves))[0]["norm_s"] == [None, None, 1.0, 2.0, 3.0]

@@ -1,0 +1,87 @@
+"""Pictures and tables as files: one for each chart and table, the right rows, replaced whole, refused in a line."""
+
+import csv
+import json
+import struct
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from reports.export import WIDTHS, write_images, write_tables
+from reports.figures import Figure, Section, find_source, sections
+from reports.queries import Answer
+from storage.errors import UserError
+from tests.reports.conftest import SMALL
+
+
+@pytest.fixture(scope="module")
+def some(small: duckdb.DuckDBPyConnection) -> tuple[Section, ...]:
+    """Sections with a chart alone, charts side by side, tables alone, and the explorer."""
+    wanted = {"explore", "claims", "sink", "heads"}
+    return tuple(part for part in sections(find_source(small, SMALL.study, map_n=4)) if part.key in wanted)
+
+
+def test_every_chart_becomes_an_svg_and_a_png(some: tuple[Section, ...], tmp_path: Path) -> None:
+    keys = [key for part in some for figure in part.figures for key, _ in figure.drawn]
+    assert {"explorer", "sink-effect-1", "sink-effect-2", "elbows"} <= set(keys)
+    written = write_images(some, tmp_path / "pictures")
+    assert sorted(path.name for path in written) == sorted(f"{key}.{end}" for key in keys for end in ("png", "svg"))
+    assert sorted((tmp_path / "pictures").iterdir()) == sorted(written)
+    for path in written:
+        content = path.read_bytes()
+        if path.suffix == ".svg":
+            assert content.startswith(b"<svg")
+            assert b"#ffffff" in content.lower() or b'"white"' in content
+        else:
+            width, _ = struct.unpack(">II", content[16:24])
+            assert content.startswith(b"\x89PNG")
+            assert width > 2 * WIDTHS["many"]
+    alone, beside = (svg_width(tmp_path / "pictures" / f"{key}.svg") for key in ("elbows", "sink-effect-1"))
+    assert alone > WIDTHS["alone"] > beside > WIDTHS["beside"]
+    png = (tmp_path / "pictures" / "elbows.png").read_bytes()
+    assert struct.unpack(">I", png[16:20])[0] == pytest.approx(2 * alone, abs=2)
+
+
+def svg_width(path: Path) -> float:
+    return float(path.read_text(encoding="utf-8").split('width="')[1].split('"')[0])
+
+
+def test_every_table_becomes_csv_and_parquet(
+    some: tuple[Section, ...], small: duckdb.DuckDBPyConnection, tmp_path: Path
+) -> None:
+    found = {figure.key: figure for part in some for figure in part.figures}
+    written = write_tables(some, tmp_path)
+    assert {path.name for path in written} == {f"{key}.{end}" for key in found for end in ("csv", "parquet")}
+    for key, figure in found.items():
+        assert pq.read_table(tmp_path / f"{key}.parquet").equals(figure.table)
+        with (tmp_path / f"{key}.csv").open(encoding="utf-8", newline="") as file:
+            rows = list(csv.reader(file))
+        assert rows[0] == figure.table.column_names
+        assert len(rows) == figure.table.num_rows + 1
+    recall = small.sql("SELECT avg(recall) FROM selection WHERE n = 4 AND layer = 1 AND head = 2").fetchall()[0][0]
+    with (tmp_path / "recall-map.csv").open(encoding="utf-8") as file:
+        (row,) = (row for row in csv.DictReader(file) if (row["layer"], row["head"]) == ("1", "2"))
+    assert float(row["recall"]) == pytest.approx(recall, rel=1e-12)
+
+
+def test_lists_and_awkward_texts_survive(tmp_path: Path) -> None:
+    table = pa.table({"text": ['a "b",\n', None], "list": [[1, None, 3], None]})
+    figure = Figure("made", "Made", "", "", table, Answer("claims", {}, table))
+    write_tables([Section("s", "S", "", (figure,))], tmp_path)
+    with (tmp_path / "made.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert rows[0]["text"] == 'a "b",\n'
+    assert json.loads(rows[0]["list"]) == [1, None, 3]
+    assert rows[1] == {"text": "", "list": ""}
+    assert pq.read_table(tmp_path / "made.parquet").equals(table)
+
+
+def test_a_folder_that_cannot_be_written_is_refused(some: tuple[Section, ...], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("kept")
+    for write in (write_images, write_tables):
+        with pytest.raises(UserError, match=r"file/.* cannot be written: .*; name a folder"):
+            write(some, tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "kept"

@@ -1,0 +1,168 @@
+"""What sentences about single heads and about the example of Figure 1 say, from rows made by hand."""
+
+import re
+
+import pytest
+
+from reports import words
+from reports.words import Row
+
+
+def keys(*within: bool, selected: int) -> list[Row]:
+    return [{"key": index, "selected": index <= selected, "within": inside} for index, inside in enumerate(within, 1)]
+
+
+def test_the_example_counts_selected_and_left_out_keys_apart() -> None:
+    text = words.example_keys(keys(True, False, True, True, False, selected=3), 0.1, 0.25)
+    assert text.startswith("3 of 5 keys are selected, those of the largest weight: keys 1, 2 and 3.")
+    assert "r_min = 0.1 reaches to the nearest key left out and holds keys 1 and 3, not key 2: Recall is 2/3." in text
+    assert text.endswith("r_max = 0.25 reaches to the farthest selected key and holds key 4 besides: Precision is 3/4.")
+
+
+def example(label: str, **changed: object) -> Row:
+    row = {"label": label, "layer": 3, "head": 5, "kv_head": 1, "margin": 0.25, "agreement": 1.0, "fits_rule": True}
+    return row | {"heads": 12} | changed
+
+
+def test_labels_that_no_head_has_are_told() -> None:
+    assert words.absent([example(label) for label in words.LABELS]) == ""
+    assert words.absent([example("Mixer")]) == "No head is labelled Retriever or Reset, so none is shown."
+    assert words.example(example("Mixer")) == "Mixer: layer 3, head 5"
+
+
+def test_examples_that_meet_no_rule_are_told() -> None:
+    assert words.standing([example("Mixer")]).endswith("of 12 labelled Mixer (margin 0.25).")
+    told = words.standing([example("Mixer"), example("Reset", fits_rule=False)])
+    assert told.endswith("No head meets the rule of Reset in full; the nearest is shown.")
+
+
+def at(n: int, **changed: float | None) -> Row:
+    """A row of ``diagnostics_of_head``."""
+    norms = {"norm_s": 2.0, "norm_s_without_sink": 1.5, "norm_s_without_last": 0.5}
+    return {"n": n, "sequences": 4, **norms, "cos_sink": 0.8, "cos_last": 0.3} | changed
+
+
+def test_norms_are_those_of_the_last_n() -> None:
+    text = words.norms([at(9), at(1, norm_s=7.0)])
+    assert text == (
+        "At N = 9 the norm of s_N is 2, 0.5 (75\u00a0% less) without the last token and 1.5 (25\u00a0% less) "
+        "without the sink."
+    )
+    more = words.norms([at(9, norm_s_without_sink=3.0, norm_s_without_last=2.0001)])
+    assert "2 without the last token and 3 (50\u00a0% more) without the sink." in more
+
+
+def test_norms_of_a_hidden_sink_and_of_nothing() -> None:
+    hidden = words.norms([at(9, norm_s_without_sink=None)])
+    assert hidden.endswith("without the last token. A window hides the sink.")
+    assert "%" not in words.norms([at(9, norm_s=0.0, norm_s_without_last=0.0, norm_s_without_sink=0.0)])
+
+
+@pytest.mark.parametrize(
+    ("course", "told"),
+    [
+        ([0.9, 0.5, 0.2], "falls from 0.9 at N = 1 to 0.2 at N = 3."),
+        ([0.1, 0.5, 0.2], "rises from 0.1 at N = 1 to 0.2 at N = 3, highest with 0.5 at N = 2."),
+        ([0.5, 0.1, 0.52], "goes from 0.5 at N = 1 to 0.52 at N = 3, lowest with 0.1 at N = 2."),
+        ([0.5, 0.52, 0.51], "stays between 0.5 and 0.52."),
+        ([0.5], "is 0.5 at N = 1, the only N there is."),
+    ],
+)
+def test_the_course_of_a_cosine(course: list[float], told: str) -> None:
+    text = words.cosines([at(n, cos_last=cosine, cos_sink=None) for n, cosine in enumerate(course, 1)])
+    assert text.startswith(f"cos(s_N, v_L) {told}")
+    assert text.endswith("No cos(s_N, v₀): a window hides the sink, or its value state has norm 0.")
+
+
+def key(role: str, norm: float, *, query: int = 15, cosine: float | None = 0.5, position: int = 3) -> Row:
+    """A row of ``contributions_of_head``."""
+    of_key = {"query": query, "position": position, "role": role, "mean_norm_y": norm}
+    return of_key | {"sd_norm_y": 0.0, "mean_cos_last": cosine, "mean_cos_sink": None}
+
+
+CONTEXT = [key("sink", 0.25), key("other", 0.5), key("other", 0.125), key("last", 2.0, cosine=1.0)]
+
+
+def test_contributions_are_told_by_role_and_context() -> None:
+    told = "With 16 tokens of context the last token contributes 2, the sink 0.25 and the largest other key 0.5"
+    assert words.contributions(CONTEXT) == f"{told}."
+    smaller = [row | {"query": 7, "mean_norm_y": 4 * row["mean_norm_y"]} for row in CONTEXT]
+    assert words.contributions([*CONTEXT, *smaller]) == f"{told}; with 8 tokens: 8, 1 and 2."
+    assert words.contributions([*CONTEXT, key("last", 1.0, query=0)]) == f"{told}."
+
+
+def test_a_hidden_sink_contributes_nothing_and_is_told() -> None:
+    text = words.contributions([row for row in CONTEXT if row["role"] != "sink"])
+    assert text.endswith("the last token contributes 2 and the largest other key 0.5. A window hides the sink.")
+
+
+def test_cosines_of_contributions() -> None:
+    moved = [row | {"mean_cos_last": -0.25} if row["mean_norm_y"] == 0.125 else row for row in CONTEXT]
+    assert words.alike(moved) == (
+        "Cosines of other keys with v_L lie between −0.25 and 0.5, 33.3\u00a0% of them below 0."
+    )
+    assert words.alike(CONTEXT).endswith("none of them below 0.")
+    assert words.alike([key("sink", 1.0), key("last", 1.0)]) == "The cosine of the other key with v_L is 0.5."
+    assert words.alike([key("last", 1.0, cosine=1.0)]) == ""
+    assert "norm 0" in words.alike([row | {"mean_cos_last": None} for row in CONTEXT])
+
+
+def test_contributions_that_are_not_drawn_are_counted() -> None:
+    assert words.faint(CONTEXT) == ""
+    assert words.visible(CONTEXT) == CONTEXT
+    zero = [*CONTEXT, key("other", 0.0), key("other", 0.0)]
+    assert words.faint(zero) == "2 contributions of 0 are left out, since the axis is a log."
+    assert "1 contribution below a millionth of the largest is left out" in words.faint([*CONTEXT, key("other", 1e-7)])
+    assert words.visible([*zero, key("other", 1e-7)]) == CONTEXT
+    assert words.visible([key("last", 0.0)]) == []
+
+
+def of_kv_head(effective: float | None, layer: int = 0, kv_head: int = 0) -> Row:
+    """A row of ``principal_directions_by_head``."""
+    shares = {"share_1": 0.4, "share_2": 0.2, "share_3": 0.15}
+    if effective is None:
+        shares = dict.fromkeys(shares)  # type: ignore[arg-type]
+    row = {"layer": layer, "kv_head": kv_head, "status": "ok", "head_dim": 64, "effective_dimension": effective}
+    return row | shares
+
+
+def test_directions_of_a_head() -> None:
+    text = words.directions(of_kv_head(4.5))
+    assert "Three directions hold 75\u00a0% of the squared length" in text
+    assert text.endswith("effective dimension is 4.5 of 64.")
+    assert words.typical_length(of_kv_head(4.5)) == pytest.approx(0.75**0.5)
+    assert "norm 0" in words.directions(of_kv_head(None))
+
+
+def point(rank: int | None, x: float, y: float) -> Row:
+    """A row of ``directions_of_head``."""
+    return {"position": rank, "x": x, "y": y, "z": 0.0, "mean_weight": None, "role": "other", "selected_rank": rank}
+
+
+def test_heaviest_keys_may_lie_together_or_not() -> None:
+    apart = [point(1, 1.0, 0.0), point(2, -1.0, 0.0), point(3, 0.0, 1.0), point(None, 0.0, 1.0)]
+    assert words.heaviest(apart, 2) == apart[:2]
+    assert "no closer together than all keys shown" in words.together(apart, 2)
+    assert "is 0 from the centre, that of all 0.5." in words.together(apart, 2)
+    close = [point(1, 0.0, 1.0), point(2, 0.0, 1.0), point(3, 0.0, -1.0), point(4, 0.0, -1.0)]
+    assert "the 2 keys of the largest weight lie closer together than all" in words.together(close, 2)
+    assert words.together(close, 1) == words.together(close, 4) == ""
+
+
+def test_effective_dimensions_are_compared_over_heads_and_layers() -> None:
+    rows = [of_kv_head(2.0), of_kv_head(4.0, 0, 1), of_kv_head(8.0, 5), of_kv_head(None, 5, 1)]
+    text = words.dimensions(rows)
+    assert "from 2 (layer 0, KV head 0) to 8 (layer 5, KV head 0) of 64; the median is 4," in text
+    assert "The mean of a layer rises from 3 in layer 0 to 8 in layer 5." in text
+    assert text.endswith("1 KV head whose value states have norm 0 has none.")
+    assert "falls from 8 in layer 0 to 2 in layer 1" in words.dimensions([of_kv_head(8.0), of_kv_head(2.0, 1)])
+    assert "same mean, 2." in words.dimensions([of_kv_head(2.0), of_kv_head(2.0, 1)])
+    assert words.dimensions([of_kv_head(2.0)]).startswith("The effective dimension of the only KV head is 2")
+    assert "all value states but the sink’s have norm 0" in words.dimensions([of_kv_head(None)])
+
+
+def test_no_sentence_shows_a_missing_number() -> None:
+    texts = [words.norms([at(1, norm_s_without_sink=None)]), words.cosines([at(1, cos_sink=None, cos_last=None)])]
+    texts += [words.alike([key("last", 1.0, cosine=None)]), words.dimensions([of_kv_head(None), of_kv_head(1.0)])]
+    for text in texts:
+        assert not {"None", "nan"} & set(re.findall(r"\w+", text)), text

@@ -1,0 +1,241 @@
+"""What is said of the sink effect, the kinds of heads and context sizes, from rows made by hand."""
+
+import pytest
+
+from reports import listings, words
+from reports.words import Row
+from reports.words.taxonomy import halfway
+
+
+def effect(n: int, correlation: float | None, *, spread: float | None = 0.1, heads: int = 100) -> Row:
+    """A row of ``sink_effect_by_n``, its interval ``spread`` to either side."""
+    low = high = None
+    if correlation is not None and spread is not None:
+        low, high = correlation - spread, correlation + spread
+    row = {"n": n, "heads": heads, "sequences": 1 if spread is None else 4, "correlation": correlation}
+    return row | {"correlation_ci_low": low, "correlation_ci_high": high}
+
+
+EFFECT = [effect(1, None), effect(2, 0.4), effect(3, 0.6), effect(4, 0.05), effect(5, -0.3)]
+
+
+def test_the_peak_is_told_with_its_sign_its_interval_and_where_that_excludes_zero() -> None:
+    text = words.sink_effect(EFFECT)
+    assert "Over 100 heads, Recall and ρ₀ are most correlated at N = 3, with 0.6 (95 % interval 0.5 to 0.7)" in text
+    assert "the higher Recall." in text
+    assert "The interval lies above 0 at N = 2 to 3, below 0 at N = 5." in text
+    assert "within ±0.2 may be chance (2/√heads); the peak lies beyond that" in text
+
+
+def test_the_papers_peak_is_told_where_it_is_none() -> None:
+    assert "At N = 3, where the paper finds the peak, it is 0.2." in words.sink_effect([effect(2, 0.4), effect(3, 0.2)])
+    assert "the paper" not in words.sink_effect(EFFECT)
+    assert "the paper" not in words.sink_effect([effect(2, 0.4), effect(3, None)])
+
+
+def test_a_peak_below_zero_is_one() -> None:
+    text = words.sink_effect([effect(2, 0.4), effect(3, -0.7)])
+    assert "at N = 3, with −0.7" in text
+    assert "the lower Recall." in text
+
+
+def test_correlations_that_may_be_chance_are_told() -> None:
+    assert "the peak does not go beyond that" in words.sink_effect([effect(2, 0.15)])
+    assert "The interval holds 0 at every N." in words.sink_effect([effect(2, 0.05)])
+    assert "With 4 heads any correlation may be chance." in words.sink_effect([effect(2, 0.9, heads=4)])
+    assert "±0.894" in words.sink_effect([effect(2, 0.9, heads=5)])
+
+
+def test_one_sequence_has_no_interval() -> None:
+    text = words.sink_effect([effect(2, 0.5, spread=None)])
+    assert "(one sequence: no interval)" in text
+    assert "The interval" not in text
+
+
+@pytest.mark.parametrize(
+    ("heads", "told"),
+    [
+        (0, "hides position 0 from every head"),
+        (1, "takes 3 heads or more; 1 head with more than one key sees the sink."),
+        (2, "2 heads with more than one key see the sink."),
+        (3, "is the same in all heads at every N"),
+    ],
+)
+def test_why_there_is_no_correlation(heads: int, told: str) -> None:
+    assert told in words.no_sink_effect([effect(n, None, heads=heads) for n in (1, 2)])
+
+
+def test_the_peaks_of_several_studies_stand_side_by_side() -> None:
+    rows = [row | {"study": study} for study, shown in (("a", EFFECT), ("b", [effect(7, -0.2)])) for row in shown]
+    none = [effect(2, None) | {"study": "c"}]
+    assert words.sink_effects([*rows, *none]) == "Farthest from 0: a 0.6 at N = 3; b −0.2 at N = 7."
+
+
+def test_heads_without_a_sink_are_no_points() -> None:
+    heads = [
+        {"rho_0": rho_0, "recall": recall} for rho_0, recall in ((0.1, 0.5), (-0.2, 0.7), (None, 0.1), (0.9, None))
+    ]
+    assert len(words.sink_points(heads)) == 2
+    assert words.sink_heads(heads, 3) == (
+        "At N = 3, ρ₀ of 2 heads reaches from −0.2 to 0.1, and Recall from 0.5 to 0.7."
+    )
+
+
+def head(label: str, layer: int = 0, **changed: object) -> Row:
+    """A row of ``taxonomy_of_heads``."""
+    row = {"layer": layer, "head": 0, "label": label, "fits_rule": True, "margin": 0.2, "agreement": 1.0}
+    return row | {"cos_last_level": 0.5, "cos_last_change": 0.1} | changed
+
+
+def test_kinds_are_counted_with_how_surely() -> None:
+    heads = [head("Retriever"), head("Reset", margin=0.4), head("Reset", agreement=0.25)]
+    text = words.kinds([*heads, head("Retriever", fits_rule=False)])
+    assert text.startswith("Of 4 heads: 2 Retrievers, no Mixer, 2 Reset heads. 1 head meets no rule in full")
+    assert "leads by 0.25 on average, and on average 81.2\u00a0% of the sequences" in text
+    assert "All meet their rule in full." in words.kinds(heads)
+    assert "2 heads meet no rule in full and have" in words.kinds([head("Mixer", fits_rule=False)] * 2)
+
+
+def test_depths_are_compared_with_the_papers_order() -> None:
+    paper = [head("Retriever", 0), head("Reset", 1), head("Mixer", 2), head("Mixer", 3)]
+    assert words.depths(paper) == (
+        "Mean layer: Retriever 0, Mixer 2.5, Reset 1. With depth that is Retriever → Reset → Mixer, as in the paper."
+    )
+    other = words.depths([head("Retriever", 2), head("Reset", 1), head("Mixer", 0)])
+    assert other.endswith("With depth that is Mixer → Reset → Retriever, unlike the paper’s Retriever → Reset → Mixer.")
+    assert words.depths(paper[1:]).endswith("Retriever → Reset → Mixer takes all three kinds.")
+    assert words.depths(paper[2:3]) == "With one layer there is no depth to compare."
+
+
+def test_the_plane_tells_each_kind_and_who_is_missing() -> None:
+    heads = [head("Retriever", cos_last_level=0.9, cos_last_change=-0.2), head("Mixer"), head("Mixer")]
+    text = words.planes([*heads, head("Reset", cos_last_level=None, cos_last_change=None)])
+    assert text == (
+        "cos(s, v_L) lies on average at 0.9, falling by 0.2, in 1 Retriever; at 0.5, rising by 0.1, in 2 Mixers. "
+        "1 head without such a cosine is not drawn."
+    )
+    assert "not drawn" not in words.planes(heads)
+    assert "not changing" in words.planes([head("Reset", cos_last_change=0.0)])
+
+
+def threshold(name: str, below: int, above: int) -> Row:
+    meaning = {"threshold": name, "meaning": f"what {name} decides", "value": 0.5}
+    return meaning | {"changed_below": below, "changed_above": above, "heads": 12}
+
+
+def test_the_threshold_that_matters_most_is_named() -> None:
+    rows = [threshold("last_high", 1, 0), threshold("last_weak", 0, 3), threshold("spread_broad", 0, 0)]
+    assert words.sensitivity(rows) == (
+        "The labels depend most on last_weak: 10 % less of it changes 0, 10 % more 3 of 12 labels. "
+        "1 of 3 thresholds changes none."
+    )
+    assert words.sensitivity(rows[2:]) == "No threshold changes a label of 12 heads when it moves by 10 %."
+    assert "none" not in words.sensitivity(rows[:2])
+    shown = listings.sensitivity(rows)
+    assert shown.rows[1] == ("last_weak", "what last_weak decides", "0.5", "0\u00a0of\u00a012", "3\u00a0of\u00a012")
+    assert {len(row) for row in shown.rows} == {len(shown.headings)}
+
+
+def curve(label: str, metric: str, means: list[float]) -> list[Row]:
+    """Rows of ``curves_by_label`` at N = 1, 2, 4, 8 ..."""
+    return [
+        {"label": label, "metric": metric, "n": 2**index, "heads": 3, "mean": mean, "p10": mean, "p90": mean}
+        for index, mean in enumerate(means)
+    ]
+
+
+CURVES = [
+    *curve("Retriever", "precision", [0.9, 0.4, 0.2, 0.1, 1]),
+    *curve("Retriever", "recall", [1, 0.9, 0.8, 0.7, 1]),
+    *curve("Reset", "precision", [0.9, 0.3, 0.35, 0.5, 1]),
+    *curve("Reset", "recall", [1, 0.5, 0.4, 0.3, 1]),
+]
+
+
+def test_kinds_are_compared_halfway_where_not_all_is_selected() -> None:
+    assert halfway(CURVES) == 8
+    text = words.kind_curves(CURVES)
+    assert text == (
+        "At N = 8, of at most 16, Precision is 0.1 in Retrievers, 0.5 in Reset heads; Recall is 0.7 in Retrievers, 0.3 "
+        "in Reset heads. Retrievers have the highest Recall there and the lowest Precision, as in the paper. "
+        "Precision of Reset heads is lowest at N = 2, with 0.3, and up again to 0.5 at N = 8, the U of the paper. "
+        "Recall of Reset heads is lowest at N = 8: no U by N = 8."
+    )
+    recall = words.kind_curve(CURVES, "recall")
+    assert recall.startswith(
+        "At N = 8, of at most 16, Recall is 0.7 in Retrievers, 0.3 in Reset heads. Recall of Reset"
+    )
+    assert "Precision" not in recall
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"precision": 0.9}, "the highest Recall there, as in the paper, but not the lowest Precision."),
+        ({"precision": 0.5}, "the highest Recall there, as in the paper, but not the lowest Precision."),
+        ({"recall": 0.1}, "the lowest Precision there, as in the paper, but not the highest Recall."),
+        ({"recall": 0.3, "precision": 0.6}, "neither the highest Recall there nor the lowest Precision; in the paper"),
+    ],
+)
+def test_what_the_paper_does_not_find_is_told(changed: dict[str, float], told: str) -> None:
+    rows = [
+        row | {"mean": changed.get(row["metric"], row["mean"])} if (row["label"], row["n"]) == ("Retriever", 8) else row
+        for row in CURVES
+    ]
+    assert f"Retrievers have {told}" in words.kind_curves(rows)
+
+
+def test_one_kind_or_one_n_is_compared_with_nothing() -> None:
+    alone = [row for row in CURVES if row["label"] == "Reset"]
+    assert "Retriever" not in words.kind_curves(alone)
+    first = [row for row in CURVES if row["n"] == 1]
+    assert halfway(first) == 1
+    assert "U " not in words.kind_curves(first)
+
+
+def point(query: int, n: int, mean: float, metric: str = "recall") -> Row:
+    return {"query": query, "n_keys": query + 1, "metric": metric, "n": n, "heads": 4, "mean": mean}
+
+
+def test_contexts_are_compared_where_both_have_the_n() -> None:
+    small = [point(7, 1, 1.0), point(7, 2, 0.5), point(7, 4, 0.4)]
+    large = [point(63, 1, 1.0), point(63, 2, 0.2), point(63, 4, 0.45), point(63, 16, 0.1)]
+    rows = [*large, *small, point(31, 2, 0.9)]
+    assert words.context_metric(rows, "recall") == (
+        "From 8 to 64 tokens, Recall falls at N = 2 and rises at N = 4; most at N = 2, from 0.5 to 0.2."
+    )
+    assert "nothing" not in words.context_metric(rows, "recall")
+    assert words.context_metric([small[0], large[0]], "recall").startswith("No N gives Recall both at 8 and at 64")
+    still = [point(7, 2, 0.5), point(63, 2, 0.5)]
+    assert "Recall stays as it is" in words.context_metric(still, "recall")
+    assert words.several_contexts(rows)
+    assert not words.several_contexts(small)
+
+
+def test_elbows_move_with_the_context_or_do_not() -> None:
+    rows = [
+        {"query": query, "model_elbow_n": model, "median_elbow_n": median}
+        for query, model, median in ((63, 5, 3.5), (7, 3, 3.5), (127, None, None))
+    ]
+    assert words.context_elbows(rows) == (
+        "The elbow of the model’s mean curves moves from N = 3 to N = 5 between 8 and 64 tokens. "
+        "The median elbow of heads stays at N = 3.5 between 8 and 64 tokens."
+    )
+    assert "exists at 64 tokens alone, with N = 5." in words.context_elbows(rows[:1])
+    assert words.context_elbows(rows[2:]).count("exists at no context") == 2
+
+
+def test_kinds_that_shift_are_told_with_the_heads_that_change() -> None:
+    shares = [
+        {"query": query, "label": label, "heads": 1, "share": share}
+        for query, found in ((7, (0.25, 0.5, 0.25)), (15, (0.5, 0.5, 0)), (63, (0.25, 0.25, 0.5)))
+        for label, share in zip(words.LABELS, found, strict=True)
+    ]
+    changes = [{"query": 7, "next_query": 15, "changed": 3, "heads": 12}]
+    changes += [{"query": 15, "next_query": 63, "changed": 0, "heads": 12}]
+    assert words.context_labels(shares, changes) == (
+        "From 8 to 64 tokens: Mixer from 50\u00a0% to 25\u00a0%, Reset from 25\u00a0% to 50\u00a0%. "
+        "Heads that change their kind, of 12: 3 from 8 to 16, 0 from 16 to 64."
+    )
+    same = words.context_labels([row for row in shares if row["query"] == 7], [])
+    assert same == "From 8 to 8 tokens: as many of each kind."

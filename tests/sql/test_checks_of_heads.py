@@ -1,0 +1,291 @@
+"""The checks of what is told of heads: they find nothing in a possible study, something in each way of breaking it.
+
+What does not belong here: checks of metrics and fits (``tests.storage.test_checks``).
+"""
+
+from collections.abc import Iterator
+
+import duckdb
+import pytest
+
+import sql
+from tests.reports.synthetic import Synthetic, warehouse
+
+STUDY = Synthetic(queries=(5, 11, 23), first_keys=(0, 0, 10))
+"""Three queries, of which the last one does not see the sink in layer 2."""
+HEAD = "query = 11 AND layer = 1 AND head = 2"
+HIDDEN = "query = 23 AND layer = 2 AND head = 0"
+ONE = f"sequence = 1 AND {HEAD}"
+NEAR = "n = 5 AND query = 23"
+PAIR = "layer = 1 AND kv_head = 1"
+SHARES = "(share_1, share_2, share_3, effective_dimension)"
+
+BROKEN = {
+    "every_head_labelled_once": [
+        f"DELETE FROM head_taxonomy WHERE {HEAD}",
+        "DELETE FROM head_taxonomy WHERE query = 5",
+        f"INSERT INTO head_taxonomy FROM head_taxonomy WHERE {HEAD}",
+        *(
+            f"UPDATE head_taxonomy SET {change} WHERE {HEAD}"
+            for change in (
+                "head = 9",
+                "label = CASE label WHEN 'Mixer' THEN 'Reset' ELSE 'Mixer' END",
+                "label = 'Other'",
+                "retriever_score = mixer_score, reset_score = mixer_score, margin = 0, fits_rule = mixer_score >= 0",
+                "fits_rule = NOT fits_rule",
+                "margin = margin + 1e-9",
+                "margin = -1e-9",
+                "agreement = 1.1",
+                "agreement = -0.1",
+                "sequences = 0",
+                "retriever_score = 'nan'",
+                "sink_share = -1e-9",
+                "last_share = last_share + 0.001",
+                "spread = 1.1",
+            )
+        ),
+    ],
+    "every_signature_once": [
+        f"DELETE FROM head_signatures WHERE {ONE}",
+        f"DELETE FROM attention_rows WHERE {ONE}",
+        f"INSERT INTO head_signatures FROM head_signatures WHERE {ONE}",
+        *(
+            f"UPDATE head_signatures SET {change} WHERE {ONE}"
+            for change in (
+                "sequence = 9",
+                "n_keys = n_keys - 1",
+                "norm_y_0 = NULL",
+                "norm_y_0 = norm_y_0 * 1.001",
+                "norm_y_last = norm_y_last * 1.001",
+                "norm_rest = norm_rest * 1.001",
+                "total_rest = total_rest * 1.001",
+                "cos_sink_level = 1.0001",
+                "cos_last_level = -1.0001",
+                "cos_sink_change = 'inf'",
+                "cos_last_change = 'nan'",
+                "cos_sink_change = NULL",
+                "cos_last_level = NULL",
+            )
+        ),
+        f"UPDATE head_signatures SET cos_sink_level = 0, cos_sink_change = 0 WHERE {HIDDEN}",
+        f"UPDATE attention_rows SET n_keys = 1 WHERE {ONE}; UPDATE head_signatures SET n_keys = 1 WHERE {ONE}",
+    ],
+    "every_diagnostic_once": [
+        f"DELETE FROM diagnostics WHERE {HEAD}",
+        f"DELETE FROM diagnostics WHERE {HEAD} AND n = 3",
+        f"DELETE FROM attention_rows WHERE {HEAD}",
+        f"INSERT INTO diagnostics FROM diagnostics WHERE {HEAD} AND n = 3",
+        *(
+            f"UPDATE diagnostics SET {change} WHERE {HEAD} AND n = 3"
+            for change in (
+                "n = 4",
+                "n = 99",
+                "head = 9",
+                "cos_sink = 1.0001",
+                "cos_last = -1.0001",
+                "norm_s = -1e-9",
+                "norm_s = 'inf'",
+                "norm_s_without_last = -1e-9",
+                "norm_s_without_sink = NULL",
+                "norm_s_without_sink = norm_s + 9",
+                "norm_s_without_last = norm_s + 9",
+            )
+        ),
+        f"UPDATE diagnostics SET norm_s_without_sink = norm_s WHERE {HIDDEN}",
+        f"UPDATE diagnostics SET cos_sink = 0 WHERE {HIDDEN} AND n = 2",
+    ],
+    "parts_consistent": [
+        *(
+            f"UPDATE attention_rows SET {change} WHERE {ONE}"
+            for change in (
+                "norm_y_0 = NULL",
+                "norm_y_0 = -1e-9",
+                "norm_y_last = -1e-9",
+                "norm_rest = -1e-9",
+                "total_rest = norm_rest * 0.999",
+                "norm_y_last = 'inf'",
+                "total_rest = 'nan'",
+                "n_keys = 2",
+            )
+        ),
+        f"UPDATE attention_rows SET norm_y_0 = 0 WHERE {HIDDEN}",
+    ],
+    "sink_effect_in_range": [
+        f"DELETE FROM sink_effect WHERE {NEAR}",
+        "DELETE FROM sink_effect",
+        f"DELETE FROM selection_means_model WHERE {NEAR}",
+        f"INSERT INTO sink_effect FROM sink_effect WHERE {NEAR}",
+        *(
+            f"UPDATE sink_effect SET {change} WHERE {NEAR}"
+            for change in (
+                "n = 99",
+                "correlation = 1.0001",
+                "correlation = -1.0001",
+                "correlation_ci_low = -1.0001",
+                "correlation_ci_high = 1.0001",
+                "correlation_ci_low = correlation_ci_high + 1e-9",
+                "correlation_ci_low = NULL",
+                "correlation = NULL",
+                "sequences = 1",
+                "heads = 2",
+                "heads = -1",
+                "heads = 99",
+            )
+        ),
+    ],
+    "every_contribution_once": [
+        f"DELETE FROM contributions WHERE {HEAD}",
+        f"DELETE FROM contributions WHERE {HEAD} AND position = 3",
+        f"DELETE FROM attention_rows WHERE {HEAD}",
+        f"INSERT INTO contributions FROM contributions WHERE {HEAD} AND position = 3",
+        *(
+            f"UPDATE contributions SET {change} WHERE {HEAD} AND position = 3"
+            for change in (
+                "position = 4",
+                "head = 9",
+                "mean_norm_y = -1e-9",
+                "sd_norm_y = -1e-9",
+                "mean_norm_y = 'inf'",
+                "mean_cos_last = 1.0001",
+                "mean_cos_sink = -1.0001",
+            )
+        ),
+        f"UPDATE contributions SET position = position + 1 WHERE {HEAD}",
+        f"UPDATE contributions SET mean_cos_last = 0.999 WHERE {HEAD} AND position = query",
+        f"UPDATE contributions SET mean_cos_sink = 0.999 WHERE {HEAD} AND position = 0",
+        f"UPDATE contributions SET mean_cos_sink = 0 WHERE {HIDDEN} AND position = 20",
+    ],
+    "every_direction_once": [
+        f"DELETE FROM principal_directions WHERE {PAIR}",
+        f"INSERT INTO principal_directions FROM principal_directions WHERE {PAIR}",
+        *(
+            f"UPDATE principal_directions SET {change} WHERE {PAIR}"
+            for change in (
+                "kv_head = 9",
+                "share_1 = share_2 - 1e-9",
+                "share_2 = share_3 - 1e-9",
+                "share_3 = -1e-9",
+                "share_1 = 1",
+                "share_2 = NULL",
+                "effective_dimension = 0.999",
+                "effective_dimension = 16.001",
+                "status = 'zero'",
+                "status = 'other'",
+            )
+        ),
+        "UPDATE heads SET head_dim = 1",
+        "UPDATE heads SET head_dim = 2",
+    ],
+    "directions_in_ball": [
+        f"INSERT INTO value_directions FROM value_directions WHERE {PAIR} AND position = 3",
+        *(
+            f"UPDATE value_directions SET {change} WHERE {PAIR} AND position = 3"
+            for change in (
+                "position = 4",
+                "position = -1",
+                "position = 24",
+                "kv_head = 9",
+                "x = 'nan'",
+                "x = 0, y = 0, z = 1.01",
+            )
+        ),
+        f"UPDATE principal_directions SET status = 'zero' WHERE {PAIR}",
+        f"DELETE FROM principal_directions WHERE {PAIR}",
+    ],
+    "cosines_in_range": [
+        f"UPDATE value_scales SET rho_0 = {value} WHERE sequence = 1 AND query = 11 AND {PAIR}"
+        for value in (1.0001, -1.0001)
+    ],
+    "value_scales_once": [
+        "UPDATE value_scales SET rho_0 = 0 WHERE sequence = 1 AND query = 23 AND layer = 2 AND kv_head = 0",
+        f"DELETE FROM value_scales WHERE query = 11 AND {PAIR}",
+    ],
+}
+"""For each check, statements that break what it looks at."""
+
+HARMLESS = {
+    "every_signature_once": [
+        f"UPDATE head_signatures SET {cosine}_level = NULL, {cosine}_change = NULL WHERE {ONE}"
+        for cosine in ("cos_sink", "cos_last")
+    ],
+    "every_diagnostic_once": [
+        f"UPDATE diagnostics SET cos_sink = NULL, cos_last = NULL WHERE {HEAD}",
+        "UPDATE diagnostics SET norm_s = norm_s * (1 + 1e-6)",
+    ],
+    "parts_consistent": [
+        f"UPDATE attention_rows SET norm_y_0 = 0, norm_y_last = 0, norm_rest = 0, total_rest = 0 WHERE {ONE}",
+        f"UPDATE attention_rows SET norm_rest = total_rest * (1 + 5e-6) WHERE {ONE}",
+    ],
+    "sink_effect_in_range": [
+        f"UPDATE sink_effect SET correlation_ci_low = 0.9, correlation_ci_high = 0.95, correlation = 0.8 WHERE {NEAR}",
+        "UPDATE sink_effect SET correlation_ci_low = NULL, correlation_ci_high = NULL",
+        "UPDATE sink_effect SET heads = 0, correlation = NULL, correlation_ci_low = NULL, correlation_ci_high = NULL",
+    ],
+    "every_contribution_once": [f"UPDATE contributions SET mean_cos_last = NULL, mean_cos_sink = NULL WHERE {HEAD}"],
+    "every_direction_once": [
+        f"UPDATE principal_directions SET status = 'zero', {SHARES} = (NULL, NULL, NULL, NULL)",
+        f"UPDATE heads SET head_dim = 1; UPDATE principal_directions SET {SHARES} = (1, 0, 0, 1)",
+    ],
+    "directions_in_ball": [f"DELETE FROM value_directions WHERE {PAIR}"],
+}
+"""Rare but possible studies."""
+
+
+@pytest.fixture(scope="module")
+def good() -> Iterator[duckdb.DuckDBPyConnection]:
+    with warehouse(STUDY) as connection:
+        yield connection
+
+
+@pytest.fixture
+def changed(good: duckdb.DuckDBPyConnection) -> Iterator[duckdb.DuckDBPyConnection]:
+    """The same, and what a test changes there is forgotten."""
+    good.begin()
+    yield good
+    good.rollback()
+
+
+def violations(connection: duckdb.DuckDBPyConnection, check: str) -> list[tuple[object, ...]]:
+    return connection.execute(sql.statement("checks", check).text, {"study": STUDY.study}).fetchall()
+
+
+@pytest.mark.parametrize("check", BROKEN)
+def test_a_possible_study_breaks_no_check(good: duckdb.DuckDBPyConnection, check: str) -> None:
+    assert violations(good, check) == []
+
+
+@pytest.mark.parametrize(("check", "change"), [(check, change) for check in BROKEN for change in BROKEN[check]])
+def test_what_is_broken_is_found(changed: duckdb.DuckDBPyConnection, check: str, change: str) -> None:
+    changed.execute(change)
+    assert violations(changed, check)
+
+
+@pytest.mark.parametrize(("check", "change"), [(check, change) for check in HARMLESS for change in HARMLESS[check]])
+def test_what_is_rare_is_not_broken(changed: duckdb.DuckDBPyConnection, check: str, change: str) -> None:
+    changed.execute(change)
+    assert violations(changed, check) == []
+
+
+def test_another_study_is_none_of_a_checks_business(changed: duckdb.DuckDBPyConnection) -> None:
+    with warehouse(Synthetic("other", seed=1, layers=5)) as other:
+        for table in sql.names("schema"):
+            rows = other.table(table).to_arrow_table()
+            changed.register("incoming", rows)
+            changed.execute(f"INSERT INTO {table} BY NAME FROM incoming")
+            changed.unregister("incoming")
+    broken = {
+        "head_taxonomy": "label = 'Other', agreement = 2",
+        "head_signatures": "cos_last_level = 2",
+        "diagnostics": "cos_last = 2",
+        "attention_rows": "norm_rest = -1",
+        "sink_effect": "correlation = 2",
+        "contributions": "mean_cos_last = 2",
+        "principal_directions": "share_1 = 2",
+        "value_directions": "x = 2",
+        "value_scales": "value_scale = -1, rho_0 = 2",
+    }
+    for table, change in broken.items():
+        changed.execute(f"UPDATE {table} SET {change} WHERE study = 'other'")
+    for check in BROKEN:
+        assert violations(changed, check) == [], check
+        assert changed.execute(sql.statement("checks", check).text, {"study": "other"}).fetchall(), check
