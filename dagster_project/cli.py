@@ -46,8 +46,8 @@ def attention_geometry(home: HomeOption = None) -> None:
     Start with `attention-geometry run embedded`: it runs a small built-in model on built-in text and writes a report.
 
     Then your own: `attention-geometry run --name mine --model ./checkpoint --corpus ./book.txt --context-length 256
-    --sequences 16`, and ask: `attention-geometry sql "SELECT layer, head, avg(recall) FROM selection WHERE n = 4
-    GROUP BY ALL"`.
+    --sequences 16`, and ask: `attention-geometry sql "SELECT query, layer, head, avg(recall) FROM selection
+    WHERE study = 'mine' AND n = 4 GROUP BY ALL"`.
     """
     _use_home(home)
 
@@ -193,7 +193,8 @@ def sql_command(
     What there is: `attention-geometry sql "SELECT table_name, column_name, comment FROM duckdb_columns()"`
 
     The N with the best F for each head:
-    `attention-geometry sql "SELECT layer, head, arg_max(n, f_r_max) FROM selection GROUP BY ALL" --format csv`
+    `attention-geometry sql "SELECT study, query, layer, head, arg_max(n, f_r_max) FROM selection_means WHERE n > 1
+    GROUP BY ALL" --format csv`
 
     Into a file for pandas or polars: `attention-geometry sql "FROM selection" --format parquet > selection.parquet`
     """

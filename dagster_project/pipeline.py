@@ -85,17 +85,26 @@ def missing_tensors(home: Home, name: str) -> list[int]:
 
 
 def lazy_metrics(
-    tensors: "SequenceStore", analysis: AnalysisSettings, device: str | None = None
+    tensors: "SequenceStore", analysis: AnalysisSettings, sequence: int, query: int, device: str | None = None
 ) -> dict[str, "da.Array"]:
-    """Everything a metrics store holds but its ledger, as lazy arrays over (sequence, …); nothing is read.
+    """All that a metrics store holds but its ledger, of one query of one sequence, as lazy arrays; nothing is read.
 
-    ``device`` is where blocks are computed: None for the CPU, or a CUDA device.
+    The axes are those of the store, sequence and query of length 1, N up to the position of this query. Only this query
+    is in the graph, which Dask goes through as a whole: built over a study, it would take time in the square of it.
+
+    Parameters
+    ----------
+    sequence, query
+        Indices along these axes.
+    device
+        Where blocks are computed: None for the CPU, or a CUDA device.
     """
     from dagster_project.summaries.sources import query_positions
     from geometry.lazy import scale_free_bounds, selection_arrays, similarities, value_norms
 
-    attention, values, first_key = (tensors.lazy(name) for name in ("attention", "values", "first_key"))
-    queries = query_positions(tensors)
+    one, at = slice(sequence, sequence + 1), slice(query, query + 1)
+    attention, first_key = (tensors.lazy(name)[one, at] for name in ("attention", "first_key"))
+    values, queries = tensors.lazy("values")[one], query_positions(tensors)[at]
     arrays = selection_arrays(
         attention, values, first_key, queries, kappas=analysis.kappas, scale=analysis.scale, device=device
     )
@@ -124,7 +133,7 @@ def measure(home: Home, name: str, study: Study) -> Measured:
         tensors = SequenceStore.open(home.tensors(name), TENSORS).whole()
         device = _cuda_device(tensors.provenance)
         metrics = _metrics_store(home.metrics(name), name, tensors, study.analysis, device)
-        arrays, missing = lazy_metrics(tensors, study.analysis, device), metrics.missing()
+        missing = metrics.missing()
         cores = os.cpu_count() or 1
         with (
             threadpool_limits(limits=1, user_api="blas"),
@@ -132,7 +141,7 @@ def measure(home: Home, name: str, study: Study) -> Measured:
         ):
             for sequence in tqdm(missing, desc="metrics", unit="sequence", disable=None):
                 with _device_errors(name, device):
-                    metrics.write(sequence, _measured(arrays, sequence))
+                    metrics.write(sequence, _measured(tensors, metrics.sizes, study.analysis, sequence, device))
             violations = _identity_violations(metrics)
     selections = selection_row_count(metrics)
     seconds = time.monotonic() - started
@@ -140,20 +149,26 @@ def measure(home: Home, name: str, study: Study) -> Measured:
     return Measured(metrics.path, len(missing), selections, violations, metrics.bytes_on_disk(), seconds)
 
 
-def _measured(arrays: Mapping[str, "da.Array"], sequence: int) -> dict[str, "NDArray[Any]"]:
-    """The arrays of one sequence, computed one query after the other: together, they would read values ahead."""
+def _measured(
+    tensors: "SequenceStore", sizes: Mapping[str, int], analysis: AnalysisSettings, sequence: int, device: str | None
+) -> dict[str, "NDArray[Any]"]:
+    """The arrays of one sequence, computed one query after the other: together, they would read values ahead.
+
+    ``sizes`` are those of the axes of the metrics store.
+    """
     from dask.base import compute
 
     from storage.arrays import SELECTION
 
-    by_query = [spec.name for spec in SELECTION if "query" in spec.dims]
-    found = [
-        compute({name: arrays[name][sequence, query] for name in by_query})[0]
-        for query in range(arrays["n_keys"].shape[1])
-    ]
-    others: dict[str, NDArray[Any]]
-    others = compute({name: array[sequence] for name, array in arrays.items() if name not in by_query})[0]
-    return others | {name: np.stack([results.pop(name) for results in found]) for name in by_query}
+    specs = [spec for spec in SELECTION if spec.name != "finished"]
+    found = {spec.name: np.full(spec.shape(sizes)[1:], spec.fill, spec.dtype) for spec in specs}
+    for query in range(sizes["query"]):
+        arrays = lazy_metrics(tensors, analysis, sequence, query, device)
+        wanted = {spec.name: arrays[spec.name][0] for spec in specs if "query" in spec.dims or query == 0}
+        for name, array in compute(wanted)[0].items():
+            of_query = found[name][query : query + 1] if name_has_query else found[name]
+            of_query[..., : array.shape[-1]] = array
+    return found
 
 
 def _cuda_device(provenance: Mapping[str, Any]) -> str | None:

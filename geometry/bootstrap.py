@@ -255,7 +255,7 @@ class ModelMeans:
     @property
     def mean(self) -> F64:
         """Mean over heads of their means, float64 (metric, N); NaN where no head has N."""
-        return np.where(self.heads > 0, self._sum / np.maximum(self.heads, 1), np.nan)
+        return _shares(np.where(self.heads > 0, self._sum / np.maximum(self.heads, 1), np.nan))
 
     def interval(self, level: float = LEVEL) -> tuple[F64, F64]:
         """The percentile interval over sequences of that mean: its ends, (metric, N); NaN for one sequence.
@@ -266,7 +266,7 @@ class ModelMeans:
             If ``level`` is no share between 0 and 1.
         """
         deviations = _quantiles(self._deviations.reshape(-1, self._deviations.shape[-1]), level)
-        low, high = self.mean + deviations.reshape(2, *self.mean.shape) / np.maximum(self.heads, 1)
+        low, high = _shares(self.mean + deviations.reshape(2, *self.mean.shape) / np.maximum(self.heads, 1))
         return low, high
 
 
@@ -462,7 +462,12 @@ def _means_of(
     metrics = (_metrics(*_checked(counts, heads, n_keys), part) for counts in sequences)
     while block := list(islice(metrics, BLOCK)):
         means.add(block)
-    return np.stack([means.mean, *means.interval(level)]), means.deviations(axis=1)
+    return _shares(np.stack([means.mean, *means.interval(level)])), means.deviations(axis=1)
+
+
+def _shares(means: F64) -> F64:
+    """Means of shares, and ends of their intervals, within [0, 1] despite the rounding of replicates in float32."""
+    return np.clip(means, 0, 1)
 
 
 def _checked(counts: Counts, heads: int, n_keys: int) -> Counts:

@@ -25,6 +25,10 @@ PER_HEAD = ("norm_y_0", "norm_y_last", "norm_rest", "total_rest", "weight_sum")
 PER_KV_HEAD = ("value_scale", "rho_0_of_keys")
 """The arrays with one number per query and KV head."""
 
+F32 = NDArray[np.float32]
+Index = NDArray[np.integer]
+"""What tells a block its query's keys: the first, and the position of the query."""
+
 
 def selection_arrays(
     attention: da.Array,
@@ -126,7 +130,7 @@ def _keys(first_key: da.Array, queries: Sequence[int]) -> tuple[da.Array, str, d
     return first_key.rechunk((1, 1, 1)), "sql", da.from_array(np.asarray(queries), chunks=1), "q"
 
 
-def _over_queries(block: Callable[..., NDArray[np.float32]], axes: str, *arrays: object, **settings: Any) -> da.Array:
+def _over_queries(block: Callable[..., F32], axes: str, *arrays: object, **settings: Any) -> da.Array:
     """Blockwise float32 results over ``arrays``, each followed by its axes: a block to a query and layer."""
     result: da.Array = da.blockwise(
         block, axes, *arrays, concatenate=True, align_arrays=False, dtype=np.float32, meta=_empty(len(axes)), **settings
@@ -196,15 +200,6 @@ def scale_free_bounds(
     return {"precision_lower_scale_free": stacked[0], "recall_lower_scale_free": stacked[1]}
 
 
-def over_sequences(array: da.Array) -> tuple[da.Array, da.Array]:
-    """Mean and standard deviation (divisor: their number) along the first axis of what is no NaN, float64.
-
-    Not ``da.nanstd``, which warns where everything is NaN.
-    """
-    mean = da.nanmean(array, axis=0, dtype=np.float64)
-    return mean, da.sqrt(da.nanmean(da.square(array - mean), axis=0))
-
-
 def block_bytes(sizes: Mapping[str, int], heads: int, kv_heads: int, kappas: int = 1) -> int:
     """Upper bound of the memory one block of ``selection_arrays`` takes while it is computed on the CPU, in bytes.
 
@@ -246,16 +241,16 @@ def similarity_bytes(sizes: Mapping[str, int], kv_heads: int) -> int:
 
 
 def _profile_block(
-    attention: NDArray[np.float32],
-    values: NDArray[np.float32],
-    first_key: NDArray[np.integer],
-    query: NDArray[np.integer],
+    attention: F32,
+    values: F32,
+    first_key: Index,
+    query: Index,
     *,
     kappas: tuple[float, ...],
     scale: Scale,
     device: str | None,
     longest: int,
-) -> NDArray[np.float32]:
+) -> F32:
     """One block: (1, 1, 1, head, key), (1, 1, kv_head, key, head_dim), (1, 1, 1), (1) → (m, 1, 1, 1, head, longest).
 
     m counts the arrays of ``PROFILE``, then those of ``PER_KAPPA`` for one κ after the other. float32 holds counts
@@ -278,22 +273,17 @@ def _profile_block(
     return stacked.reshape(-1, 1, 1, 1, attention.shape[3], longest)
 
 
-def _attended(first_key: NDArray[np.integer], query: NDArray[np.integer]) -> slice:
+def _attended(first_key: Index, query: Index) -> slice:
     """The keys of the query of one block."""
     return slice(int(first_key[0, 0, 0]), int(query[0]) + 1)
 
 
-def _of_group(attention: NDArray[np.float32], kv_heads: int) -> NDArray[np.float32]:
+def _of_group(attention: F32, kv_heads: int) -> F32:
     """The weights of one block by KV head: (1, 1, 1, head, key) → (kv_head, group, key)."""
     return attention.reshape(kv_heads, -1, attention.shape[-1])
 
 
-def _parts_block(
-    attention: NDArray[np.float32],
-    values: NDArray[np.float32],
-    first_key: NDArray[np.integer],
-    query: NDArray[np.integer],
-) -> NDArray[np.float32]:
+def _parts_block(attention: F32, values: F32, first_key: Index, query: Index) -> F32:
     """The arrays of ``PER_HEAD`` of one block, arguments as for ``_profile_block`` → (m, 1, 1, 1, head)."""
     keys = _attended(first_key, query)
     weights = _of_group(attention, values.shape[2])[..., keys]
@@ -302,12 +292,7 @@ def _parts_block(
     return np.stack([found[name].ravel() for name in PER_HEAD]).astype(np.float32)[:, None, None, None]
 
 
-def _kv_head_block(
-    norms: NDArray[np.float32],
-    values: NDArray[np.float32],
-    first_key: NDArray[np.integer],
-    query: NDArray[np.integer],
-) -> NDArray[np.float32]:
+def _kv_head_block(norms: F32, values: F32, first_key: Index, query: Index) -> F32:
     """The arrays of ``PER_KV_HEAD`` of one block, ``norms`` (1, 1, kv_head, key) → (m, 1, 1, 1, kv_head).
 
     C is NaN where the sink is the only key, ρ_0 where a window hides it.
@@ -322,9 +307,7 @@ def _kv_head_block(
     return found
 
 
-def _cos_last_block(
-    values: NDArray[np.float32], first_key: NDArray[np.integer], query: NDArray[np.integer]
-) -> NDArray[np.float32]:
+def _cos_last_block(values: F32, first_key: Index, query: Index) -> F32:
     """One layer of one query: (1, 1, kv_head, key, head_dim), … → (1, 1, 1, kv_head, key)."""
     keys = _attended(first_key, query)
     found = np.full((1, *values.shape[:-1]), np.nan, np.float32)
@@ -332,12 +315,12 @@ def _cos_last_block(
     return found
 
 
-def _cos_sink_block(values: NDArray[np.float32]) -> NDArray[np.float32]:
+def _cos_sink_block(values: F32) -> F32:
     """(…, key, head_dim) → (…, key)."""
     return cosines_with(values, 0).astype(np.float32)
 
 
-def _empty(axes: int) -> NDArray[np.float32]:
+def _empty(axes: int) -> F32:
     """What Dask takes a block's type from."""
     return np.empty((0,) * axes, np.float32)
 
@@ -347,25 +330,25 @@ def _pairs(values: da.Array) -> tuple[tuple[int, ...], ...]:
     return (*values.chunks[:3], (2,))
 
 
-def _cosine_block(values: NDArray[np.float32]) -> NDArray[np.float32]:
+def _cosine_block(values: F32) -> F32:
     """(…, key, head_dim) → (…, key)."""
     return cosine_by_distance(values).astype(np.float32)
 
 
-def _sink_block(values: NDArray[np.float32]) -> NDArray[np.float32]:
+def _sink_block(values: F32) -> F32:
     """(…, key, head_dim) → (…, 2): mean and spread."""
     return np.stack(sink_cosines(values), axis=-1).astype(np.float32)
 
 
 def _scale_free_block(
-    attention: NDArray[np.float32],
-    norms: NDArray[np.float32],
-    first_key: NDArray[np.integer],
-    query: NDArray[np.integer],
+    attention: F32,
+    norms: F32,
+    first_key: Index,
+    query: Index,
     *,
     head_dim: int,
     longest: int,
-) -> NDArray[np.float32]:
+) -> F32:
     """One layer of one query: (1, 1, 1, head, key), (1, 1, kv_head, key), … → (2, 1, 1, 1, head, longest)."""
     weights, keys = _of_group(attention, norms.shape[2]), _attended(first_key, query)
     found = np.full((2, *weights.shape[:2], longest), np.nan, np.float32)
@@ -376,9 +359,9 @@ def _scale_free_block(
     return found.reshape(2, 1, 1, 1, attention.shape[3], longest)
 
 
-def _norm_block(values: NDArray[np.float32]) -> NDArray[np.float32]:
+def _norm_block(values: F32) -> F32:
     """Norms along the last axis, summed in float64."""
-    norms: NDArray[np.float32] = np.sqrt(np.einsum("...d,...d->...", values, values, dtype=np.float64)).astype(
+    norms: F32 = np.sqrt(np.einsum("...d,...d->...", values, values, dtype=np.float64)).astype(
         np.float32
     )
     return norms

@@ -53,7 +53,7 @@ def claims_of_studies(rows: Mapping[str, Sequence[Row]]) -> Listing:
                 same[0]["statement"],
                 same[0]["figure"],
                 _needed(same[0]),
-                *(f"{SUPPORTED[row['supported']]}\u2002{_number(row['value'])}" for row in same),
+                *(_judged(row) for row in same),
             )
             for same in zip(*rows.values(), strict=True)
         ),
@@ -66,6 +66,10 @@ def settings(facts: Mapping[str, Mapping[str, str]]) -> Listing:
     return Listing(
         ("Setting", *facts), tuple((name, *(told.get(name, DASH) for told in facts.values())) for name in names)
     )
+
+
+def _judged(claim: Row) -> str:
+    return SUPPORTED[claim["supported"]] + ("" if claim["value"] is None else f"\u2002{number(claim['value'])}")
 
 
 def _needed(claim: Row) -> str:

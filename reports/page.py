@@ -29,23 +29,31 @@ TEXTS, TOKENS = 24, 48
 EXAMPLES = {
     "Precision and Recall of the whole model at a few N": (
         "SELECT n, avg(precision) AS precision, avg(recall) AS recall FROM selection "
-        "WHERE study = $study AND n IN (1, 2, 4, 8, 16, 32, 64) GROUP BY n ORDER BY n"
+        "WHERE study = $study AND query = $query AND n IN (1, 2, 4, 8, 16, 32, 64) GROUP BY n ORDER BY n"
     ),
     "The ten heads that lean on the sink most": (
         "SELECT layer, head, mean_weight FROM attention_by_position "
-        "WHERE study = $study AND position = 0 ORDER BY mean_weight DESC LIMIT 10"
+        "WHERE study = $study AND query = $query AND position = 0 ORDER BY mean_weight DESC LIMIT 10"
     ),
     "One head, sequence by sequence": (
         "SELECT sequence, n, k_in, k_out, precision, recall, norm_s, cos_sink FROM selection "
-        "WHERE study = $study AND layer = 0 AND head = 0 AND n <= 4 ORDER BY sequence, n"
+        "WHERE study = $study AND query = $query AND layer = 0 AND head = 0 AND n <= 4 ORDER BY sequence, n"
     ),
     "The paper's lower bounds at another κ, in the scale it prints": (
         "SELECT n, avg(margin) AS margin, avg(precision_lower) AS precision_lower, avg(recall_lower) AS recall_lower "
-        "FROM lower_bounds(2.5, 'raw') WHERE study = $study AND n <= 8 GROUP BY n ORDER BY n"
+        "FROM lower_bounds(2.5, 'raw') WHERE study = $study AND query = $query AND n <= 8 GROUP BY n ORDER BY n"
     ),
     "Where a mean lies outside its bounds": (
         "SELECT layer, head, n, family, kappa, precision, precision_lower, precision_upper FROM bounds_comparison "
-        "WHERE study = $study AND NOT precision_inside ORDER BY ALL LIMIT 20"
+        "WHERE study = $study AND query = $query AND NOT precision_inside ORDER BY ALL LIMIT 20"
+    ),
+    "Kinds of heads by other thresholds": (
+        "SELECT label, count(*) AS heads FROM taxonomy(last_high := 0.6) "
+        "WHERE study = $study AND query = $query GROUP BY label ORDER BY label"
+    ),
+    "Context sizes side by side": (
+        "SELECT query, n, avg(precision) AS precision, avg(recall) AS recall FROM selection "
+        "WHERE study = $study AND n IN (1, 2, 4, 8) GROUP BY query, n ORDER BY query, n"
     ),
     "What columns there are, and what they mean": (
         "SELECT table_name, column_name, comment FROM duckdb_columns() "
@@ -115,7 +123,7 @@ def _page(source: Source, parts: tuple[Section, ...], home: str | None) -> str:
         facts=words.facts(study).items(),
         provenance=words.entries(json.loads(study["provenance"])),
         texts=_texts(source.connection, source.study),
-        examples=_examples(source.study),
+        examples=_examples(source.study, source.query),
     )
 
 
@@ -137,10 +145,13 @@ def _texts(connection: duckdb.DuckDBPyConnection, study: str) -> list[tuple[int,
     return [(sequence, list(tokens)) for sequence, tokens in groupby(rows, key=lambda row: row["sequence"])]
 
 
-def _examples(study: str) -> list[tuple[str, str]]:
-    """Questions a reader may have, each with the command that answers it."""
+def _examples(study: str, position: int) -> list[tuple[str, str]]:
+    """Questions a reader may have, each with the command that answers it, for the query that the report shows."""
     quote = '"{}"'.format if re.fullmatch(r"[\w.-]+", study) else shlex.quote
     return [
-        (question, f"attention-geometry sql {quote(query.replace('$study', literal(study)))}")
+        (
+            question,
+            f"attention-geometry sql {quote(query.replace('$query', str(position)).replace('$study', literal(study)))}",
+        )
         for question, query in EXAMPLES.items()
     ]

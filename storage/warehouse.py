@@ -265,7 +265,7 @@ def _warn_of_older(lacking: Mapping[Path, list[str]]) -> None:
     was, lacks, it, name = ("was", "lacks", "it", *older) if len(older) == 1 else ("were", "lack", "them", "NAME")
     _warn_once(
         f"{', '.join(older)} {was} landed by an earlier version and {lacks} tables or columns of this version; "
-        f"rebuild {it}: attention-geometry run {name}"
+        f"rebuild {it}: attention-geometry run {name}, with --fresh if it says so"
     )
 
 

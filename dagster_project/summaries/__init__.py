@@ -58,7 +58,7 @@ STEPS: dict[str, Step] = {
         Step("assumption_norms", ("assumption_norms",), 1, norms),
         Step("assumption_similarity", ("assumption_similarity", "assumption_similarity_model"), 1, similarity),
         Step("assumption_weights", ("assumption_weights", "assumption_weights_model"), 1, weights),
-        Step("selection_means", ("selection_means", "selection_means_model"), 1, selection_means),
+        Step("selection_means", ("selection_means", "selection_means_model"), 2, selection_means),
         Step("sink_effect", ("sink_effect",), 1, sink_effect),
         Step("contributions", ("contributions",), 1, contributions),
         Step("value_directions", ("principal_directions", "value_directions"), 1, value_directions),

@@ -37,8 +37,8 @@ LINES: dict[str, dict[str, str]] = {
         }
         for metric in ("precision", "recall")
     },
-    "norms": {"norm_s": "s_N", "norm_s_without_sink": "without v₀", "norm_s_without_last": "without v_L"},
-    "cosines": {"cos_sink": "with v₀", "cos_last": "with v_L"},
+    "norms": {"norm_s": "s_N", "norm_s_without_sink": "without v_0", "norm_s_without_last": "without v_L"},
+    "cosines": {"cos_sink": "with v_0", "cos_last": "with v_L"},
 }
 """The curves of one head: columns of each chart, as its legend names them."""
 
@@ -168,27 +168,26 @@ def _tooltip(n: int) -> list[alt.Tooltip]:
 
 def _labels(base: alt.Chart) -> alt.Chart:
     """Cells coloured by the kind of head, while the dropdown asks for that."""
-    seen = alt.expr(f"{_IS_LABEL} ? 1 : 0")
-    legend = _legend(-24, seen, symbolType="square", symbolSize=120, symbolOpacity=seen)
-    cells: alt.Chart = (
-        base.mark_rect(aria=False).encode(color=label_colour().legend(legend)).transform_filter(_IS_LABEL)
-    )
+    colour, seen = label_colour(symbol="square", letters=True), alt.expr(f"{_IS_LABEL} ? 1 : 0")
+    for name, value in (_above(24, seen) | {"symbolOpacity": seen}).items():
+        colour["legend"][name] = value
+    cells: alt.Chart = base.mark_rect(aria=False).encode(color=colour).transform_filter(_IS_LABEL)
     return cells
 
 
 def _numbers(base: alt.Chart, names: Sequence[str]) -> alt.Chart:
     """Cells coloured by a number; while the dropdown names none, the first one is there and not seen."""
     seen = alt.expr(f"{_IS_LABEL} ? 0 : 1")
-    legend = _legend(-34, seen, format=".2~f", gradientLength=140, gradientOpacity=seen)
+    legend = alt.Legend(**_above(34, seen), format=".2~f", gradientLength=140, gradientOpacity=seen)
     cells = _with_value(
         base.mark_rect(opacity=seen, aria=False), f"{_IS_LABEL} ? datum['{names[0]}'] : datum[quantity]"
     )
     return cells.encode(color=alt.Color("value:Q", title=None, legend=legend))
 
 
-def _legend(above: int, seen: Any, **settings: Any) -> alt.Legend:
-    """A legend over the map that is seen under one condition: two of them share the place."""
-    return alt.Legend(orient="none", legendX=0, legendY=above, direction="horizontal", labelOpacity=seen, **settings)
+def _above(height: int, seen: alt.ExprRef) -> dict[str, Any]:
+    """Settings of a legend over the map that is seen under one condition: two of them share the place."""
+    return {"orient": "none", "legendX": 0, "legendY": -height, "direction": "horizontal", "labelOpacity": seen}
 
 
 def _with_value(chart: alt.Chart, expression: str) -> alt.Chart:

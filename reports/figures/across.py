@@ -87,9 +87,10 @@ def _sink(sources: Sequence[Source]) -> Figure:
 
 def _of_all(found: Mapping[str, tuple[Answer | None, pa.Table]]) -> Answer:
     """The answers to one question about several studies as one, with the column study in front."""
+    told = {study: table for study, (_, table) in found.items() if table.num_rows}  # an empty one may have more columns
     named = [
         table.add_column(0, "study", pa.array([study] * table.num_rows, pa.string()))
-        for study, (_, table) in found.items()
+        for study, table in (told or {study: table for study, (_, table) in [*found.items()][:1]}).items()
     ]
     asked = next(answer for answer, _ in found.values() if answer is not None)
     return replace(asked, parameters={"study": f"each of {', '.join(found)}"}, table=pa.concat_tables(named))

@@ -126,7 +126,9 @@ if (contents) {
   const links = new Map([...contents.querySelectorAll("a")].map((link) => [link.hash.slice(1), link]));
   const sections = [...document.querySelectorAll("main section[id]")].filter((section) => links.has(section.id));
   const mark = () => {
-    const read = sections.findLast((section) => section.getBoundingClientRect().top < innerHeight / 3) ?? sections[0];
+    const atEnd = scrollY > 0 && innerHeight + scrollY >= document.documentElement.scrollHeight - 2;
+    const begun = (section) => atEnd || section.getBoundingClientRect().top < innerHeight / 3;
+    const read = sections.findLast(begun) ?? sections[0];
     for (const section of sections) {
       const link = links.get(section.id);
       if (section !== read) link.removeAttribute("aria-current");

@@ -101,8 +101,8 @@ def _separability(curves: Sequence[Row], elbow: Row | None) -> str:
     if elbow is None or elbow["elbow_n"] is None:
         return "No N stands out: after N = 2 separability does not fall."
     return (
-        f"Heads tell what they select from the rest best at small N: past the trivial N = 1 the elbow lies at "
-        f"N = {elbow['elbow_n']} with separability {number(elbow['separability'])}, and it is least at "
+        "Past the trivial N = 1, the elbow of how well heads tell what they select from the rest lies at "
+        f"N = {elbow['elbow_n']} with separability {number(elbow['separability'])}; it is least at "
         f"N = {elbow['lowest_n']} with {number(elbow['lowest_separability'])}."
     )
 
@@ -130,7 +130,7 @@ def _kinds(heads: Sequence[Row]) -> str:
     fitting = sum(row["fits_rule"] for row in heads)
     return (
         f"The commonest kind of head is {label}: {most} of {count(len(heads), 'head')}, in {where}; {fitting} of all "
-        f"heads meet the rule of their kind in full."
+        "heads meet the rule of their kind in full."
     )
 
 

@@ -7,9 +7,9 @@ FROM (FROM selection_means UNION ALL BY NAME FROM selection_means_model)
 WHERE
     study = $study
     AND (
-        NOT (precision > 0 AND f_r_max > 0 AND recall >= 0 AND f_r_min >= 0)
+        NOT (precision > 0 AND f_r_max > 0 AND recall >= -1e-6 AND f_r_min >= -1e-6)
         OR greatest(precision, recall, f_r_max, f_r_min) > 1 + 1e-6
-        OR least(precision_ci_low, recall_ci_low, f_r_max_ci_low, f_r_min_ci_low) < 0
+        OR least(precision_ci_low, recall_ci_low, f_r_max_ci_low, f_r_min_ci_low) < -1e-6
         OR greatest(precision_ci_high, recall_ci_high, f_r_max_ci_high, f_r_min_ci_high) > 1 + 1e-6
         OR precision_ci_low > precision_ci_high
         OR recall_ci_low > recall_ci_high

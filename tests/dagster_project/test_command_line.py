@@ -9,6 +9,7 @@ import pytest
 import zarr
 
 from dagster_project.home import HOME_VARIABLE
+from dagster_project.summaries import STEPS
 from storage.arrays import TENSORS
 from storage.sequences import SequenceStore
 from tests.dagster_project.driver import PROGRAM, attention_geometry, files, in_own_process
@@ -41,7 +42,8 @@ def test_doctor_tells_versions_devices_and_stores(mine: Path) -> None:
     for word in ("torch", "duckdb", "zarr", "cpu", "free space", "published", "written"):
         assert word in found.text
     assert len(re.findall(r"(tensors|metrics) +│ mine +│ complete: 4 sequences", found.text)) == 2
-    assert re.search(r"summaries +│ mine +│ complete: 9 tables", found.text)
+    tables = sum(len(step.tables) for step in STEPS.values())
+    assert re.search(rf"summaries +│ mine +│ complete: {tables} tables", found.text)
     assert re.search(r"leftovers of killed runs +│ none", found.text)
 
 

@@ -193,7 +193,7 @@ def test_a_study_of_an_earlier_version_is_measured_and_landed_again(copied: Path
     assert older.text.split()[-2:] == ["1504", "0"]
     assert older.errors == (
         "mine was landed by an earlier version and lacks tables or columns of this version; "
-        "rebuild it: attention-geometry run mine\n"
+        "rebuild it: attention-geometry run mine, with --fresh if it says so\n"
     )
     again = attention_geometry("run", "mine", home=copied)
     assert again.code == 0, again.errors

@@ -259,6 +259,20 @@ def test_one_sequence_gives_means_alone() -> None:
     assert np.isnan(model.interval()).all()
 
 
+@pytest.mark.parametrize("sequences", [2, 3, 4, 8, 16])
+def test_means_of_shares_and_their_intervals_are_shares(sequences: int) -> None:
+    """Sequences that differ most: all keys or none, and N/3 keys, which float32 has no number for."""
+    n = np.arange(1, KEYS)
+    k_in, k_out = np.zeros((2, sequences, HEADS, KEYS - 1), np.int32)
+    k_in[-1], k_out[0] = n, 2 * n
+    model, drawn = ModelMeans(KEYS, 1000), resampling(sequences)
+    found = layer(zip(k_in, k_out, strict=True), drawn=drawn)
+    for _ in range(3):
+        model.add(found)
+    for means in (found.mean, found.low, found.high, model.mean, *model.interval()):
+        assert ((means >= 0) & (means <= 1)).all()
+
+
 def test_a_layer_of_one_key_has_no_selection() -> None:
     assert layer(counts(n_keys=1, width=4), n_keys=1).mean.shape == (4, HEADS, 0)
 

@@ -12,7 +12,6 @@ from geometry import PROFILE, selection_profile
 from geometry.lazy import (
     COUNTS,
     block_bytes,
-    over_sequences,
     scale_free_bounds,
     selection_arrays,
     similarities,
@@ -84,7 +83,6 @@ def no_computing() -> Iterator[None]:
 def test_building_computes_nothing() -> None:
     attention, values, first_key = study()
     arrays = lazily(attention, values, first_key)
-    over_sequences(da.from_array(attention))
     norms = value_norms(da.from_array(values))
     similarities(da.from_array(values))
     scale_free_bounds(da.from_array(attention), norms, da.zeros(first_key.shape, dtype=int), QUERIES, head_dim=HEAD_DIM)
@@ -220,20 +218,10 @@ def test_mismatched_arrays_are_refused() -> None:
         lazily(attention, values, first_key, (1, 17, KEYS))
 
 
-def test_norms_and_means_are_those_of_numpy() -> None:
-    attention, values, _ = study()
+def test_norms_are_those_of_numpy() -> None:
+    _, values, _ = study()
     norms = value_norms(da.from_array(values, chunks=(1, 1, 2, -1, -1))).compute()
     np.testing.assert_allclose(norms, np.linalg.norm(values.astype(float), axis=-1), rtol=1e-6)
-    mean, deviation = dask.compute(*over_sequences(da.from_array(attention, chunks=(1, 1, 1, -1, -1))))
-    np.testing.assert_allclose(mean, attention.astype(float).mean(0), rtol=1e-12)
-    np.testing.assert_allclose(deviation, attention.astype(float).std(0), rtol=1e-9, atol=1e-12)
-
-
-def test_means_and_deviations_are_of_what_is_known() -> None:
-    given = np.array([[1.0, np.nan, 2.0], [3.0, np.nan, np.nan]])
-    mean, deviation = dask.compute(*over_sequences(da.from_array(given, chunks=(1, -1))))
-    np.testing.assert_array_equal(mean, [2, np.nan, 2])
-    np.testing.assert_array_equal(deviation, [1, np.nan, 0])
 
 
 @pytest.mark.parametrize("kv_chunk", [1, 4])

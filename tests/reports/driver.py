@@ -54,6 +54,11 @@ class Browser:
             time.sleep(0.05)
         return value
 
+    def wait_for(self, script: str) -> Any:
+        """Run JavaScript in the page and return what it calls ``done`` with, at once or later."""
+        body = {"script": f"const done = arguments[0]; {script}", "args": []}
+        return _post(f"{self._session}/execute/async", body)
+
     def prefer(self, scheme: str) -> None:
         """Change the reader's system to ``light`` or ``dark``."""
         features = [{"name": "prefers-color-scheme", "value": scheme}]

@@ -89,8 +89,8 @@ def test_claims_stand_beside_each_other_with_verdict_and_value(pair: Path, sever
         mine = [claim for claim in claims if claim[0] == study]
         assert len(mine) == 19
         for row, (_, _, supported, value) in enumerate(mine):
-            found = "–" if value is None else words.number(value)
-            assert cells[4 * row + column] == f"{verdicts[supported]}\u2002{found}"
+            found = "" if value is None else f"\u2002{words.number(value)}"
+            assert cells[4 * row + column] == verdicts[supported] + found
 
 
 def test_settings_and_links(pair: Path) -> None:

@@ -49,7 +49,7 @@ def test_no_error_and_no_request(browser: Browser, study: Synthetic, tmp_path: P
             connection.execute("UPDATE heads SET head_dim = 8 * (layer + 1)")
         report = write_report(connection, study.study, tmp_path / "report.html", map_n=8)
     browser.open(report.path)
-    browser.wait(f"{DRAWN} == {report.charts}")
+    browser.wait(f"{DRAWN} == {report.charts}", 60)
     assert browser.log("browser") == []
     assert browser.requests(report.path) == [report.path.as_uri()]
     assert browser.run("return document.querySelectorAll('.failed').length") == 0
@@ -57,7 +57,7 @@ def test_no_error_and_no_request(browser: Browser, study: Synthetic, tmp_path: P
 
 def test_hostile_texts_do_nothing(browser: Browser, hostile: ReportSummary) -> None:
     browser.open(hostile.path)
-    browser.wait(f"{DRAWN} == {hostile.charts}")
+    browser.wait(f"{DRAWN} == {hostile.charts}", 60)
     assert browser.run("return window.hacked ?? null") is None
     assert browser.run("return document.scripts.length") == 3
     assert browser.run("return document.querySelectorAll('main img, main b, .token *').length") == 0
@@ -67,7 +67,7 @@ def test_hostile_texts_do_nothing(browser: Browser, hostile: ReportSummary) -> N
 def test_the_policy_refuses_other_scripts(browser: Browser, report: ReportSummary) -> None:
     """The guard behind the escaping: even an element that gets into the page does not run, nor fetch."""
     browser.open(report.path)
-    browser.wait(f"{DRAWN} == {report.charts}")
+    browser.wait(f"{DRAWN} == {report.charts}", 60)
     browser.run(
         "const script = document.createElement('script'); script.textContent = 'window.hacked = 1';"
         "const image = document.createElement('img'); image.src = 'https://example.org/x.png';"
@@ -86,7 +86,7 @@ def test_the_policy_refuses_other_scripts(browser: Browser, report: ReportSummar
 def test_light_and_dark_follow_the_reader(browser: Browser, report: ReportSummary) -> None:
     browser.prefer("light")
     browser.open(report.path)
-    browser.wait(f"{DRAWN} == {report.charts}")
+    browser.wait(f"{DRAWN} == {report.charts}", 60)
     surfaces = "return [...document.querySelectorAll('.chart svg.marks')].map(svg => svg.style.backgroundColor)"
     light = browser.run(surfaces)
     browser.prefer("dark")
@@ -100,7 +100,7 @@ def test_light_and_dark_follow_the_reader(browser: Browser, report: ReportSummar
 
 def test_pointing_at_a_curve_shows_its_numbers(browser: Browser, report: ReportSummary) -> None:
     browser.open(report.path)
-    browser.wait(f"{DRAWN} == {report.charts}")
+    browser.wait(f"{DRAWN} == {report.charts}", 60)
     for key in (
         *(
             "precision-bounds",
@@ -129,7 +129,7 @@ def test_pointing_at_a_curve_shows_its_numbers(browser: Browser, report: ReportS
 
 def test_keyboard_reaches_tables(browser: Browser, report: ReportSummary) -> None:
     browser.open(report.path)
-    browser.wait(f"{DRAWN} == {report.charts}")
+    browser.wait(f"{DRAWN} == {report.charts}", 60)
     reachable = (
         "return [...document.querySelectorAll('summary, a, [tabindex]')].every(element => element.tabIndex >= 0)"
     )
@@ -138,3 +138,66 @@ def test_keyboard_reaches_tables(browser: Browser, report: ReportSummary) -> Non
         "return [...document.querySelectorAll('.chart svg.marks')].map(svg => svg.parentElement.ariaLabel)"
     )
     assert all(name and len(name) > 30 for name in names)
+
+
+def test_what_is_far_away_is_drawn_before_it_is_printed(browser: Browser, report: ReportSummary) -> None:
+    """Printing begins as soon as the handlers of ``beforeprint`` and what they promised are done."""
+    browser.open(report.path)
+    left = browser.wait_for(
+        "const failed = () => document.querySelectorAll('.failed').length;"
+        f"const left = () => {report.charts} - document.querySelectorAll('.chart svg.marks').length;"
+        "dispatchEvent(new Event('beforeprint')); setTimeout(() => done([left(), failed()]), 0)"
+    )
+    assert left == [0, 0]
+    browser.run("dispatchEvent(new Event('afterprint'))")
+    browser.wait("return document.documentElement.dataset.charts == 'drawn'", 60)
+    assert browser.run(DRAWN) == report.charts
+    assert browser.log("browser") == []
+
+
+def test_the_contents_stand_beside_the_text_and_follow_it(browser: Browser, report: ReportSummary) -> None:
+    browser.open(report.path)
+    browser.wait(f"{DRAWN} == {report.charts}", 60)
+    current = "return [...document.querySelectorAll('.contents [aria-current]')].map(link => link.hash)"
+    assert browser.run(current) == ["#summary"]
+    left, right = browser.run(
+        "return [document.querySelector('.contents').getBoundingClientRect().right,"
+        "document.querySelector('main').getBoundingClientRect().left]"
+    )
+    assert left < right
+    for section in ("kinds", "sql", "explore"):
+        browser.run(f"document.getElementById('{section}').scrollIntoView({{behavior: 'instant'}})")
+        browser.wait(f"{current}.join() == '#{section}'")
+        top, bottom = browser.run(
+            "const box = document.querySelector('.contents [aria-current]').getBoundingClientRect();"
+            "return [box.top, box.bottom]"
+        )
+        assert 0 <= top < bottom <= browser.run("return innerHeight")
+
+
+def test_the_keyboard_reaches_figures_through_the_contents(browser: Browser, report: ReportSummary) -> None:
+    browser.open(report.path)
+    browser.wait(f"{DRAWN} == {report.charts}", 60)
+    browser.run("document.querySelector('.contents a[href=\"#kinds\"]').focus()")
+    browser.press("\ue004")
+    assert browser.run("return document.activeElement.hash") == "#kinds-by-layer"
+    browser.press("\ue007")
+    browser.wait("return location.hash == '#kinds-by-layer'")
+    browser.wait("return Math.abs(document.getElementById('kinds-by-layer').getBoundingClientRect().top) < 40")
+
+
+def test_on_a_phone_the_contents_are_folded_and_nothing_overflows(browser: Browser, report: ReportSummary) -> None:
+    browser.wide(390, 800)
+    try:
+        browser.open(report.path)
+        browser.wait(f"{DRAWN} == {report.charts}", 60)
+        assert browser.run("return document.querySelector('.contents details').open") is False
+        assert browser.run("return document.documentElement.scrollWidth <= innerWidth")
+        wider = (
+            "return [...document.querySelectorAll('.chart svg.marks')]"
+            ".filter(svg => svg.getBoundingClientRect().width > svg.closest('.chart').clientWidth + 1).length"
+        )
+        assert browser.run(wider) == 0
+        assert browser.log("browser") == []
+    finally:
+        browser.as_opened()

@@ -145,7 +145,7 @@ class Page(HTMLParser):
         starts = [index for index, (tag, _, _) in enumerate(self.elements) if tag == "figure"]
         (start,) = (index for index in starts if self.elements[index][1]["id"] == figure)
         end = next((index for index in starts if index > start), len(self.elements))
-        return ["".join(text) for tag, _, text in self.elements[start:end] if tag == "td"]
+        return ["".join(text).rstrip("\n") for tag, _, text in self.elements[start:end] if tag == "td"]
 
 
 @pytest.fixture(scope="module")

@@ -315,7 +315,7 @@ def test_a_study_of_an_earlier_version_is_read_as_far_as_it_goes(
     (warning,) = warned(caplog)  # once in a process
     assert (
         warning == "older was landed by an earlier version and lacks tables or columns of this version; "
-        "rebuild it: attention-geometry run older"
+        "rebuild it: attention-geometry run older, with --fresh if it says so"
     )
     details = {record.getMessage() for record in caplog.records if record.levelno == logging.DEBUG}
     (detail,) = details
@@ -335,7 +335,7 @@ def test_one_warning_names_all_studies_of_an_earlier_version(
     (warning,) = warned(caplog)
     assert warning == (
         "o1, o2 were landed by an earlier version and lack tables or columns of this version; "
-        "rebuild them: attention-geometry run NAME"
+        "rebuild them: attention-geometry run NAME, with --fresh if it says so"
     )
 
 

@@ -1,0 +1,159 @@
+"""Reports, index, comparisons, pictures and tables as the command line writes them."""
+
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+import yaml
+
+from dagster_project.home import Home
+from dagster_project.reporting import LONGEST, write_comparison
+from storage.errors import UserError
+from tests.dagster_project.driver import attention_geometry
+from tests.reports.test_whole import ended
+
+DRAWN = ("--model", "synthetic", "--context-length", 32, "--sequences", 2, "--queries", "31,15")
+
+
+class Links(HTMLParser):
+    """The links of a page that lead to other files."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        target = dict(attrs).get("href") if tag == "a" else None
+        if target and not target.startswith("#"):
+            self.found.append(target)
+
+
+def targets(page: Path) -> set[Path]:
+    """The files that a page links, followed as a browser does."""
+    return {(page.parent / unquote(link)).resolve() for link in Links(page).found}
+
+
+@pytest.fixture(scope="module")
+def two(mine: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data root with the finished studies ``mine`` and ``drawn``, the second at two queries."""
+    import shutil
+
+    home = Path(shutil.copytree(mine, tmp_path_factory.mktemp("two") / "home"))
+    done = attention_geometry("run", "--name", "drawn", *DRAWN, home=home)
+    assert done.code == 0, done.errors
+    assert f"All studies: {home}/index.html" in done.text
+    return home
+
+
+@pytest.fixture
+def comparison(two: Path) -> Iterator[Path]:
+    done = attention_geometry("compare", "mine", "drawn", home=two)
+    assert done.code == 0, done.errors
+    path = Path(done.text.strip())
+    yield path
+    path.unlink(missing_ok=True)
+
+
+def test_every_report_is_in_the_index_and_links_back(two: Path) -> None:
+    reports = {two / "reports" / "mine.html", two / "reports" / "drawn.html"}
+    assert targets(two / "index.html") >= reports
+    for report in reports:
+        assert targets(report) == {two / "index.html"}
+
+
+def test_the_queries_of_an_option_are_those_of_the_study(two: Path) -> None:
+    recorded = yaml.safe_load((two / "studies.yaml").read_text(encoding="utf-8"))["studies"]["drawn"]
+    assert sorted(recorded["queries"]) == [15, 31]
+    found = attention_geometry(
+        "sql", "SELECT DISTINCT query FROM selection WHERE study = 'drawn' ORDER BY query", "--format", "csv", home=two
+    )
+    assert found.text == '"query"\n15\n31\n'
+
+
+@pytest.mark.parametrize("given", ["", "1;2", "first", "1,,2", "0x1f"])
+def test_queries_that_are_no_numbers_are_refused(given: str, tmp_path: Path) -> None:
+    refused = attention_geometry("run", "--name", "other", *DRAWN[:-1], given, home=tmp_path)
+    assert f"--queries {given} is no list of positions" in refused.complaint
+    assert "--queries 63,127" in refused.complaint
+
+
+def test_queries_beyond_the_context_are_refused(tmp_path: Path) -> None:
+    refused = attention_geometry("run", "--name", "other", *DRAWN[:-1], "15,32", home=tmp_path)
+    assert "field 'queries'" in refused.complaint
+    assert "below context_length, which is 32" in refused.complaint
+
+
+def test_a_comparison_is_written_linked_and_links(two: Path, comparison: Path) -> None:
+    assert comparison == two / "comparisons" / "mine+drawn.html"
+    assert comparison in targets(two / "index.html")
+    assert targets(comparison) == {two / "index.html", two / "reports" / "mine.html", two / "reports" / "drawn.html"}
+    assert "mine, drawn" in (two / "index.html").read_text(encoding="utf-8")
+
+
+def test_a_comparison_that_is_gone_leaves_the_index(two: Path, comparison: Path) -> None:
+    comparison.unlink()
+    assert attention_geometry("report", "mine", home=two).code == 0
+    assert comparison not in targets(two / "index.html")
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        (("mine",), "two studies or more"),
+        (("mine", "mine"), "two studies or more"),
+        (("mine", "dawn"), "There is no study 'dawn'; did you mean 'drawn'?"),
+        (("mine", "embedded"), "holds nothing of the study 'embedded'; run it first: attention-geometry run embedded"),
+        (("mine", "../drawn"), "There is no study '../drawn'"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_in_a_line(two: Path, names: tuple[str, ...], told: str) -> None:
+    assert told in attention_geometry("compare", *names, home=two).complaint
+    assert not list((two / "comparisons").glob("mine*.html"))
+
+
+def test_names_too_long_together_are_refused(tmp_path: Path) -> None:
+    names = [letter * 60 for letter in "abcd"]
+    studies = {name: {"model": "embedded", "corpus": "embedded", "context_length": 8, "sequences": 1} for name in names}
+    home = Home(tmp_path)
+    home.studies_file.write_text(yaml.safe_dump({"studies": studies}))
+    assert len(home.comparison(names).name) > LONGEST
+    with pytest.raises(UserError, match="too long for one file name"):
+        write_comparison(home, names)
+
+
+def test_pictures_and_tables_come_with_a_report(two: Path, tmp_path: Path) -> None:
+    pictures, tables = tmp_path / "deep" / "pictures", tmp_path / "tables"
+    done = attention_geometry("report", "drawn", "--images", pictures, "--tables", tables, home=two)
+    assert done.code == 0, done.errors
+    report, told = done.text.splitlines()
+    assert report == f"{two}/reports/drawn.html"
+    files = [*pictures.iterdir(), *tables.iterdir()]
+    assert told.startswith(f"{len(files)} files in ")
+    charts = re.findall('<div class="chart" id="chart-([a-z0-9-]+)">', Path(report).read_text(encoding="utf-8"))
+    assert {path.name for path in pictures.iterdir()} == {f"{key}.{end}" for key in charts for end in ("svg", "png")}
+    assert {"context-metrics.csv", "explorer.parquet"} <= {path.name for path in tables.iterdir()}
+
+
+def test_a_folder_in_the_way_is_refused(two: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    refused = attention_geometry("report", "drawn", "--tables", tmp_path / "file", home=two)
+    assert f"{tmp_path}/file/" in refused.complaint
+    assert "cannot be written" in refused.complaint
+
+
+def test_what_a_killed_report_left_goes_with_the_next(two: Path) -> None:
+    leftover = two / "reports" / f".mine.html.{ended()}.partial"
+    leftover.write_text("half")
+    assert str(leftover) in attention_geometry("doctor", home=two).text
+    assert attention_geometry("report", "mine", home=two).code == 0
+    assert not leftover.exists()
+    assert str(leftover) not in attention_geometry("doctor", home=two).text
+
+
+def test_doctor_names_comparisons(two: Path, comparison: Path) -> None:
+    assert comparison.exists()
+    assert re.search(r"comparisons\s.*mine\+drawn", attention_geometry("doctor", home=two).text)

@@ -1,0 +1,41 @@
+"""The SQL that a report suggests: it runs, and says what the report says."""
+
+import duckdb
+import pytest
+
+from reports.page import EXAMPLES, _examples
+from tests.reports.synthetic import Synthetic, warehouse
+
+STUDY = Synthetic("three", context=24, queries=(5, 11, 23))
+ALL_QUERIES = {"Context sizes side by side"}
+"""Questions about several queries."""
+
+
+def asked(connection: duckdb.DuckDBPyConnection, question: str) -> list[tuple[object, ...]]:
+    query = EXAMPLES[question].replace("$query", "23").replace("$study", "'three'")
+    return connection.sql(query).fetchall()
+
+
+@pytest.mark.parametrize("question", sorted(set(EXAMPLES) - ALL_QUERIES))
+def test_an_example_is_about_the_query_that_the_report_shows(question: str) -> None:
+    with warehouse(STUDY) as connection:
+        found = asked(connection, question)
+        tables = connection.execute(
+            "SELECT table_name FROM duckdb_columns() SEMI JOIN duckdb_tables() USING (table_name) "
+            "WHERE column_name = 'query'"
+        ).fetchall()
+        for (table,) in tables:
+            connection.execute(f"DELETE FROM {table} WHERE query <> 23")
+        assert asked(connection, question) == found
+
+
+def test_examples_across_queries_show_each() -> None:
+    with warehouse(STUDY) as connection:
+        for question in ALL_QUERIES:
+            assert {row[0] for row in asked(connection, question)} == set(STUDY.queries)
+
+
+def test_commands_hold_study_and_query() -> None:
+    commands = [command for _, command in _examples("three", 23)]
+    assert not any("$" in command for command in commands)
+    assert sum("query = 23" in command for command in commands) == sum("$query" in text for text in EXAMPLES.values())
