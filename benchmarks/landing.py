@@ -113,7 +113,7 @@ def _tables(folder: Path, sizes: Mapping[str, int]) -> Tables:
 def _summaries(metrics: SequenceStore) -> Tables:
     """Means over sequences, and fits that found nothing."""
     sizes = metrics.sizes
-    query, nothing = sizes["key"] - 1, np.full((sizes["layer"], sizes["kv_head"], sizes["key"]), np.nan)
+    query, nothing = sizes["key"] - 1, np.full((sizes["kv_head"], sizes["key"]), np.nan)
     layer, kv_head = (axis.ravel().astype(np.int16) for axis in np.indices((sizes["layer"], sizes["kv_head"])))
     none = {
         "sequences": np.full(layer.size, sizes["sequence"], np.int32),
@@ -130,7 +130,9 @@ def _summaries(metrics: SequenceStore) -> Tables:
         ],
         "assumption_similarity": [rows.batch(place | none, status="undefined", status_floor="undefined")],
         "assumption_similarity_model": [similar.slice(0, 1)],
-        "cosine_by_distance": list(rows.distance_rows(nothing, nothing, sequences=sizes["sequence"])),
+        "cosine_by_distance": list(
+            rows.distance_rows([(nothing, nothing)] * sizes["layer"], sequences=sizes["sequence"])
+        ),
         "assumption_weights": [rows.batch(by_head | weighed, status="undefined")],
         "assumption_weights_model": [
             rows.batch(weighed | {"heads": none["sequences"]}, status="undefined").slice(0, 1)

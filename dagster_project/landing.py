@@ -19,7 +19,7 @@ from storage.locks import exclusive
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from dagster_project.summaries.sources import Sources
+    from dagster_project.summaries.sources import F64, Sources
     from storage.sequences import SequenceStore
     from storage.warehouse import Landing
 
@@ -117,45 +117,52 @@ def _planted_rows(study: Study) -> Iterator["pa.RecordBatch"]:
 
 
 def _position_tables(tensors: "SequenceStore", metrics: "SequenceStore", queries: Sequence[int]) -> dict[str, Any]:
-    """The rows of the tables by position or distance; their statistics are computed first, those of weights by query.
-
-    In memory are the means and deviations of value norms and cosines, and of the weights of one query.
-    """
-    from dask.base import compute
-
-    from geometry.lazy import over_sequences
+    """The rows of the tables by position or distance, as streams; in memory is one layer of one sequence."""
     from storage.rows import distance_rows, position_rows
 
-    norms, cosines = compute(
-        over_sequences(metrics.lazy("value_norm")), over_sequences(metrics.lazy("mean_cosine")), scheduler="threads"
-    )
-    sequences, layers = tensors.sizes["sequence"], tensors.sizes["layer"]
+    sequences, everything = tensors.sizes["sequence"], np.zeros(tensors.sizes["layer"], np.int32)
+    norms, cosines = (_spreads(metrics, name) for name in ("value_norm", "mean_cosine"))
     return {
         "value_norm_by_position": position_rows(
-            *norms, sequences=sequences, head="kv_head", quantity="norm", first=np.zeros(layers, np.int32), constant={}
+            norms, sequences=sequences, head="kv_head", quantity="norm", first=everything, constant={}
         ),
         "attention_by_position": _weight_rows(tensors, queries),
-        "cosine_by_distance": distance_rows(*cosines, sequences=sequences),
+        "cosine_by_distance": distance_rows(cosines, sequences=sequences),
     }
 
 
 def _weight_rows(tensors: "SequenceStore", queries: Sequence[int]) -> Iterator["pa.RecordBatch"]:
     """The rows of ``attention_by_position``, one batch per query and layer."""
-    from dask.base import compute
-
-    from geometry.lazy import over_sequences
     from storage.rows import position_rows
 
-    weights, first_key = tensors.lazy("attention"), np.asarray(tensors.array("first_key")[:]).max(axis=0)
+    first_key = np.asarray(tensors.array("first_key")[:]).max(axis=0)
     for index, query in enumerate(queries):
         yield from position_rows(
-            *compute(*over_sequences(weights[:, index, :, :, : query + 1]), scheduler="threads"),
+            _spreads(tensors, "attention", index, query + 1),
             sequences=tensors.sizes["sequence"],
             head="head",
             quantity="weight",
             first=first_key[index],
             constant={"query": query},
         )
+
+
+def _spreads(
+    store: "SequenceStore", name: str, query: int | None = None, stop: int | None = None
+) -> "Iterator[tuple[F64, F64]]":
+    """Mean and deviation over sequences, (head, key) each, layer by layer; ``query`` indexes an array with that axis.
+
+    ``stop`` is how many keys are wanted, if not all.
+    """
+    from dagster_project.summaries.curves import Spread
+
+    array = store.array(name)
+    for layer in range(store.sizes["layer"]):
+        spread = Spread()
+        for sequence in range(store.sizes["sequence"]):
+            at = (sequence, layer) if query is None else (sequence, query, layer)
+            spread.add(np.asarray(array[(*at, slice(None), slice(stop))], np.float64))
+        yield spread.value(), spread.deviation()
 
 
 def expected_rows(tensors: "SequenceStore", *, kappas: int) -> dict[str, int]:

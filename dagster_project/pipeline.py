@@ -99,12 +99,15 @@ def lazy_metrics(
     device
         Where blocks are computed: None for the CPU, or a CUDA device.
     """
+    from dask.base import optimize
+
     from dagster_project.summaries.sources import query_positions
     from geometry.lazy import scale_free_bounds, selection_arrays, similarities, value_norms
 
     one, at = slice(sequence, sequence + 1), slice(query, query + 1)
     attention, first_key = (tensors.lazy(name)[one, at] for name in ("attention", "first_key"))
-    values, queries = tensors.lazy("values")[one], query_positions(tensors)[at]
+    attention, values, first_key = optimize(attention, tensors.lazy("values")[one], first_key)  # without other chunks
+    queries = query_positions(tensors)[at]
     arrays = selection_arrays(
         attention, values, first_key, queries, kappas=analysis.kappas, scale=analysis.scale, device=device
     )
@@ -160,15 +163,15 @@ def _measured(
 
     from storage.arrays import SELECTION
 
-    specs = [spec for spec in SELECTION if spec.name != "finished"]
-    found = {spec.name: np.full(spec.shape(sizes)[1:], spec.fill, spec.dtype) for spec in specs}
+    by_query = [spec for spec in SELECTION if "query" in spec.dims]
+    found = {spec.name: np.full(spec.shape(sizes)[1:], spec.fill, spec.dtype) for spec in by_query}
     for query in range(sizes["query"]):
         arrays = lazy_metrics(tensors, analysis, sequence, query, device)
-        wanted = {spec.name: arrays[spec.name][0] for spec in specs if "query" in spec.dims or query == 0}
-        for name, array in compute(wanted)[0].items():
-            of_query = found[name][query : query + 1] if name_has_query else found[name]
-            of_query[..., : array.shape[-1]] = array
-    return found
+        for name, array in compute({name: arrays[name][0, 0] for name in found})[0].items():
+            found[name][query, ..., : array.shape[-1]] = array
+    others: dict[str, NDArray[Any]]
+    others = compute({name: array[0] for name, array in arrays.items() if name not in found})[0]
+    return found | others
 
 
 def _cuda_device(provenance: Mapping[str, Any]) -> str | None:

@@ -11,6 +11,7 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
+from geometry.kernels import F32
 from geometry.parts import output_parts
 from geometry.profile import PER_KAPPA, PROFILE, Scale, scratch_bytes, selection_profile
 from geometry.scale_free import scale_free_lower_bounds
@@ -25,7 +26,6 @@ PER_HEAD = ("norm_y_0", "norm_y_last", "norm_rest", "total_rest", "weight_sum")
 PER_KV_HEAD = ("value_scale", "rho_0_of_keys")
 """The arrays with one number per query and KV head."""
 
-F32 = NDArray[np.float32]
 Index = NDArray[np.integer]
 """What tells a block its query's keys: the first, and the position of the query."""
 
@@ -361,7 +361,5 @@ def _scale_free_block(
 
 def _norm_block(values: F32) -> F32:
     """Norms along the last axis, summed in float64."""
-    norms: F32 = np.sqrt(np.einsum("...d,...d->...", values, values, dtype=np.float64)).astype(
-        np.float32
-    )
+    norms: F32 = np.sqrt(np.einsum("...d,...d->...", values, values, dtype=np.float64)).astype(np.float32)
     return norms

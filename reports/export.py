@@ -50,7 +50,7 @@ def write_images(sections: Sequence[Section], folder: Path) -> list[Path]:
 
 
 def write_tables(sections: Sequence[Section], folder: Path) -> list[Path]:
-    """Write the table behind each figure as CSV and Parquet; lists are JSON in CSV.
+    """Write the table behind each figure, with all its rows, as CSV and Parquet; lists are JSON in CSV.
 
     Files are named after their figures and replace those that stand there.
 
@@ -61,7 +61,8 @@ def write_tables(sections: Sequence[Section], folder: Path) -> list[Path]:
     """
     written = []
     for figure in tqdm(list(figures(sections)), desc="tables", unit="table", disable=None):
-        for ending, content in (("csv", _csv(figure.table)), ("parquet", _parquet(figure.table))):
+        table = figure.table if figure.whole is None else figure.whole
+        for ending, content in (("csv", _csv(table)), ("parquet", _parquet(table))):
             written.append(folder / f"{figure.key}.{ending}")
             replace(written[-1], content, remedy=REMEDY)
     return written

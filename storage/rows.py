@@ -5,7 +5,7 @@ that, not by the study. What does not belong here: inserting them (``storage.war
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +16,9 @@ from storage.arrays import SELECTION
 
 if TYPE_CHECKING:
     from storage.sequences import SequenceStore
+
+Spread = tuple[NDArray[np.float64], NDArray[np.float64]]
+"""A mean and a standard deviation over sequences, of one shape."""
 
 BY_N = tuple(spec.name for spec in SELECTION if spec.dims[-2:] == ("head", "n"))
 """The arrays of the metrics store that become columns of ``selection_counts``."""
@@ -151,36 +154,33 @@ def sink_similarity_rows(metrics: "SequenceStore") -> Iterator[pa.RecordBatch]:
         yield batch(_constant(layer.size, sequence=sequence) | {"layer": layer, "kv_head": kv_head} | columns)
 
 
-def distance_rows(
-    mean: NDArray[np.float64], deviation: NDArray[np.float64], *, sequences: int
-) -> Iterator[pa.RecordBatch]:
+def distance_rows(layers: Iterable[Spread], *, sequences: int) -> Iterator[pa.RecordBatch]:
     """The rows of ``cosine_by_distance``, one batch per layer.
 
     Parameters
     ----------
-    mean, deviation
-        Statistics over sequences, (layer, kv_head, distance); those of distance 0, and of the greatest, for which there
-        is no pair without the sink, get no row.
+    layers
+        Mean and standard deviation over sequences of each layer, (kv_head, distance); those of distance 0, and of the
+        greatest, for which there is no pair without the sink, get no row.
     sequences
         How many sequences were averaged.
     """
-    heads, distance = np.indices(mean.shape[1:], dtype=np.int32)[:, :, 1:-1].reshape(2, -1)
-    for layer in range(mean.shape[0]):
+    for layer, (mean, deviation) in enumerate(layers):
+        heads, distance = np.indices(mean.shape, dtype=np.int32)[:, :, 1:-1].reshape(2, -1)
         yield batch(
             {
                 "layer": np.full(heads.size, layer, np.int16),
                 "kv_head": heads.astype(np.int16),
                 "distance": distance,
                 "sequences": np.full(heads.size, sequences, np.int32),
-                "mean_cosine": mean[layer, :, 1:-1].ravel().astype(np.float32),
-                "sd_cosine": deviation[layer, :, 1:-1].ravel().astype(np.float32),
+                "mean_cosine": mean[:, 1:-1].ravel().astype(np.float32),
+                "sd_cosine": deviation[:, 1:-1].ravel().astype(np.float32),
             }
         )
 
 
 def position_rows(
-    mean: NDArray[np.float64],
-    deviation: NDArray[np.float64],
+    layers: Iterable[Spread],
     *,
     sequences: int,
     head: str,
@@ -192,8 +192,8 @@ def position_rows(
 
     Parameters
     ----------
-    mean, deviation
-        Statistics over sequences, (layer, head, position).
+    layers
+        Mean and standard deviation over sequences of each layer, (head, position).
     sequences
         How many sequences were averaged.
     head
@@ -205,8 +205,8 @@ def position_rows(
     constant
         Columns that have one value in all rows.
     """
-    for layer, start in enumerate(first):
-        heads, position = (axis.ravel() for axis in np.indices(mean.shape[1:], dtype=np.int32))
+    for layer, ((mean, deviation), start) in enumerate(zip(layers, first, strict=True)):
+        heads, position = (axis.ravel() for axis in np.indices(mean.shape, dtype=np.int32))
         seen = position >= start
         rows = int(seen.sum())
         yield batch(
@@ -215,8 +215,8 @@ def position_rows(
                 "layer": np.full(rows, layer, np.int16),
                 head: heads[seen].astype(np.int16),
                 "position": position[seen],
-                f"mean_{quantity}": mean[layer].ravel()[seen].astype(np.float32),
-                f"sd_{quantity}": deviation[layer].ravel()[seen].astype(np.float32),
+                f"mean_{quantity}": mean.ravel()[seen].astype(np.float32),
+                f"sd_{quantity}": deviation.ravel()[seen].astype(np.float32),
             }
         )
 

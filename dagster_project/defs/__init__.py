@@ -1,1 +1,1 @@
-"""Dagster definitions, one file per step or concept; bodies call ``dagster_project.pipeline`` and nothing else."""
+"""Dagster definitions, one file per step or concept; bodies call ``pipeline``, ``landing`` or ``reporting`` alone."""

@@ -55,7 +55,7 @@ FITS = ("assumption_norms", "assumption_similarity", "assumption_weights")
 STEPS: dict[str, Step] = {
     step.name: step
     for step in (
-        Step("assumption_norms", ("assumption_norms",), 1, norms),
+        Step("assumption_norms", ("assumption_norms",), 2, norms),
         Step("assumption_similarity", ("assumption_similarity", "assumption_similarity_model"), 1, similarity),
         Step("assumption_weights", ("assumption_weights", "assumption_weights_model"), 1, weights),
         Step("selection_means", ("selection_means", "selection_means_model"), 2, selection_means),

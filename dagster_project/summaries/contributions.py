@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dagster_project.summaries.curves import Mean
+from dagster_project.summaries.curves import Mean, Spread
 from dagster_project.summaries.sources import F64, Sources, Tables
 from storage.rows import batch
 
@@ -55,14 +55,14 @@ def _of_layer(sources: Sources, query: int, layer: int) -> dict[str, Any]:
         norms.add(weight * length.repeat(group, axis=0))
         last.add(np.asarray(metrics.array("cos_last_of_keys")[sequence, query, layer, :, seen], np.float64))
         sink.add(np.asarray(metrics.array("cos_sink_of_keys")[sequence, layer, :, seen], np.float64))
-    head, index = (axis.ravel() for axis in np.indices(norms.mean.shape, dtype=np.int32))
+    head, index = (axis.ravel() for axis in np.indices((heads, position + 1 - first), dtype=np.int32))
     constant = {"query": position, "sequences": sequences}
     return {
         **{name: np.full(head.size, value, np.int32) for name, value in constant.items()},
         "layer": np.full(head.size, layer, np.int16),
         "head": head.astype(np.int16),
         "position": index + np.int32(first),
-        "mean_norm_y": _flat(norms.mean),
+        "mean_norm_y": _flat(norms.value()),
         "sd_norm_y": _flat(norms.deviation()),
         "mean_cos_last": _flat(last.value().repeat(group, axis=0)),
         "mean_cos_sink": _flat(sink.value().repeat(group, axis=0) if first == 0 else np.full(head.size, np.nan)),
@@ -72,25 +72,3 @@ def _of_layer(sources: Sources, query: int, layer: int) -> dict[str, Any]:
 def _flat(statistic: F64) -> NDArray[np.float32]:
     """A column of a statistic, (head, position)."""
     return statistic.astype(np.float32).ravel()
-
-
-class Spread:
-    """A running mean and standard deviation of arrays of one shape, element by element (Welford's recurrence)."""
-
-    def __init__(self) -> None:
-        self.mean: Any = 0.0
-        """The mean of what was added; float64."""
-        self._squares: Any = 0.0
-        self._added = 0
-
-    def add(self, part: F64) -> None:
-        """Take in one array, without NaN."""
-        self._added += 1
-        before = part - self.mean
-        self.mean = self.mean + before / self._added
-        self._squares = self._squares + before * (part - self.mean)
-
-    def deviation(self) -> F64:
-        """The standard deviation; divisor: the number of arrays."""
-        deviation: F64 = np.sqrt(self._squares / self._added)
-        return deviation

@@ -1,7 +1,7 @@
 """Fitting a curve of every head, layer by layer, with standard errors over sequences.
 
-Holds what the steps of Assumptions 2 and 3 share. What does not belong here: the fits themselves (``geometry.decay``,
-``geometry.phases``).
+Holds what the steps of Assumptions 2 and 3 share, and the running statistics of all that is averaged over sequences.
+What does not belong here: the fits themselves (``geometry.decay``, ``geometry.phases``).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -77,6 +77,34 @@ class Mean:
     def over_heads(self) -> F64:
         """The mean over the first axis as well, which keeps length 1."""
         return _ratio(self._total.sum(axis=0, keepdims=True), self._known.sum(axis=0, keepdims=True))
+
+
+class Spread:
+    """A running mean and standard deviation of arrays of one shape, element by element, without NaN.
+
+    Welford's recurrence, so that a deviation small beside the mean loses no digits.
+    """
+
+    def __init__(self) -> None:
+        self._mean: Any = 0.0
+        self._squares: Any = 0.0
+        self._known: Any = 0
+
+    def add(self, part: F64) -> None:
+        """Take in one array."""
+        known = ~np.isnan(part)
+        self._known = self._known + known
+        before = np.where(known, part - self._mean, 0)
+        self._mean = self._mean + before / np.maximum(self._known, 1)
+        self._squares = self._squares + before * np.where(known, part - self._mean, 0)
+
+    def value(self) -> F64:
+        """The mean; NaN where everything was."""
+        return np.where(self._known > 0, self._mean, np.nan)
+
+    def deviation(self) -> F64:
+        """The standard deviation, whose divisor is how many were no NaN; NaN where everything was."""
+        return np.sqrt(_ratio(self._squares, self._known))
 
 
 def _ratio(total: F64, known: NDArray[np.integer]) -> F64:

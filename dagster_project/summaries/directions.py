@@ -46,14 +46,17 @@ def _directions(tensors: "SequenceStore", found: "list[Heads]") -> Iterator[pa.R
 
 def _directions_of_layer(tensors: "SequenceStore", layer: int) -> "Heads":
     """Principal directions of the KV heads of a layer, over all sequences and all positions but the sink."""
+    from threadpoolctl import threadpool_limits
+
     from geometry.directions import DirectionMoments
 
     moments = [DirectionMoments(tensors.sizes["head_dim"]) for _ in range(tensors.sizes["kv_head"])]
-    for sequence in range(tensors.sizes["sequence"]):
-        values = np.asarray(tensors.array("values")[sequence, layer])
-        for of_head, states in zip(moments, values, strict=True):
-            of_head.add(states[1:])
-    return [of_head.principal() for of_head in moments]
+    with threadpool_limits(limits=1, user_api="blas"):  # products this small take longer on more threads
+        for sequence in range(tensors.sizes["sequence"]):
+            values = np.asarray(tensors.array("values")[sequence, layer])
+            for of_head, states in zip(moments, values, strict=True):
+                of_head.add(states[1:])
+        return [of_head.principal() for of_head in moments]
 
 
 def _direction_columns(heads: "Heads", layer: int, sequences: int) -> dict[str, Any]:

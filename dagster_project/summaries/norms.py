@@ -64,7 +64,8 @@ def _norms_of_layer(metrics: "SequenceStore", layer: int) -> dict[str, Any]:
 
 
 def _variation(norms: F64) -> F64:
-    """Coefficient of variation along the last axis (divisor: their number); NaN where all are 0."""
+    """Coefficient of variation along the last axis (divisor: their number); NaN for fewer than two, or if all are 0."""
     mean = norms.mean(axis=-1)
-    variation: F64 = np.divide(norms.std(axis=-1), mean, out=np.full(mean.shape, np.nan), where=mean > 0)
+    varied = (mean > 0) & (norms.shape[-1] > 1)
+    variation: F64 = np.divide(norms.std(axis=-1), mean, out=np.full(mean.shape, np.nan), where=varied)
     return variation

@@ -46,7 +46,7 @@ def attention(weights: pa.Table, fitted: pa.Table, *, query: int, fit: Row | Non
     description = f"Line chart of the mean attention weight against position. {words.attention(rows, query)}"
     return layered(
         rows,
-        "Attention weight by position",
+        "Figure 4: Attention weight by position",
         description,
         level(1 / (query + 1), "uniform"),
         *_phases(fit),

@@ -10,12 +10,18 @@ import altair as alt
 import pyarrow as pa
 
 from reports import theme, words
-from reports.charts.elements import keyed, layered
+from reports.charts.elements import DASHES, keyed, layered
 from reports.charts.labels import segments, stacked
 from reports.words import Row
 
 APART = 13
 """Names at the ends of lines stand at least so many pixels from each other."""
+
+INSIDE = 14
+"""Room between the last points and the edge of the plotting area, in pixels."""
+
+LEADER = 16
+"""How far the strokes to the names of lines reach beyond that edge, in pixels."""
 
 ELBOWS = {"median_elbow_n": "median head", "model_elbow_n": "model"}
 """Elbows that are drawn, as the legend names them."""
@@ -31,10 +37,15 @@ def context_metric(metrics: pa.Table, *, metric: str) -> alt.LayerChart:
     metric
         ``precision`` or ``recall``.
     """
-    rows = [_sized(row) for row in metrics.to_pylist() if row["metric"] == metric]
-    y = partial(alt.Y, title=f"{words.NAMES[metric]} (ratio)", scale=alt.Scale(domain=[0, 1]))
-    color = alt.Color("n:O", legend=None, scale=alt.Scale(domain=sorted({row["n"] for row in rows})))
-    base = alt.Chart().encode(x=_axis(rows), y=y("mean:Q"), color=color)
+    found = [_sized(row) for row in metrics.to_pylist() if row["metric"] == metric]
+    rows = _telling(found, metric)
+    top = max(row["mean"] for row in rows) or 1
+    y = alt.Y("mean:Q", title=f"{words.NAMES[metric]} (ratio)", scale=alt.Scale(domain=[0, top], nice=False))
+    order = sorted({row["n"] for row in rows})
+    color = alt.Color("n:O", legend=None, scale=alt.Scale(domain=order))
+    dashes = [list(DASHES[index % len(DASHES)]) for index in range(len(order))]
+    dash = alt.StrokeDash("n:O", legend=None, scale=alt.Scale(domain=order, range=dashes))
+    base = alt.Chart().encode(x=_axis(rows), y=y, color=color)
     tooltip = [
         _CONTEXT,
         alt.Tooltip("n:Q", title="N", format=",d"),
@@ -44,11 +55,16 @@ def context_metric(metrics: pa.Table, *, metric: str) -> alt.LayerChart:
     return layered(
         rows,
         f"{words.NAMES[metric]} against context size",
-        f"Line chart against context size on a log axis, one line for each N. {words.context_metric(rows, metric)}",
-        base.mark_line(),
+        f"Line chart against context size on a log axis, one line for each N. {words.context_metric(found, metric)}",
+        base.mark_line().encode(strokeDash=dash),
         base.mark_point(filled=True, size=45).encode(tooltip=tooltip),
-        _ends(rows),
+        *_ends(rows, top, color),
     )
+
+
+def _telling(rows: Sequence[Row], metric: str) -> list[Row]:
+    """Without Recall at N = 1, which is 1 by definition, unless there is nothing else."""
+    return [row for row in rows if metric != "recall" or row["n"] > 1] or list(rows)
 
 
 def _sized(row: Row) -> Row:
@@ -61,19 +77,24 @@ _CONTEXT = alt.Tooltip("context:Q", title="Tokens up to the query", format=",d")
 def _axis(rows: Sequence[Row]) -> alt.X:
     """Sizes of contexts on a log axis, each with its label."""
     sizes = sorted({row["context"] for row in rows})
-    x = alt.X("context:Q", scale=alt.Scale(type="log", nice=False, padding=14))
+    x = alt.X("context:Q", scale=alt.Scale(type="log", nice=False, padding=INSIDE))
     return x.title("Context size, tokens (log scale)").axis(values=sizes, format=",d", grid=False)
 
 
-def _ends(rows: Sequence[Row]) -> alt.Chart:
-    """The name of each line beside its last point, moved as little as keeps names apart."""
+def _ends(rows: Sequence[Row], top: float, color: alt.Color) -> list[alt.Chart]:
+    """The name of each line beside its last point, moved as little as keeps names apart, with a stroke to it."""
     largest = max(row["context"] for row in rows)
     ends = sorted((row for row in rows if row["context"] == largest), key=lambda row: (row["mean"], -row["n"]))
-    places = _apart([row["mean"] for row in ends], APART / theme.HEIGHT)
-    names = [{"place": place, "note": f"N = {row['n']}"} for row, place in zip(ends, places, strict=True)]
-    base = alt.Chart(alt.InlineData(values=names)).encode(x=alt.value("width"), y="place:Q", text="note:N")
-    named: alt.Chart = base.mark_text(style="reference-label", align="left", dx=6)
-    return named
+    places = _apart([row["mean"] / top for row in ends], APART / theme.HEIGHT)
+    names = [
+        {"n": row["n"], "end": row["mean"], "place": place * top, "note": f"N = {row['n']}"}
+        for row, place in zip(ends, places, strict=True)
+    ]
+    base = alt.Chart(alt.InlineData(values=names)).encode(y="place:Q")
+    x, x2 = (alt.value({"expr": f"width {shift}"}) for shift in (f"- {INSIDE}", f"+ {LEADER}"))
+    leaders = base.mark_rule(strokeWidth=1).encode(x=x, x2=x2, y="end:Q", y2="place:Q", color=color)
+    named = base.mark_text(style="reference-label", align="left", dx=LEADER + 4)
+    return [leaders, named.encode(x=alt.value("width"), text="note:N")]
 
 
 def _apart(places: Sequence[float], step: float) -> list[float]:

@@ -16,6 +16,9 @@ from reports.words import Row
 ABOVE = -3
 """Where the name of an upright rule stands from the top of the plotting area, in pixels: below the legend."""
 
+SEPARATION = 6
+"""Labels of an axis stand at least so many pixels apart; those that would not are left out."""
+
 BARS = 24
 """A histogram has at most about so many bars."""
 
@@ -58,7 +61,7 @@ def n_axis(last: int) -> alt.X:
     """N on a log axis from 1 to ``last``."""
     scale = alt.Scale(type="log", nice=False, domain=[1, max(last, 2)], padding=6)
     x = alt.X("n:Q", scale=scale).title("N, number of selected keys (log scale)")
-    return x.axis(format=",d", values=log_ticks(last), grid=False)
+    return x.axis(format=",d", values=log_ticks(last), grid=False, labelOverlap="greedy", labelSeparation=SEPARATION)
 
 
 def rule_at_n(n: int, note: str) -> alt.LayerChart:

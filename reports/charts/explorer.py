@@ -22,7 +22,10 @@ MAP_WIDTH, CURVE_WIDTH, CURVE_HEIGHT = 380, 230, 120
 """Sizes of the plotting areas, in pixels."""
 
 WRITTEN_HEADS = 16
-"""A map with at most this many heads in a row has letters or values written in its cells."""
+"""A map with at most this many heads in a row has values written in its cells, and letters of full size."""
+
+SMALL_LETTER = 8
+"""Size of the letters of kinds where there are more heads in a row, in pixels."""
 
 LABEL = "label"
 """The quantity that has names, not numbers."""
@@ -37,8 +40,8 @@ LINES: dict[str, dict[str, str]] = {
         }
         for metric in ("precision", "recall")
     },
-    "norms": {"norm_s": "s_N", "norm_s_without_sink": "without v_0", "norm_s_without_last": "without v_L"},
-    "cosines": {"cos_sink": "with v_0", "cos_last": "with v_L"},
+    "norms": {"norm_s": "s_N", "norm_s_without_sink": "without sink", "norm_s_without_last": "without last"},
+    "cosines": {"cos_sink": "v₀ (sink)", "cos_last": "v_L (last)"},
 }
 """The curves of one head: columns of each chart, as its legend names them."""
 
@@ -48,7 +51,7 @@ _AXES = {
     "norms": "Norm (model units)",
     "cosines": "Cosine",
 }
-_DOMAINS: dict[str, list[float]] = {"precision": [0, 1], "recall": [0, 1], "cosines": [-1, 1]}
+_DOMAINS: dict[str, list[float]] = {"precision": [0, 1], "recall": [0, 1]}
 _DASHES = ([1, 0], [1, 5], [7, 4], [9, 4, 1, 4])
 _IS_LABEL = f"quantity == '{LABEL}'"
 _IS_BOUND = "test(/_(upper|lower|scale_free)$/, datum.column)"
@@ -143,7 +146,8 @@ def _map(rows: Sequence[Row], chosen: alt.Parameter, n: int) -> alt.LayerChart:
     )
     numbers = [name for name in quantities(rows, n) if name != LABEL]
     cells = [_labels(base), *([_numbers(base, numbers)] if numbers else [])]
-    letters = [_letters(base), *(_values(base) if numbers else [])] if len(columns) <= WRITTEN_HEADS else []
+    is_roomy = len(columns) <= WRITTEN_HEADS
+    letters = [_letters(base, is_roomy=is_roomy), *(_values(base) if numbers and is_roomy else [])]
     frames = [base.mark_rect(style=style, filled=False, aria=False) for style in ("chosen", "chosen-inside")]
     frames = [frame.transform_filter(chosen) for frame in frames]
     touched = base.mark_rect(opacity=0).encode(tooltip=_tooltip(n)).properties(name="cells").add_params(chosen)
@@ -194,10 +198,11 @@ def _with_value(chart: alt.Chart, expression: str) -> alt.Chart:
     return chart.transform_calculate(value=expression).transform_filter("isValid(datum.value)")
 
 
-def _letters(base: alt.Chart) -> alt.Chart:
-    letters: alt.Chart = (
-        base.mark_text(style="on-large", aria=False).encode(text="letter:N").transform_filter(_IS_LABEL)
-    )
+def _letters(base: alt.Chart, *, is_roomy: bool) -> alt.Chart:
+    """The letter of each head's kind, which no reader needs colours for."""
+    size = alt.Undefined if is_roomy else SMALL_LETTER
+    letters: alt.Chart = base.mark_text(style="on-large", aria=False, fontSize=size).encode(text="letter:N")
+    letters = letters.transform_filter(_IS_LABEL)
     return letters.transform_calculate(letter=f"{dict(words.LETTERS)}[datum.label]")
 
 
@@ -236,7 +241,8 @@ def _curves(rows: Sequence[Row], name: str, chosen: alt.Parameter) -> alt.LayerC
     titles = list(lines.values())
     last = max(row["n"][-1] for row in rows if row.get("n"))
     x_scale = alt.Scale(type="log", nice=False, domain=[1, max(last, 2)], padding=4)
-    y_scale = alt.Scale(domain=_DOMAINS[name]) if name in _DOMAINS else alt.Scale(zero=True)
+    domains = _DOMAINS | {"cosines": _span(rows, list(LINES["cosines"]))}
+    y_scale = alt.Scale(domain=domains[name]) if name in domains else alt.Scale(zero=True)
     legend = alt.Legend(orient="top", columns=2, symbolSize=250, labelFontSize=11, offset=4)
     tooltip = [alt.Tooltip(f"{column}:Q", title=title, format=".3~g") for column, title in lines.items()]
     base = alt.Chart().transform_filter(chosen).transform_flatten(["n", *lines])
@@ -258,6 +264,12 @@ def _curves(rows: Sequence[Row], name: str, chosen: alt.Parameter) -> alt.LayerC
         width=CURVE_WIDTH, height=CURVE_HEIGHT, name=name
     )
     return chart
+
+
+def _span(rows: Sequence[Row], columns: Sequence[str]) -> list[float]:
+    """From the least to the greatest value of any head, with 0: one scale for all of them, so that heads compare."""
+    values = [value for row in rows for column in columns for value in row.get(column) or [] if value is not None]
+    return [min([*values, 0.0]), max([*values, 0.0]) if any(values) else 1.0]
 
 
 def _few(ticks: Sequence[int]) -> list[int]:

@@ -19,6 +19,9 @@ DASHES = dict(zip(words.LABELS, ([1, 0], [8, 4], [2, 4]), strict=True))
 MANY = 256
 """More heads than this are drawn smaller."""
 
+PALE = 0.25
+"""Opacity of the colour of heads that fit no rule."""
+
 LEAST_LETTER = 0.06
 """A segment of a stacked bar with a smaller share has no room for its letter."""
 
@@ -72,7 +75,7 @@ def stacked(rows: Sequence[Row], column: str) -> list[Row]:
     Parameters
     ----------
     rows
-        ``column``, label and share, each label once in each bar.
+        ``column``, label and share, segments of one label in each bar in the order they are given.
     column
         What the bars are told apart by; shares of one bar sum to 1.
     """
@@ -87,12 +90,26 @@ def stacked(rows: Sequence[Row], column: str) -> list[Row]:
     return segments
 
 
-def segments(x: alt.X, tooltip: list[alt.Tooltip]) -> list[alt.Chart]:
-    """Bars of ``stacked`` rows with their letters."""
+def pale_unless_fit(chart: alt.Chart) -> alt.Chart:
+    """Marks whose colour is pale unless ``fits_rule``."""
+    opacity = alt.when("datum.fits_rule").then(alt.value(1)).otherwise(alt.value(PALE))
+    marks: alt.Chart = chart.encode(fillOpacity=opacity)
+    return marks
+
+
+def segments(x: alt.X, tooltip: list[alt.Tooltip], *, pale: bool = False) -> list[alt.Chart]:
+    """Bars of ``stacked`` rows with their letters; with ``pale`` those are so that do not ``fits_rule``."""
     y = partial(alt.Y, title="Share of heads", scale=alt.Scale(domain=[0, 1]))
     base = alt.Chart().encode(x=x)
     color = label_colour(symbol="square", letters=True)
     bars = base.mark_bar(style="segment").encode(
-        y=y("low:Q", axis=alt.Axis(format="%")), y2="high:Q", color=color, tooltip=tooltip
+        y=y("low:Q", axis=alt.Axis(format="%", grid=not pale)), y2="high:Q", color=color, tooltip=tooltip
     )
-    return [bars, base.mark_text(style="on-large").encode(y=y("middle:Q"), text="letter:N")]
+    letters = base.encode(y=y("middle:Q"), text="letter:N")
+    if not pale:
+        return [bars, letters.mark_text(style="on-large")]
+    return [
+        pale_unless_fit(bars),
+        letters.mark_text(style="on-large").transform_filter("datum.fits_rule"),
+        letters.mark_text(style="on-small").transform_filter("!datum.fits_rule"),
+    ]

@@ -9,6 +9,9 @@ import pyarrow as pa
 from reports import theme, words
 from reports.charts.elements import layered
 
+SHOWN = ("layer", "head", "planted", "fitted", "standard_error")
+"""Columns of ``planted_recovery`` that a chart needs; there may be thousands of rows."""
+
 
 def recovery(heads: pa.Table, *, parameter: str) -> alt.LayerChart:
     """One parameter as fitted against the same as planted, head by head, with the diagonal where both agree.
@@ -20,7 +23,8 @@ def recovery(heads: pa.Table, *, parameter: str) -> alt.LayerChart:
     parameter
         Name of the parameter, one of ``reports.words.PARAMETERS``.
     """
-    rows = words.compared(heads.to_pylist())
+    found = words.compared(heads.to_pylist())
+    rows = [{column: row[column] for column in SHOWN} for row in found]
     ends = [value for row in rows for value in (row["planted"], row["fitted"])]
     scale = alt.Scale(zero=False, nice=True, domain=[min(ends), max(ends)] if min(ends) < max(ends) else alt.Undefined)
     x = alt.X("planted:Q", scale=scale).title("planted").axis(format=".4~g", tickCount=4)
@@ -37,7 +41,7 @@ def recovery(heads: pa.Table, *, parameter: str) -> alt.LayerChart:
     return layered(
         rows,
         name,
-        f"Scatter plot of {name} as fitted against the same as planted. {words.recovery(rows, parameter)}",
+        f"Scatter plot of {name} as fitted against the same as planted. {words.recovery(found, parameter)}",
         diagonal.mark_line(style="reference").encode(x=x, y=y),
         alt.Chart().mark_point(style="head", filled=True, size=40).encode(x=x, y=y, tooltip=tooltip),
     ).properties(height=theme.PANEL_HEIGHT)

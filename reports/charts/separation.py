@@ -17,6 +17,14 @@ from reports.words import Row
 WRITTEN_HEADS = 12
 """A map with at most this many heads in a row has the value written in each cell."""
 
+BOUNDED = {
+    "precision": f"Figure 5 (left): {words.NAMES['precision']} against N, with bounds",
+    "recall": f"Figure 5 (right): {words.NAMES['recall']} against N, with bounds",
+    "f_r_max": f"{words.NAMES['f_r_max']} against N, with bounds",
+    "f_r_min": f"{words.NAMES['f_r_min']} against N, with bounds",
+}
+"""Titles of charts with bounds; the paper draws no F."""
+
 LINES = {
     "mean": "mean",
     "upper": "upper, printed",
@@ -45,7 +53,7 @@ def bounded(curves: pa.Table, *, metric: str, elbow_n: int | None) -> alt.LayerC
     outside = base.mark_point(style="outside", shape="diamond").encode(y=y("mean:Q")).transform_filter("datum.outside")
     return layered(
         rows,
-        f"{words.NAMES[metric]} against N, with bounds",
+        BOUNDED[metric],
         f"Line chart against N on a log axis. {words.course(rows, metric)} {words.envelope(rows, metric)}",
         *([rule_at_n(elbow_n, f"elbow: N = {elbow_n}")] if elbow_n else []),
         base.mark_area(style="band").encode(y=y("ci_low:Q"), y2="ci_high:Q"),

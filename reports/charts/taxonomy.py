@@ -3,6 +3,7 @@
 What does not belong here: how a kind looks on any chart (``reports.charts.labels``).
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Literal
@@ -12,7 +13,16 @@ import pyarrow as pa
 
 from reports import words
 from reports.charts.elements import ABOVE, head_grid, layered, n_axis, points
-from reports.charts.labels import LETTERED, dots, label_colour, label_dash, label_shape, segments, stacked
+from reports.charts.labels import (
+    LETTERED,
+    dots,
+    label_colour,
+    label_dash,
+    label_shape,
+    pale_unless_fit,
+    segments,
+    stacked,
+)
 from reports.words import Row
 
 VERDICT = ["layer", "head", "label", "fits_rule", "margin", "agreement"]
@@ -23,8 +33,8 @@ SIGNATURE = ["layer", "head", "label", "fits_rule", "cos_last_level", "cos_last_
 SIGNATURE += ["sink_share", "last_share", "rest_share", "spread"]
 """Columns of ``taxonomy_of_heads`` that say why."""
 
-PALE = 0.25
-"""Opacity of the colour of a head that fits no rule."""
+SMALL = 12
+"""Area of the shape in a cell that has no room for a letter, in square pixels."""
 
 _HEAD = [
     alt.Tooltip("layer:O", title="Layer"),
@@ -34,28 +44,45 @@ _HEAD = [
 
 
 def kinds_by_layer(shares: pa.Table, heads: pa.Table) -> alt.LayerChart:
-    """Share of each kind of head, layer by layer (Figure 8).
+    """Share of each kind of head, layer by layer (Figure 8); those that fit no rule are pale.
 
     Parameters
     ----------
     shares
         ``taxonomy_by_layer``: layer, label, heads, share (from 0 to 1).
     heads
-        ``taxonomy_of_heads``: layer, label, for the description.
+        ``taxonomy_of_heads``: layer, label, fits_rule, for the description and for what is pale.
     """
     x = alt.X("layer:O").title("Layer").axis(labelAngle=0, labelOverlap=True)
     tooltip = [
         alt.Tooltip("layer:O", title="Layer"),
         alt.Tooltip("label:N", title="Kind"),
+        alt.Tooltip("fits_rule:N", title="Fits the rule"),
         alt.Tooltip("heads:Q", title="Heads", format=",d"),
         alt.Tooltip("share:Q", title="Share of the layer", format=".3~p"),
     ]
+    found = heads.to_pylist()
     return layered(
-        stacked(shares.to_pylist(), "layer"),
+        stacked(_by_fit(shares.to_pylist(), found), "layer"),
         "Kinds of heads over depth",
-        f"Stacked bars of the share of each kind of head by layer. {words.depths(heads.to_pylist())}",
-        *segments(x, tooltip),
+        f"Stacked bars of the share of each kind of head by layer. {words.depths(found)}",
+        *segments(x, tooltip, pale=True),
     )
+
+
+def _by_fit(shares: Sequence[Row], heads: Sequence[Row]) -> list[Row]:
+    """Each share of a kind in two: of the heads that fit its rule, and of those that do not; those with heads."""
+    fitting = Counter((row["layer"], row["label"]) for row in heads if row["fits_rule"])
+    parts = []
+    for row in shares:
+        fits = fitting[row["layer"], row["label"]]
+        of_each = {True: fits, False: row["heads"] - fits}
+        parts += [
+            {**row, "fits_rule": fit, "heads": number, "share": row["share"] * number / row["heads"]}
+            for fit, number in of_each.items()
+            if number
+        ]
+    return parts
 
 
 def kinds_map(heads: pa.Table) -> alt.LayerChart:
@@ -68,19 +95,24 @@ def kinds_map(heads: pa.Table) -> alt.LayerChart:
     """
     rows = [{**row, "letter": words.LETTERS[row["label"]]} for row in heads.select(VERDICT).to_pylist()]
     base, height = head_grid(rows)
-    opacity = alt.when("datum.fits_rule").then(alt.value(1)).otherwise(alt.value(PALE))
-    color = label_colour(symbol="square", letters=True)
+    lettered = len({row["head"] for row in rows}) <= LETTERED
+    color = label_colour(symbol="square", letters=lettered)
     size = min(11, height // len({row["layer"] for row in rows}) - 2)
-    letters = [
-        base.mark_text(style=style, fontSize=size).encode(text="letter:N").transform_filter(which)
+    letters, shapes = base.encode(text="letter:N"), base.encode(shape=label_shape())
+    signs = [
+        (
+            letters.mark_text(style=style, fontSize=size)
+            if lettered
+            else shapes.mark_point(style=style, filled=True, size=SMALL)
+        ).transform_filter(which)
         for style, which in (("on-large", "datum.fits_rule"), ("on-small", "!datum.fits_rule"))
     ]
     return layered(
         rows,
         "Kind of every head",
         f"Map of the kind of every head, layers by heads. {words.kinds(heads.to_pylist())}",
-        base.mark_rect().encode(color=color, fillOpacity=opacity, tooltip=[*_HEAD, *_scores()]),
-        *(letters if len({row["head"] for row in rows}) <= LETTERED else []),
+        pale_unless_fit(base.mark_rect().encode(color=color, tooltip=[*_HEAD, *_scores()])),
+        *signs,
     ).properties(height=height)
 
 

@@ -10,7 +10,7 @@ import altair as alt
 import pyarrow as pa
 
 from reports import words
-from reports.charts.elements import counts, edges, histogram, keyed, layered, log_ticks, points
+from reports.charts.elements import SEPARATION, counts, edges, histogram, keyed, layered, log_ticks, points
 from reports.charts.positions import POSITIONS, along_positions, labelled, spread
 from reports.words import Row
 
@@ -46,8 +46,12 @@ def value_norm(norms: pa.Table) -> alt.LayerChart:
     x = x.axis(format=",d", values=[0, *log_ticks(last)], grid=False)
     y = partial(alt.Y, title="Norm of the value state (model units)", scale=alt.Scale(zero=True))
     tooltip = [*POSITIONS, *spread(".4~g"), alt.Tooltip("kv_heads:Q", title="KV heads")]
-    description = f"Line chart of the mean norm of value states against position. {words.value_norm(rows)}"
-    return layered(rows, "Norm of value states by position", description, *along_positions(rows, x, y, tooltip))
+    return layered(
+        rows,
+        "Figure 2 (left): Norm of value states by position",
+        f"Line chart of the mean norm of value states against position. {words.value_norm(rows)}",
+        *along_positions(rows, x, y, tooltip),
+    )
 
 
 def norm_variation(heads: pa.Table) -> alt.LayerChart:
@@ -75,7 +79,7 @@ def norm_variation(heads: pa.Table) -> alt.LayerChart:
     x = alt.X("low:Q", scale=scale).title("Coefficient of variation (ratio, log scale)")
     bars = _bars(rows, x.axis(format=".4~g", grid=False))
     description = f"Histogram of both coefficients of variation over KV heads. {words.norm_variation(found)}"
-    return layered(rows, "Variation of norms over KV heads", description, bars.encode(color=color))
+    return layered(rows, "Figure 2 (right): Variation of norms over KV heads", description, bars.encode(color=color))
 
 
 def similarity_errors(heads: pa.Table) -> alt.LayerChart:
@@ -95,7 +99,7 @@ def similarity_errors(heads: pa.Table) -> alt.LayerChart:
     label = rule.mark_text(style="reference-label", align="left", baseline="top", dx=5)
     return layered(
         rows,
-        "Error of the exponential over KV heads",
+        "Figure 3: Error of the exponential over KV heads",
         f"Histogram of the error of the exponential fit over KV heads. {words.similarity_errors(found)}",
         _bars(rows, x),
         alt.LayerChart(layer=[rule.mark_rule(style="reference"), label.encode(y=alt.value(0), text="note:N")]),
@@ -131,7 +135,7 @@ def similarity(curve: pa.Table, *, title: str, domain: tuple[float, float]) -> a
     last = max(row["distance"] for row in rows)
     scale = alt.Scale(type="log", nice=False, domain=[1, max(last, 2)], padding=6)
     x = alt.X("distance:Q", scale=scale).title("Distance k (tokens, log scale)")
-    x = x.axis(format=",d", values=log_ticks(last), grid=False)
+    x = x.axis(format=",d", values=log_ticks(last), grid=False, labelOverlap="greedy", labelSeparation=SEPARATION)
     y = partial(alt.Y, title="Mean cosine", scale=alt.Scale(domain=list(domain)))
     base, labels = alt.Chart().encode(x=x), list(SIMILARITIES.values())
     lines = [keyed(base.mark_line().encode(y=y(f"{column}:Q")), labels, name) for column, name in SIMILARITIES.items()]

@@ -80,7 +80,7 @@ def _sink(sources: Sequence[Source]) -> Figure:
         "sequences. In the paper it peaks near N = 3, at about 0.6 for Gemma-7B and Mistral-7B.",
         answer.table,
         answer,
-        charts=(charts.sink_effects(answer.table),),
+        charts=(charts.sink_effects(answer.table).properties(title=title),),
         broad=True,
     )
 

@@ -40,7 +40,7 @@ def section(source: Source) -> Section:
 def _attention(source: Source) -> Figure:
     key, title, answer = (
         "attention-by-position",
-        "Attention weight by position",
+        "Figure 4: Attention weight by position",
         source.of_query("attention_over_heads"),
     )
     if not answer.table.num_rows:

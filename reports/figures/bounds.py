@@ -106,7 +106,7 @@ def _width(source: Source) -> Figure:
 def _effects(source: Source) -> Figure:
     key, title, answer = (
         "parameter-effects",
-        "Effect of each parameter on the lower bounds",
+        "Table 1: Effect of each parameter on the lower bounds",
         source.of_study("parameter_effects"),
     )
     rows = answer.rows()
@@ -135,7 +135,7 @@ def _oscillates(source: Source) -> bool:
 
 
 def _regimes(source: Source) -> Figure:
-    key, title, answer = "regimes", "Regimes of the selection", source.of_query("regimes_of_model")
+    key, title, answer = "regimes", "Table 2: Regimes of the selection", source.of_query("regimes_of_model")
     rows, counts = answer.rows(), source.of_query("regime_counts").rows()
     if not rows and not counts:
         return missing(key, title, answer, source.unless_old(NO_PHASES))

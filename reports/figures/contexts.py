@@ -42,7 +42,7 @@ def _metrics(source: Source) -> Figure:
         title,
         words.sentences(*(words.context_metric(rows, metric) for metric in metrics)),
         "Each point is a mean over heads, each first averaged over sequences. Darker lines, or lighter ones on a dark "
-        "page, are larger N. The paper measures at 1024 tokens alone.",
+        "page, are larger N; Recall at N = 1 is 1 by definition and left out. The paper measures at 1024 tokens alone.",
         answer.table,
         answer,
         charts=tuple(charts.context_metric(answer.table, metric=metric) for metric in metrics),

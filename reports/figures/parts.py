@@ -42,6 +42,8 @@ class Figure:
     """Whether its one chart gains from the whole width of the page."""
     stacked: bool = False
     """Whether its charts come in pairs, of which the second stands below the first where there is room for columns."""
+    whole: pa.Table | None = None
+    """All rows, for files, where ``table`` has but some of them since a page has no room for more."""
     titled: bool = False
     """Whether its title stands above it even with one chart, whose own title is another."""
 

@@ -3,15 +3,19 @@
 What does not belong here: fits of models (``reports.figures.values``, ``reports.figures.attention``).
 """
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from reports import charts, listings, words
 from reports.figures.parts import Figure, Section, Source
 
+WORST = 5
+"""The table behind the figure has so many rows of each parameter; a large study would have thousands."""
+
 
 def sections(source: Source) -> tuple[Section, ...]:
     """The one section of a study with planted parameters; none for others."""
-    answer = source.of_study("planted_recovery")
+    answer = source.of_query("planted_recovery")
     rows = answer.rows()
     if not rows:
         return ()
@@ -20,11 +24,13 @@ def sections(source: Source) -> tuple[Section, ...]:
         "planted-recovery",
         "Parameters as planted and as fitted",
         words.recovered(rows),
-        "Each dot is one head, or KV head; the dashed line is where both agree. The tensors of this study are drawn "
-        "from Assumptions 1 to 3 with the planted parameters, so what the fits miss is their own error. The paper has "
-        "no such test.",
-        answer.table,
+        "Each dot is one head, or KV head; the dashed line is where both agree. The table below has the "
+        f"{WORST} heads with the largest error of each parameter, its SQL all of them. The tensors of this study are "
+        "drawn from Assumptions 1 to 3 with the planted parameters, so what the fits miss is their own error. The "
+        "paper has no such test.",
+        _worst(answer.table, panels),
         answer,
+        whole=answer.table,
         charts=tuple(
             charts.recovery(answer.table.filter(pc.equal(answer.table["parameter"], name)), parameter=name)
             for name in panels
@@ -40,3 +46,16 @@ def sections(source: Source) -> tuple[Section, ...]:
             (figure,),
         ),
     )
+
+
+def _worst(table: pa.Table, parameters: list[str]) -> pa.Table:
+    """The rows of each parameter with the largest errors, largest first."""
+    found = words.compared(table.to_pylist())
+    rows = [
+        row
+        for name in parameters
+        for row in sorted(
+            (row for row in found if row["parameter"] == name), key=lambda row: abs(row["difference"]), reverse=True
+        )[:WORST]
+    ]
+    return pa.Table.from_pylist(rows, schema=table.schema)

@@ -9,6 +9,7 @@ import altair as alt
 import pyarrow.compute as pc
 
 from reports import charts, words
+from reports.charts.separation import BOUNDED
 from reports.figures.parts import (
     NOT_ANALYSED,
     NOTHING_SELECTED,
@@ -66,7 +67,7 @@ def heads(source: Source) -> Section:
 
 def bounded(source: Source, metric: str) -> Figure:
     """One metric of the whole model against N, with its bounds (Figure 5)."""
-    key, title = f"{metric.replace('_', '-')}-bounds", f"{words.NAMES[metric]} against N, with bounds"
+    key, title = f"{metric.replace('_', '-')}-bounds", BOUNDED[metric]
     answer = source.of_query("bounds_by_n")
     table = answer.table.filter(pc.equal(answer.table["metric"], metric))
     rows = words.beside_bounds(table.to_pylist(), metric)

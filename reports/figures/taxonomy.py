@@ -35,9 +35,9 @@ def depth(source: Source) -> Figure:
         key,
         title,
         words.sentences(words.kinds(rows), words.depths(rows)),
-        "Each head has exactly one kind. R: Retriever, M: Mixer, S: Reset; pale cells: heads that meet no rule in "
-        "full, with the kind they are nearest to. In the paper (LLaMA-2-7B) Retrievers are seen most in the first two "
-        "layers, Reset heads prevail in the next few, and Mixers from the lower middle on.",
+        "Each head has exactly one kind. R: Retriever, M: Mixer, S: Reset (shapes where cells are small); pale: heads "
+        "that meet no rule in full, with the kind they are nearest to. In the paper (LLaMA-2-7B) Retrievers are seen "
+        "most in the first two layers, Reset heads prevail in the next few, and Mixers from the lower middle on.",
         answer.table.select(VERDICT),
         answer,
         charts=(charts.kinds_by_layer(shares, answer.table), charts.kinds_map(answer.table)),

@@ -33,7 +33,8 @@ def similarity(source: Source) -> Section:
 
 
 def _value_norm(source: Source) -> Figure:
-    key, title, answer = "value-norm", "Norm of value states by position", source.of_study("value_norm_over_heads")
+    key, title = "value-norm", "Figure 2 (left): Norm of value states by position"
+    answer = source.of_study("value_norm_over_heads")
     if not answer.table.num_rows:
         return missing(key, title, answer, NO_POSITIONS)
     rows = answer.rows()
@@ -51,7 +52,8 @@ def _value_norm(source: Source) -> Figure:
 
 
 def _variation(source: Source) -> Figure:
-    key, title, answer = "norm-variation", "Variation of norms over KV heads", source.of_study("norm_variation_by_head")
+    key, title = "norm-variation", "Figure 2 (right): Variation of norms over KV heads"
+    answer = source.of_study("norm_variation_by_head")
     rows = answer.rows()
     if not rows:
         return missing(key, title, answer, NOT_ANALYSED)
@@ -72,7 +74,7 @@ def _variation(source: Source) -> Figure:
 
 
 def _errors(source: Source) -> Figure:
-    key, title = "similarity-errors", "Error of the exponential over KV heads"
+    key, title = "similarity-errors", "Figure 3: Error of the exponential over KV heads"
     answer = source.of_study("similarity_fit_by_head")
     rows = answer.rows()
     if not any_known(answer.table, "mae"):
@@ -98,7 +100,8 @@ _WHICH = {"best": "Best fit", "median": "Median fit", "worst": "Worst fit"}
 
 
 def _of_model(source: Source) -> Figure:
-    key, title, answer = "similarity-model", "Similarity against distance", source.of_study("similarity_curves")
+    key, title = "similarity-model", "Figure 3: Similarity against distance"
+    answer = source.of_study("similarity_curves")
     table = answer.table.filter(pc.equal(answer.table["which"], "model"))
     if not any_known(table, "mean_cosine"):
         return missing(key, title, answer, _no_fit(source))
@@ -117,7 +120,8 @@ def _of_model(source: Source) -> Figure:
 
 
 def _curves(source: Source) -> Figure:
-    key, title, answer = "similarity-heads", "Similarity in single KV heads", source.of_study("similarity_curves")
+    key, title = "similarity-heads", "Figure 3: Similarity in single KV heads"
+    answer = source.of_study("similarity_curves")
     found = {which: answer.table.filter(pc.equal(answer.table["which"], which)) for which in _WHICH}
     curves = {which: table for which, table in found.items() if any_known(table, "mean_cosine")}
     if not curves:

@@ -10,6 +10,9 @@ from reports.words.numbers import Row, count, number
 
 _VERDICTS = {True: ("✓", "Supported"), False: ("✗", "Not supported"), None: ("?", "Cannot be judged")}
 
+IF_SO = " (1 if so)"
+"""How a measure ends that is 1 or 0 (``paper_claims``)."""
+
 
 @dataclass(frozen=True)
 class Claim:
@@ -19,7 +22,7 @@ class Claim:
     """Figure or theorem of the paper."""
     statement: str
     found: str
-    """What was found, and what it is held against."""
+    """What is measured, what was found, and what it is held against."""
     figure: str
     """Key of the figure of this report that shows it."""
 
@@ -68,6 +71,15 @@ def agreement(rows: Mapping[str, Sequence[Row]]) -> str:
 
 
 def _claim(row: Row, shown_by: Mapping[str, str]) -> Claim:
+    return Claim(row["figure"], row["statement"], _found(row), shown_by[row["claim"]])
+
+
+def _found(row: Row) -> str:
+    """The measure of a claim with its value, and what it is held against."""
+    measure = row["measure"].removesuffix(IF_SO)
+    if row["value"] is None:
+        return f"{measure}: cannot be judged here"
+    if measure != row["measure"]:
+        return f"{measure}: {'yes' if row['value'] else 'no'}"
     needed = f"{'at most' if row['direction'] == '<=' else 'at least'} {number(row['threshold'])}"
-    value = "no such number" if row["value"] is None else number(row["value"])
-    return Claim(row["figure"], row["statement"], f"{value}, needs {needed}", shown_by[row["claim"]])
+    return f"{measure}: {number(row['value'])}, needs {needed}"

@@ -6,6 +6,8 @@ What does not belong here: what the kinds of heads say of the model (``reports.w
 from collections.abc import Sequence
 
 from reports.words.numbers import Row, count, known, place, sentences
+from reports.words.separation import TRIVIAL
+from reports.words.sink import NO_RHO_0
 
 
 def explorer(heads: Sequence[Row], n: int) -> str:
@@ -16,9 +18,9 @@ def explorer(heads: Sequence[Row], n: int) -> str:
         f"{count(len(heads), 'head')} to choose from; the map begins with the one whose kind is clearest, "
         f"{place(clearest(heads))}.",
         flagged if nearest else "",
-        _blank(heads, "elbow_n", "an elbow: separability does not fall"),
+        _blank(heads, "elbow_n", f"an elbow: after N = 2 separability does not fall, or {TRIVIAL}"),
         _blank(heads, "recall", f"a Recall at N = {n}: they attend to {n} keys or fewer"),
-        _blank(heads, "rho_0", "a ρ₀: a sliding window hides the sink, or its value state is zero"),
+        _blank(heads, "rho_0", f"a ρ₀: {NO_RHO_0}"),
     )
 
 

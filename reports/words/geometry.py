@@ -3,9 +3,12 @@
 What does not belong here: which head has which label and why (``reports.words.taxonomy``).
 """
 
-from collections.abc import Iterable, Sequence
-from math import hypot, sqrt
+from collections.abc import Sequence
+from math import sqrt
 from statistics import fmean, median
+
+import numpy as np
+from numpy.typing import NDArray
 
 from reports.words.numbers import Row, count, known, number, percent, place, sentences
 from reports.words.taxonomy import LABELS
@@ -205,21 +208,55 @@ def heaviest(points: Sequence[Row], n: int) -> list[Row]:
 
 
 def together(points: Sequence[Row], n: int) -> str:
-    """Whether the heaviest keys lie closer together than all (``directions_of_head``); empty for fewer than two."""
-    heavy = heaviest(points, n)
-    if len(heavy) < 2 or len(heavy) == len(points):
+    """Whether the heaviest keys lie closer together than all (``directions_of_head``); empty for fewer than two.
+
+    Compares the mean inner product of two different keys, which does not depend on how many there are. They lie about
+    as close where the difference is below two standard errors of as many keys chosen at random.
+    """
+    chosen = [index for index, row in enumerate(points) if row["selected_rank"] and row["selected_rank"] <= n]
+    if len(chosen) < 2 or len(chosen) == len(points):
         return ""
-    of_heavy, of_all = (_resultant(rows) for rows in (heavy, points))
-    closer = "closer together than" if of_heavy > of_all else "no closer together than"
+    products = _products(points)
+    of_heavy, of_all = float(_pairs(products[np.ix_(chosen, chosen)]).mean()), float(_pairs(products).mean())
+    within = abs(of_heavy - of_all) < 2 * _chance(products, len(chosen))
+    closer = "about as close together as" if within else "closer together than"
+    if not within and of_heavy < of_all:
+        closer = "less close together than"
     return (
-        f"In these three, the {len(heavy)} keys of the largest weight lie {closer} all keys shown: the mean of their "
-        f"points is {number(of_heavy)} from the centre, that of all {number(of_all)}."
+        f"In these three, the {len(chosen)} keys of the largest weight lie {closer} all keys shown: the mean inner "
+        f"product of two of them is {number(of_heavy)}, of any two {number(of_all)}"
+        f"{', no further apart than chance may bring them' if within else ''}."
     )
 
 
-def _resultant(points: Iterable[Row]) -> float:
-    rows = list(points)
-    return hypot(*(fmean(row[axis] for row in rows) for axis in "xyz"))
+def _products(points: Sequence[Row]) -> NDArray[np.float64]:
+    """Inner products of the points with each other, (point, point)."""
+    vectors = np.array([[row[axis] for axis in "xyz"] for row in points], dtype=np.float64)
+    products: NDArray[np.float64] = vectors @ vectors.T
+    return products
+
+
+def _pairs(products: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The inner product of every two different points."""
+    pairs: NDArray[np.float64] = products[np.triu_indices(len(products), k=1)]
+    return pairs
+
+
+def _chance(products: NDArray[np.float64], chosen: int) -> float:
+    """Standard deviation of the mean over the pairs of so many of the points, two or more, chosen at random.
+
+    Two pairs may be the same, share a point or neither; each case weighs as much as it is likely to be chosen.
+    """
+    every = len(products)
+    off = products - _pairs(products).mean()
+    np.fill_diagonal(off, 0)
+    same = (off**2).sum() / 2
+    sharing = (off.sum(axis=1) ** 2).sum() - 2 * same  # those that share none sum to what makes the whole 0
+    two = chosen * (chosen - 1) / (every * (every - 1))
+    three = two * (chosen - 2) / (every - 2)
+    four = three * (chosen - 3) / max(every - 3, 1)
+    variance = (two - four) * same + (three - four) * sharing
+    return sqrt(max(float(variance), 0)) / (chosen * (chosen - 1) / 2)
 
 
 def dimensions(heads: Sequence[Row]) -> str:

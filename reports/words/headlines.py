@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from reports.words.numbers import NAMES, Row, count, known, number, percent, place
-from reports.words.sink import chance, sink_peak
+from reports.words.numbers import NAMES, Row, count, known, number, percent, place, spans
+from reports.words.separation import TRIVIAL
+from reports.words.sink import apart, chance, sink_peak
 
 
 @dataclass(frozen=True)
@@ -95,10 +96,11 @@ def outstanding(
 
 def _separability(curves: Sequence[Row], elbow: Row | None) -> str:
     """Where heads separate best and worst."""
-    first = {row["metric"]: row["mean"] for row in curves if row["n"] == 1}
-    if not first:
+    if elbow is None or not curves:
         return ""
-    if elbow is None or elbow["elbow_n"] is None:
+    if elbow["status"] == "trivial":
+        return f"No N stands out: {TRIVIAL}."
+    if elbow["elbow_n"] is None:
         return "No N stands out: after N = 2 separability does not fall."
     return (
         "Past the trivial N = 1, the elbow of how well heads tell what they select from the rest lies at "
@@ -135,13 +137,25 @@ def _kinds(heads: Sequence[Row]) -> str:
 
 
 def _effect(effect: Sequence[Row]) -> str:
-    if not known(effect, "correlation"):
+    """Whether Recall rises or falls with ρ_0; both, each with its N, where the sign changes."""
+    rows = known(effect, "correlation")
+    if not rows:
         return ""
-    peak = sink_peak(effect)
-    if abs(peak["correlation"]) <= chance(peak):
+    sides = apart(rows)
+    peaks = {side: sink_peak(found) for side, found in sides.items()}
+    if not any(abs(peak["correlation"]) > chance(peak) for peak in peaks.values()):
         return "How alike the sink is to other value states says nothing of Recall beyond chance, at any N."
-    direction = "higher" if peak["correlation"] > 0 else "lower"
-    return (
-        f"Heads whose sink is more alike to other value states have {direction} Recall, most clearly at "
-        f"N = {peak['n']}, with a correlation of {number(peak['correlation'])}."
-    )
+    whose, ways = "Heads whose sink is more alike to other value states have", {"above": "higher", "below": "lower"}
+    if len(sides) == 1:
+        ((side, peak),) = peaks.items()
+        return (
+            f"{whose} {ways[side]} Recall, most clearly at N = {peak['n']}, with a correlation of "
+            f"{number(peak['correlation'])}."
+        )
+    order = [row["n"] for row in rows]
+    told = [
+        f"{ways[side]} Recall at N = {spans((row['n'] for row in sides[side]), order)} "
+        f"(correlation {number(peaks[side]['correlation'])} at N = {peaks[side]['n']})"
+        for side in sorted(sides, key=lambda side: int(sides[side][0]["n"]))
+    ]
+    return f"{whose} {' and '.join(told)}."

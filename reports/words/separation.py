@@ -11,6 +11,9 @@ from reports.words.numbers import NAMES, Row, count, known, number, place, sente
 ELBOW_RANGES = ("in the paper’s range, N from 1 to 4", "beyond it")
 """Where an elbow may lie, as the legend names it."""
 
+TRIVIAL = "there is no N but the trivial one, N = 1"
+"""Why there is no elbow where one key is selected at most (status 'trivial')."""
+
 
 def beside_bounds(curves: Sequence[Row], metric: str) -> list[Row]:
     """One row per N of a metric (``bounds_by_n``): mean, interval, printed bounds, scale-free bound, ``outside``.
@@ -123,7 +126,7 @@ def elbows(heads: Sequence[Row]) -> str:
     found = [row["elbow_n"] for row in known(heads, "elbow_n")]
     without = len(heads) - len(found)
     if not found:
-        return f"No head has an elbow: after N = 2 separability does not fall in {count(without, 'head')}."
+        return f"No head has an elbow: {_elbowless(heads)}."
     small = sum(n <= 4 for n in found)
     return sentences(
         f"{small} of {count(len(found), 'head')} {'has its' if small == 1 else 'have their'} elbow at N = 1 to 4; the "
@@ -132,10 +135,19 @@ def elbows(heads: Sequence[Row]) -> str:
     )
 
 
+def _elbowless(heads: Sequence[Row]) -> str:
+    """Why heads have no elbow, by status; NULL is that of a head that attends to one key."""
+    reasons = {"no_decline": "after N = 2 separability does not fall", "trivial": TRIVIAL, None: "there is no N"}
+    numbers = {status: sum(row["status"] == status for row in heads) for status in reasons}
+    return "; ".join(f"in {count(found, 'head')} {reasons[status]}" for status, found in numbers.items() if found)
+
+
 def elbow_of_model(model: Row | None) -> str:
     """Where the elbow of the model's mean curves lies (``elbow_of_model``)."""
     if model is None:
         return ""
+    if model["status"] == "trivial":
+        return f"The model’s mean curves have no elbow: {TRIVIAL}."
     if model["elbow_n"] is None:
         return "The model’s mean curves have no elbow: after N = 2 separability does not fall."
     return (

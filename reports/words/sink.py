@@ -3,13 +3,16 @@
 What does not belong here: the weight and norm of the sink (``reports.words.attention``, ``reports.words.values``).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import sqrt
 
 from reports.words.numbers import Row, count, known, number, sentences, spans
 
 FEWEST = 3
 """A correlation over fewer heads than this is −1 or 1 whatever they do."""
+
+NO_RHO_0 = "a sliding window hides the sink, or its value state or all others have norm 0"
+"""Why a head that attends to two keys or more has no ρ_0."""
 
 PAPERS_PEAK = 3
 """N at which the paper finds the correlation highest."""
@@ -24,8 +27,26 @@ def sink_peak(curve: Sequence[Row]) -> Row:
 
 
 def chance(row: Row) -> float:
-    """How far from 0 the correlation of quantities that have nothing to do with each other may lie: 2/√heads."""
-    return 2 / sqrt(row["heads"])
+    """How far from 0 the correlation of quantities that have nothing to do with each other may lie: 2/√(KV heads).
+
+    Query heads that share value states share ρ_0, and so are no witnesses of their own.
+    """
+    return 2 / sqrt(row["kv_heads"])
+
+
+def apart(curve: Sequence[Row]) -> dict[str, list[Row]]:
+    """The rows whose correlation is clearly ``above`` 0, or ``below``, in order; a side without rows is left out.
+
+    Clearly: the interval excludes 0, or, without one, the correlation lies beyond ``chance``.
+    """
+    sides: dict[str, list[Row]] = {"above": [], "below": []}
+    for row in known(curve, "correlation"):
+        low, high = row["correlation_ci_low"], row["correlation_ci_high"]
+        if low is None:
+            low, high = row["correlation"] - chance(row), row["correlation"] + chance(row)
+        if low > 0 or high < 0:
+            sides["above" if low > 0 else "below"].append(row)
+    return {side: rows for side, rows in sides.items() if rows}
 
 
 def sink_effect(curve: Sequence[Row]) -> str:
@@ -62,24 +83,19 @@ def _apart(curve: Sequence[Row]) -> str:
     rows = known(curve, "correlation_ci_low")
     if not rows:
         return ""
-    sides: dict[str, Callable[[Row], bool]] = {
-        "above": lambda row: row["correlation_ci_low"] > 0,
-        "below": lambda row: row["correlation_ci_high"] < 0,
-    }
     order = [row["n"] for row in rows]
-    found = {side: [row["n"] for row in rows if lies(row)] for side, lies in sides.items()}
-    told = [f"{side} 0 at N = {spans(numbers, order)}" for side, numbers in found.items() if numbers]
+    told = [f"{side} 0 at N = {spans((row['n'] for row in found), order)}" for side, found in apart(rows).items()]
     return f"The interval lies {', '.join(told)}." if told else "The interval holds 0 at every N."
 
 
 def _beside_chance(peak: Row) -> str:
     noise = chance(peak)
     if noise >= 1:
-        return f"With {count(peak['heads'], 'head')} any correlation may be chance."
+        return f"With {count(peak['kv_heads'], 'KV head')} any correlation may be chance."
     beyond = "lies beyond" if abs(peak["correlation"]) > noise else "does not go beyond"
     return (
-        f"Among so many heads a correlation within ±{number(noise)} may be chance (2/√heads); the peak {beyond} that, "
-        "though it is the largest of many N."
+        f"With {peak['kv_heads']} values of ρ₀, one for each KV head, a correlation within ±{number(noise)} may be "
+        f"chance (2/√{peak['kv_heads']}); the peak {beyond} that, and it is the largest of many N."
     )
 
 
@@ -97,10 +113,10 @@ def no_sink_effect(curve: Sequence[Row]) -> str:
     """Why no N has a correlation (``sink_effect_by_n``, with at least one row)."""
     heads = max(row["heads"] for row in curve)
     if not heads:
-        return "A sliding window hides position 0 from every head, so that none has a sink."
+        return f"No head has a ρ₀: {NO_RHO_0}."
     if heads < FEWEST:
-        seeing = f"{count(heads, 'head')} with more than one key {'sees' if heads == 1 else 'see'} the sink"
-        return f"A correlation takes {FEWEST} heads or more; {seeing}."
+        has = "has" if heads == 1 else "have"
+        return f"A correlation takes {FEWEST} heads or more; {count(heads, 'head')} {has} a ρ₀."
     return "Recall, or ρ₀, is the same in all heads at every N, so that nothing can be correlated."
 
 

@@ -1,7 +1,6 @@
--- grain:   one row per (parameter, query, layer, kv_head, head); query and head are NULL for the parameters of value
---          states
--- inputs:  planted_assumptions, assumption_norms, assumption_similarity, assumption_weights; $study
--- meaning: what a synthetic study was drawn with beside what its fits found at each query; β as in the form that the
+-- grain:   one row per (parameter, layer, kv_head, head); query and head are NULL for the parameters of value states
+-- inputs:  planted_assumptions, assumption_norms, assumption_similarity, assumption_weights; $study, $query
+-- meaning: what a synthetic study was drawn with beside what its fits found at one query; β as in the form that the
 --          criterion prefers; fitted is NULL where the preferred variant has no such parameter
 WITH compared AS (
     SELECT
@@ -36,7 +35,7 @@ WITH compared AS (
     LEFT JOIN assumption_norms AS norms USING (study, layer, kv_head)
     LEFT JOIN assumption_similarity AS similarity USING (study, layer, kv_head)
     LEFT JOIN assumption_weights AS fits USING (study, query, layer, head)
-    WHERE study = $study
+    WHERE study = $study AND query = $query
 )
 SELECT DISTINCT
     parameter,
@@ -53,7 +52,6 @@ ORDER BY
     list_position(
         ['C', 'lambda', 'beta', 'rho_0', 'p_sink', 'p_base', 'eta', 'eta_growth', 'omega', 'T_1', 'T_2'], parameter
     ),
-    query,
     layer,
     kv_head,
     head

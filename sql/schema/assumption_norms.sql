@@ -1,7 +1,8 @@
 -- grain:   one row per (study, layer, kv_head)
 -- inputs:  value norms of the metrics store
 -- meaning: Assumption 1, norms of the value states but the sink's: how long they are, and how stable (Figure 2);
---          cv_of_mean_norm shrinks like one over the root of the number of sequences, cv_within_sequence does not
+--          cv_of_mean_norm shrinks like one over the root of the number of sequences, cv_within_sequence does
+--          not; both are NULL for fewer than two positions but the sink's, or where all norms are 0
 CREATE TABLE assumption_norms (
     study VARCHAR NOT NULL, -- name of the study
     layer SMALLINT NOT NULL, -- layer, from 0

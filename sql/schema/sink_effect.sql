@@ -1,8 +1,8 @@
 -- grain:   one row per (study, query, n)
 -- inputs:  counts and ρ_0 of the metrics store
 -- meaning: Pearson correlation over heads of mean Recall R(r_min, N) and mean ρ_0, both over sequences, with percentile
---          intervals of 1000 bootstrap replicates over sequences (Figure 6); heads whose window hides the sink, or that
---          attend to no more than N keys, take no part
+--          intervals of 1000 bootstrap replicates over sequences (Figure 6); heads without ρ_0 (a window hides the
+--          sink, or its value state or all others have norm 0), or with no more than N keys, take no part
 CREATE TABLE sink_effect (
     study VARCHAR NOT NULL, -- name of the study
     query INTEGER NOT NULL, -- position of the query in its sequence

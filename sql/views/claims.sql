@@ -1,8 +1,10 @@
 -- grain:   one row per (study, claim)
 -- inputs:  paper_claims, studies, assumption_norms, assumption_similarity, assumption_similarity_model,
---          assumption_weights_model, coverage, elbows_model, selection_means_model, sink_effect, head_taxonomy
+--          assumption_weights_model, coverage, elbows, elbows_model, selection_means_model, sink_effect, head_taxonomy
 -- meaning: what the paper claims, and whether this model supports it; at the last query of a study, bounds at the κ that
---          serves best, where N > 1 and Δ > 0: elsewhere the theorems claim nothing, or what is so by definition
+--          serves best, where N > 1 and Δ > 0: elsewhere the theorems claim nothing, or what is so by definition;
+--          kinds of heads over those that attend to two keys or more, since one key leaves nothing to select;
+--          intermediate N only where some lies between N = 2 and the last
 CREATE OR REPLACE VIEW claims AS
 WITH norms AS (
     SELECT
@@ -49,7 +51,10 @@ elbow AS (
     SELECT
         study,
         elbow_n AS small_n_elbow,
-        coalesce(lowest_n > elbow_n AND lowest_n < last_n, false)::INTEGER AS intermediate_weakest
+        CASE
+            WHEN status <> 'trivial' AND last_n > 3
+                THEN coalesce(lowest_n > elbow_n AND lowest_n < last_n, false)::INTEGER
+        END AS intermediate_weakest
     FROM elbows_model
     JOIN last_n USING (study, query)
     QUALIFY query = max(query) OVER (PARTITION BY study)
@@ -74,10 +79,11 @@ kinds AS (
         study,
         avg(fits_rule::INTEGER) AS regimes_fit,
         avg(layer) FILTER (WHERE label = 'Retriever') - avg(layer) FILTER (WHERE label <> 'Retriever') AS distance,
-        CASE WHEN any_value(layers) > 1 THEN distance END AS retrievers_first,
+        CASE WHEN min(layer) < max(layer) THEN distance END AS retrievers_first,
         avg((label = 'Reset')::INTEGER) FILTER (WHERE layers > 1 AND layer < layers / 4) AS resets_early,
         avg((label = 'Mixer')::INTEGER) FILTER (WHERE layers > 1 AND layer >= layers / 2) AS mixers_prevail_deep
     FROM labelled
+    SEMI JOIN elbows USING (study, query, layer, head)
     GROUP BY study
 ),
 measured AS (

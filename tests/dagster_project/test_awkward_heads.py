@@ -118,6 +118,15 @@ def test_constant_cosines(tmp_path: Path) -> None:
     assert row["rho_0"] == pytest.approx(1)
 
 
+@pytest.mark.parametrize(("keys", "variations"), [(2, 0), (3, 2)])
+def test_the_norm_of_one_key_varies_over_nothing(tmp_path: Path, keys: int, variations: int) -> None:
+    home = finished(tmp_path, keys=keys)
+    counted = ", ".join(f"count({name})" for name in ("cv_of_mean_norm", "cv_within_sequence", "cv_within_sequence_sd"))
+    assert asked(home, f"SELECT [{counted}] AS known FROM assumption_norms") == [{"known": [variations] * 3}]
+    stable = "SELECT count(value) AS judged FROM claims WHERE claim LIKE 'norms_stable%'"
+    assert asked(home, stable) == [{"judged": variations}]
+
+
 @pytest.mark.parametrize("keys", [2, 3, 5])
 def test_contexts_too_short_for_a_phase(tmp_path: Path, keys: int) -> None:
     home = finished(tmp_path, keys=keys)

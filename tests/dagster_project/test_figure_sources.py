@@ -11,13 +11,17 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 import sql
+from dagster_project.landing import _position_tables
 from dagster_project.studies import Study
 from dagster_project.summaries import STEPS
 from dagster_project.summaries.contributions import contributions_bytes
+from dagster_project.summaries.curves import Spread
 from dagster_project.summaries.sources import Sources
 from geometry.bootstrap import resampling
+from geometry.directions import DirectionMoments
 from storage.arrays import SELECTION, TENSORS, ArraySpec
 from storage.sequences import SequenceStore
 from storage.summaries import read_summary, write_summary
@@ -281,6 +285,77 @@ def test_a_head_of_norm_0_has_no_directions(tmp_path: Path) -> None:
     assert places == set(product(range(3), range(2))) - {(1, 1)}
 
 
+def blas_threads() -> set[int]:
+    return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
+
+
+def test_directions_take_one_blas_thread_and_leave_the_others_to_the_rest(
+    sources: Sources, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Products of head_dim × head_dim are slower on several threads; a limit must not outlive the layer."""
+    seen: list[set[int]] = []
+    for name in ("add", "principal"):
+        work = getattr(DirectionMoments, name)
+
+        def noted(*given: Any, work: Callable[..., Any] = work) -> Any:
+            seen.append(blas_threads())
+            return work(*given)
+
+        monkeypatch.setattr(DirectionMoments, name, noted)
+    with threadpool_limits(limits=2, user_api="blas"):
+        for _ in batches(sources, "value_directions"):
+            assert blas_threads() == {2}
+    assert len(seen) == 3 * 2 * (5 + 1)
+    assert all(threads == {1} for threads in seen)
+
+
+# --- means by position and distance ---
+
+
+def landed(sources: Sources, table: str) -> pa.Table:
+    return pa.Table.from_batches(_position_tables(sources.tensors, sources.metrics, sources.queries)[table])
+
+
+def test_means_by_position_are_those_of_what_is_known(tmp_path: Path) -> None:
+    """Beside NumPy's over all sequences at once; a cosine is unknown in some sequences or in all."""
+    made, rng = drawn(tmp_path), np.random.default_rng(1)
+    cosines = rng.uniform(-1, 1, array(made, "mean_cosine").shape)
+    cosines[1:3, 1, :, 7], cosines[:, 2, 1, 9] = np.nan, np.nan
+    made.metrics.array("mean_cosine")[:] = cosines.astype(np.float32)
+    read.cache_clear()
+    weights, norms = array(made, "attention"), array(made, "value_norm")
+    for table, numbers, place, quantity in (
+        ("value_norm_by_position", norms, ("layer", "kv_head", "position"), "norm"),
+        ("cosine_by_distance", array(made, "mean_cosine"), ("layer", "kv_head", "distance"), "cosine"),
+        ("attention_by_position", weights, ("query", "layer", "head", "position"), "weight"),
+    ):
+        found = landed(made, table).to_pylist()
+        assert len({tuple(row[axis] for axis in place) for row in found}) == len(found)
+        for row in found:
+            index = tuple(QUERIES.index(row[axis]) if axis == "query" else row[axis] for axis in place)
+            known = numbers[(slice(None), *index)]
+            known = known[~np.isnan(known)]
+            wanted = (known.mean(), known.std()) if known.size else (np.nan, np.nan)
+            names = (f"mean_{quantity}", f"sd_{quantity}")
+            assert near(row, dict(zip(names, wanted, strict=True)), 1e-6, 1e-7), (table, row, wanted)
+    unknown = [row for row in landed(made, "cosine_by_distance").to_pylist() if row["mean_cosine"] is None]
+    assert [(row["layer"], row["kv_head"], row["distance"], row["sd_cosine"]) for row in unknown] == [(2, 1, 9, None)]
+
+
+def test_a_running_deviation_is_that_of_what_is_known() -> None:
+    """Far from 0, where a difference of squares would lose every digit; and of one number, or none."""
+    given = np.random.default_rng(0).standard_normal((9, 4)) + 1e8
+    given[2:5, 0], given[1:, 1], given[:, 2] = np.nan, np.nan, np.nan
+    spread = Spread()
+    for part in given:
+        spread.add(part)
+    columns = [column[~np.isnan(column)] for column in given.T]
+    wanted = [(column.mean(), column.std()) if column.size else (np.nan, np.nan) for column in columns]
+    found = np.array([spread.value(), spread.deviation()]).T
+    np.testing.assert_allclose(found, wanted, rtol=1e-7)
+    assert np.isnan(found[2]).all()
+
+
 # --- all of them ---
 
 
@@ -344,6 +419,23 @@ def last_of(sources: Sources, step: str) -> None:
     """Make the rows of a step one batch at a time."""
     for _ in batches(sources, step):
         pass
+
+
+def test_memory_of_means_by_position_does_not_grow_with_sequences(tmp_path: Path) -> None:
+    """A fifth of what the sequences more would take is left for what reading leaves to be collected."""
+    sizes, peaks = SIZES | {"query": 1, "layer": 2, "key": 2000, "head": 8, "head_dim": 8}, []
+    for sequences in (4, 24):
+        made = drawn(tmp_path / f"{sequences}", sizes | {"sequence": sequences}, (1999,), unmeasured)
+
+        def take(made: Sources = made) -> None:
+            for stream in _position_tables(made.tensors, made.metrics, made.queries).values():
+                for _ in stream:
+                    pass
+
+        take()  # what is imported once is there
+        peaks.append(peak(take))
+    few, many = peaks
+    assert many - few < 20 * 2 * 2000 * 4 * (8 + 2 * 2) / 5
 
 
 def test_memory_does_not_grow_with_sequences_or_layers(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import dask
 import numpy as np
 import pytest
 
@@ -16,6 +17,7 @@ from dagster_project.summaries import STEPS
 from dagster_project.summaries.sources import standard_error
 from geometry.bootstrap import REPLICATES
 from geometry.decay import fit_decay
+from geometry.lazy import scale_free_bounds, selection_arrays, similarities, value_norms
 from geometry.phases import fit_phases
 from storage.arrays import SELECTION, TENSORS
 from storage.errors import UserError
@@ -109,6 +111,32 @@ def lengths(home: Home, layer: int, kv_head: int) -> np.ndarray:
     """Norms of a KV head's value states, (sequence, key)."""
     found: np.ndarray = np.linalg.norm(tensor(home, "values")[:, layer, kv_head], axis=-1)
     return found
+
+
+def test_a_store_holds_what_its_queries_and_sequences_have_together(tmp_path: Path) -> None:
+    """Bit for bit, though each is measured by itself."""
+    home = measured(tmp_path, several(2))
+    tensors = SequenceStore.open(home.tensors(NAME), TENSORS)
+    attention, values, first_key = (tensors.lazy(name) for name in ("attention", "values", "first_key"))
+    norms, settings = value_norms(values), {"kappas": STUDY.analysis.kappas, "scale": STUDY.analysis.scale}
+    together = selection_arrays(attention, values, first_key, QUERIES, **settings)
+    together |= scale_free_bounds(attention, norms, first_key, QUERIES, head_dim=6) | similarities(values)
+    store = pipeline.open_metrics(home, NAME)
+    assert {"finished", "value_norm", *together} == set(store.specs)
+    for name, array in dask.compute(together | {"value_norm": norms})[0].items():
+        np.testing.assert_array_equal(np.asarray(store.array(name)[:]), array, err_msg=name)
+
+
+def test_the_graph_of_a_query_does_not_grow_with_the_study(tmp_path: Path) -> None:
+    """Dask goes through all of it for every query of every sequence."""
+    tasks = []
+    for sequences in (2, 20):
+        sizes = SIZES | {"sequence": sequences}
+        store = SequenceStore.resume(tmp_path / f"{sequences}", TENSORS, sizes, {"study": NAME})
+        store.write(0, several(1)[0])
+        arrays = pipeline.lazy_metrics(store, STUDY.analysis, sequences - 1, 1)
+        tasks.append({name: len(dict(array.__dask_graph__())) for name, array in arrays.items()})
+    assert tasks[0] == tasks[1]
 
 
 def test_norms_are_those_of_all_sequences_but_the_sinks(home: Home) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from reports import charts, theme
 from reports.charts.bounds import COVERAGES
-from reports.charts.elements import BARS, edges, histogram
+from reports.charts.elements import BARS, SEPARATION, edges, histogram
 from reports.queries import ask
 from tests.reports.conftest import DEGENERATE, SMALL
 from tests.reports.synthetic import Synthetic, warehouse
@@ -78,7 +78,7 @@ CHARTS: dict[str, Draw] = {
     "gaps": lambda c, s: charts.gaps(
         only(of_study(c, s, "monte_carlo_grid"), "family", "printed"), metric="precision", title="Precision"
     ),
-    "recovery": lambda c, s: charts.recovery(only(of_study(c, s, "planted_recovery"), "parameter", "C"), parameter="C"),
+    "recovery": lambda c, s: charts.recovery(only(of_query(c, s, "planted_recovery"), "parameter", "C"), parameter="C"),
 }
 NOTHING_OF_LEAST = {"elbows", "coverage", "width", "similarity_errors", "similarity", "margins", "recovery"}
 """Charts that a study with one selection has no rows for; its report says so instead."""
@@ -304,6 +304,13 @@ def test_phases_are_marked_where_there_are_some(small: duckdb.DuckDBPyConnection
     assert notes(variant="tied", t_1=6, t_2=18) == ["uniform", "T₁ = 6", "T₂ = 18"]
     assert notes(variant="growth", t_1=6, t_2=6) == ["uniform", "T₁ = T₂ = 6"]
     assert notes(variant="plateau", t_1=22, t_2=22) == notes(variant=None, t_1=None, t_2=None) == ["uniform"]
+
+
+@pytest.mark.parametrize("name", ["similarity", "precision_recall"])
+def test_labels_of_a_log_axis_stay_apart(small: duckdb.DuckDBPyConnection, name: str) -> None:
+    axes = [part["x"]["axis"] for part in parts(CHARTS[name](small, SMALL).to_dict()) if "axis" in part.get("x", {})]
+    assert axes
+    assert {(axis["labelOverlap"], axis["labelSeparation"]) for axis in axes} == {("greedy", SEPARATION)}
 
 
 def test_numbers_that_are_not_finite_are_left_out() -> None:

@@ -109,6 +109,12 @@ def test_pairs_stand_one_above_the_other(several: dict[str, Figure]) -> None:
     assert [title.partition(": ")[2] for title in titles[::2]] == [title.partition(": ")[2] for title in titles[1::2]]
 
 
+def test_cosines_of_all_kinds_have_the_same_axis(several: dict[str, Figure]) -> None:
+    domains = [scale["domain"] for spec in specs(several["diagnostics"])[1::2] for scale in scales(spec, "y")]
+    assert len(domains) > 3
+    assert all(domain == domains[0] for domain in domains)
+
+
 def test_lines_hold_the_rows_in_the_dashes_of_the_paper(several: dict[str, Figure]) -> None:
     norms, cosines = several["diagnostics"].charts[:2]
     table = several["diagnostics"].table.to_pylist()

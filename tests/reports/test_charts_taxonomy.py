@@ -1,5 +1,6 @@
 """Charts of the sink effect, the kinds of heads and context sizes: valid, described, and holding the rows."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import combinations
@@ -192,10 +193,10 @@ def test_kinds_are_told_apart_without_colour(made_up: duckdb.DuckDBPyConnection)
 
 
 def test_heads_that_fit_no_rule_look_different(made_up: duckdb.DuckDBPyConnection) -> None:
-    spec = CHARTS["kinds_map"](made_up, STUDY).to_dict()
-    opacities = [part["fillOpacity"] for part in parts(spec) if "fillOpacity" in part]
-    assert [found["condition"] for found in opacities] == [[{"test": "datum.fits_rule", "value": 1}]]
-    assert opacities[0]["value"] < 0.5
+    for name in ("kinds_map", "kinds_by_layer"):
+        found = [part["fillOpacity"] for part in parts(CHARTS[name](made_up, STUDY).to_dict()) if "fillOpacity" in part]
+        assert [opacity["condition"] for opacity in found] == [[{"test": "datum.fits_rule", "value": 1}]]
+        assert found[0]["value"] < 0.5
     layers = CHARTS["kinds_plane"](made_up, STUDY).to_dict()["layer"]
     filled = {
         layer["transform"][0]["filter"]: layer["mark"]["filled"]
@@ -203,6 +204,34 @@ def test_heads_that_fit_no_rule_look_different(made_up: duckdb.DuckDBPyConnectio
         if "filled" in layer.get("mark", {})
     }
     assert filled == {"!datum.fits_rule": False, "datum.fits_rule": True}
+
+
+def test_bars_show_which_heads_fit_their_rule(made_up: duckdb.DuckDBPyConnection) -> None:
+    heads = of_query(made_up, STUDY, "taxonomy_of_heads").to_pylist()
+    shown = drawn(CHARTS["kinds_by_layer"](made_up, STUDY))
+    found = {(row["layer"], row["label"], row["fits_rule"]): row for row in shown}
+    expected = Counter((row["layer"], row["label"], row["fits_rule"]) for row in heads)
+    assert {key: row["heads"] for key, row in found.items()} == expected
+    assert {fits for _, _, fits in expected} == {True, False}
+    for (layer, label, fits), row in found.items():
+        assert row["share"] == pytest.approx(row["high"] - row["low"], abs=1e-5)
+        assert row["share"] == pytest.approx(row["heads"] / STUDY.heads)
+        if not fits and (layer, label, True) in found:
+            assert row["low"] == found[layer, label, True]["high"]
+
+
+def test_cells_without_room_for_letters_have_shapes(made_up: duckdb.DuckDBPyConnection) -> None:
+    head = of_query(made_up, STUDY, "taxonomy_of_heads").to_pylist()[0]
+    for columns in (labels.LETTERED, labels.LETTERED + 1):
+        rows = [
+            {**head, "head": index, "label": words.LABELS[index % 3], "fits_rule": index % 2 == 0}
+            for index in range(columns)
+        ]
+        spec = charts.kinds_map(pa.Table.from_pylist(rows)).to_dict()
+        shapes = [part["shape"]["scale"]["range"] for part in parts(spec) if "field" in part.get("shape", {})]
+        letters = [part for part in parts(spec) if part.get("field") == "letter"]
+        assert (len(letters), len(shapes)) == ((2, 0) if columns == labels.LETTERED else (0, 2))
+        assert all(shape == list(labels.SHAPES.values()) for shape in shapes)
 
 
 def test_borders_of_the_rules_stand_at_the_thresholds(made_up: duckdb.DuckDBPyConnection) -> None:
@@ -222,13 +251,32 @@ def test_names_of_lines_stay_apart_and_within_the_chart() -> None:
         for query in (7, 15)
         for index, mean in enumerate(means)
     ]
-    chart = charts.context_metric(pa.Table.from_pylist(rows), metric="recall").to_dict()
+    rows = [row | {"metric": "precision"} for row in rows]
+    chart = charts.context_metric(pa.Table.from_pylist(rows), metric="precision").to_dict()
     ends = next(rows for rows in chart["datasets"].values() if "place" in rows[0])
     places = [row["place"] for row in ends]
-    assert {row["note"] for row in ends} == {f"N = {2**index}" for index in range(len(means))}
+    assert {row["note"]: row["end"] for row in ends} == {f"N = {2**index}": mean for index, mean in enumerate(means)}
     assert np.diff(places).min() >= APART / theme.HEIGHT - 1e-9
     assert max(places) <= 1
     assert places[3] == 0.5
+
+
+def test_recall_against_context_size_fills_the_axis_and_leaves_out_what_is_trivial() -> None:
+    means = {1: 1.0, 2: 0.2, 4: 0.1}
+    rows = [
+        {"query": query, "n_keys": 8, "metric": "recall", "n": n, "heads": 1, "mean": mean}
+        for query in (7, 15)
+        for n, mean in means.items()
+    ]
+    chart = charts.context_metric(pa.Table.from_pylist(rows), metric="recall")
+    assert {row["n"] for row in drawn(chart)} == {2, 4}
+    spec = chart.to_dict()
+    domains = [part["y"]["scale"]["domain"] for part in parts(spec) if "scale" in part.get("y", {})]
+    assert {tuple(domain) for domain in domains} == {(0, 0.2)}
+    (dash,) = (part["strokeDash"]["scale"] for part in parts(spec) if isinstance(part.get("strokeDash"), dict))
+    assert len({str(style) for style in dash["range"]}) == len(dash["domain"]) == 2
+    alone = charts.context_metric(pa.Table.from_pylist([row for row in rows if row["n"] == 1]), metric="recall")
+    assert {row["n"] for row in drawn(alone)} == {1}
 
 
 def test_studies_side_by_side_look_different() -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from reports import words
 from reports.browser import bundle, packed
+from reports.figures import find_source, recovery
 from reports.figures.claims import SHOWN_BY
 from reports.page import ReportSummary, write_report
 from storage.errors import UserError
@@ -216,15 +217,18 @@ def test_verdicts_are_words_and_symbols(page: Page, small: duckdb.DuckDBPyConnec
 def test_the_summary_names_every_claim_once_with_its_value_and_figure(
     page: Page, small: duckdb.DuckDBPyConnection
 ) -> None:
-    rows = small.sql("SELECT figure, statement, value, supported FROM claims ORDER BY figure, claim").fetchall()
+    rows = small.sql("SELECT figure, statement, measure, supported, value FROM claims ORDER BY ALL").fetchall()
     shown = page.text("section", id="summary")
     for word, verdict in {"Supported": True, "Not supported": False, "Cannot be judged": None}.items():
         among = [row for row in rows if row[3] is verdict]
         count = "1 claim" if len(among) == 1 else f"{len(among)} claims"
         assert (f"{word}: {count}" in shown) is bool(among)
-    for place, statement, value, _ in rows:
-        found = "no such number" if value is None else words.number(value)
-        assert f"{place} {' '.join(statement.split())}: {found}, needs at" in shown
+    for place, statement, measure, _, value in rows:
+        question, so = measure.removesuffix(" (1 if so)"), {0: "no", 1: "yes"}
+        found = f"{words.number(value)}, needs at" if value is not None else "cannot be judged here"
+        if question != measure and value is not None:
+            found = so[value]
+        assert f"{place} {' '.join(statement.split())}: {question}: {found}" in shown
     links = [attributes["href"] for attributes, _ in page.find("a", **{"class": "place"})]
     assert len(links) == len(rows)
     assert {link.removeprefix("#") for link in links} <= set(FIGURES) - {"claims-table"}
@@ -492,6 +496,25 @@ def test_changed_rows_change_the_findings(page: Page, tmp_path: Path, changes: d
         before, after = (shown.text("figcaption", id=f"{figure}-caption") for shown in (page, changed))
         assert before != after, figure
         assert "None" not in after
+
+
+def test_planted_parameters_take_little_room_and_files_have_them_all(small: duckdb.DuckDBPyConnection) -> None:
+    (figure,) = recovery.sections(find_source(small, SMALL.study, map_n=4))[0].figures
+    everything = small.execute("SELECT count(*) FROM planted_assumptions").fetchall()[0][0]
+    assert figure.whole is not None
+    of_c, rows = (
+        [row for row in table.to_pylist() if row["parameter"] == "C"] for table in (figure.whole, figure.table)
+    )
+    assert everything / 2 == len(of_c) == SMALL.layers * SMALL.kv_heads > len(rows) == recovery.WORST
+    errors = sorted((abs(row["difference"]) for row in of_c), reverse=True)
+    assert [abs(row["difference"]) for row in rows] == errors[: recovery.WORST]
+
+
+@pytest.mark.slow
+def test_the_report_of_a_large_drawn_study_is_small(tmp_path: Path) -> None:
+    sizes = {"layers": 32, "heads": 32, "kv_heads": 32, "context": 1024, "sequences": 2}
+    with warehouse(Synthetic("large", queries=(255, 1023), **sizes)) as connection:  # type: ignore[arg-type]
+        assert write_report(connection, "large", tmp_path / "large.html", map_n=8).bytes < 5e6
 
 
 def test_studies_that_were_not_drawn_have_no_recovery(tmp_path: Path) -> None:

@@ -418,7 +418,7 @@ def has(grid: dict[str, np.ndarray], name: str) -> np.ndarray:
 
 
 def test_planted_recovery(small: duckdb.DuckDBPyConnection, inserted: dict[str, dict[str, np.ndarray]]) -> None:
-    rows = ask(small, "planted_recovery", study=SMALL.study).rows()
+    rows = ask(small, "planted_recovery", study=SMALL.study, query=SMALL.query).rows()
     pairs, heads = SMALL.layers * SMALL.kv_heads, SMALL.layers * SMALL.heads
     names = ["C", "lambda", "beta", "rho_0", "p_sink", "p_base", "eta", "eta_growth", "omega", "T_1", "T_2"]
     assert [row["parameter"] for row in rows] == [name for name in names[:4] for _ in range(pairs)] + [
@@ -496,12 +496,15 @@ def test_planted_parameters_are_compared_query_by_query(three: duckdb.DuckDBPyCo
         (row["query"], row["layer"], row["head"]): row
         for row in three.sql("FROM assumption_weights").to_arrow_table().to_pylist()
     }
-    rows = ask(three, "planted_recovery", study="three").rows()
-    of_weights = [row for row in rows if row["parameter"] == "p_sink"]
-    assert {row["query"] for row in rows if row["head"] is None} == {None}
-    assert {row["query"] for row in of_weights} == {11, 23}  # too few keys for a fit before
-    for row in of_weights:
-        assert row["fitted"] == fits[row["query"], row["layer"], row["head"]]["p_sink"]
+    short = ask(three, "planted_recovery", study="three", query=5).rows()
+    assert not [row for row in short if row["parameter"] == "p_sink"]  # too few keys for a fit
+    for query in (11, 23):
+        rows = ask(three, "planted_recovery", study="three", query=query).rows()
+        of_weights = [row for row in rows if row["parameter"] == "p_sink"]
+        assert {row["query"] for row in rows if row["head"] is None} == {None}
+        assert {row["query"] for row in of_weights} == {query}
+        for row in of_weights:
+            assert row["fitted"] == fits[query, row["layer"], row["head"]]["p_sink"]
 
 
 def of_heads(connection: duckdb.DuckDBPyConnection, query: int) -> list[Row]:

@@ -1,9 +1,12 @@
 """What sentences say, from rows made by hand."""
 
+import re
+
 import pytest
 
 from reports import listings, words
 from reports.words import Row
+from storage.warehouse import paper_claims
 
 
 @pytest.mark.parametrize(
@@ -86,12 +89,98 @@ def test_elbows_count_those_without_one() -> None:
     assert text.endswith("1 head more has none.")
 
 
+def elbow(status: str | None, **found: float | None) -> Row:
+    """A row of ``elbow_by_head`` or ``elbow_of_model``, without an elbow unless one is given."""
+    row = {"layer": 0, "head": 0, "status": status, "elbow_n": None, "separability": None}
+    return row | {"lowest_n": None, "lowest_separability": None} | found
+
+
+def test_why_there_is_no_elbow_follows_from_the_status() -> None:
+    falling, trivial = "after N = 2 separability does not fall", "there is no N but the trivial one, N = 1"
+    assert words.elbows([elbow("trivial")]) == f"No head has an elbow: in 1 head {trivial}."
+    assert words.elbows([elbow("no_decline")] * 2) == f"No head has an elbow: in 2 heads {falling}."
+    text = words.elbows([elbow("trivial"), elbow(None), elbow("no_decline")])
+    assert text == f"No head has an elbow: in 1 head {falling}; in 1 head {trivial}; in 1 head there is no N."
+    assert words.elbow_of_model(elbow("trivial")).endswith(f"no elbow: {trivial}.")
+    assert words.elbow_of_model(elbow("no_decline")).endswith(f"no elbow: {falling}.")
+    curves = [{"metric": "recall", "n": 1, "mean": 1.0}]
+    for status, told in (("trivial", trivial), ("no_decline", falling)):
+        assert words.outstanding(curves, elbow(status), [], [], [])[0] == f"No N stands out: {told}."
+    assert (
+        "N = 3"
+        in words.outstanding(
+            curves, elbow("ok", elbow_n=3, separability=0.5, lowest_n=9, lowest_separability=0.1), [], [], []
+        )[0]
+    )
+
+
+def correlated(n: int, correlation: float, spread: float | None = 0.1) -> Row:
+    """A row of ``sink_effect_by_n`` over 144 KV heads, among which 1/6 may be chance."""
+    low, high = (None, None) if spread is None else (correlation - spread, correlation + spread)
+    row = {"n": n, "heads": 288, "kv_heads": 144, "sequences": 4, "correlation": correlation}
+    return row | {"correlation_ci_low": low, "correlation_ci_high": high}
+
+
+def told_of(effect: list[Row]) -> str:
+    """What the summary says of the sink effect."""
+    return words.outstanding([], None, [], [], effect)[-1]
+
+
+def test_a_sink_effect_that_changes_its_sign_is_told_with_both() -> None:
+    falling = [correlated(2, -0.2), correlated(3, -0.33), correlated(4, -0.15)]
+    rising = [correlated(6, 0.2), correlated(7, 0.353), correlated(8, 0.3, spread=0.4)]
+    assert told_of([*falling, correlated(5, 0.05), *rising]) == (
+        "Heads whose sink is more alike to other value states have lower Recall at N = 2 to 4 (correlation −0.33 at "
+        "N = 3) and higher Recall at N = 6 to 7 (correlation 0.353 at N = 7)."
+    )
+    assert "higher Recall at N = 1 (correlation 0.5 at N = 1) and lower Recall at N = 3" in told_of(
+        [correlated(1, 0.5), correlated(3, -0.4)]
+    )
+    single = [correlated(row["n"], row["correlation"], spread=None) for row in (*falling, *rising)]
+    assert "lower Recall at N = 2 to 3 (correlation −0.33 at N = 3) and higher Recall at N = 6 to 8" in told_of(single)
+
+
+def test_a_sink_effect_of_one_sign_is_that_of_the_n_whose_interval_excludes_zero() -> None:
+    one = [correlated(2, -0.2), correlated(3, -0.33), correlated(4, 0.4, spread=0.5)]
+    assert told_of(one) == (
+        "Heads whose sink is more alike to other value states have lower Recall, most clearly at N = 3, with a "
+        "correlation of −0.33."
+    )
+    nothing = "says nothing of Recall beyond chance, at any N."
+    assert told_of([correlated(3, 0.4, spread=0.5)]).endswith(nothing)
+    assert told_of([correlated(3, 0.1, spread=0.05), correlated(4, -0.1, spread=0.05)]).endswith(nothing)
+
+
 def test_listings_have_a_cell_for_every_heading() -> None:
     claim = {"figure": "Figure 2", "statement": "s", "measure": "m", "value": None, "direction": "<=", "threshold": 0.5}
     shown = listings.claims([claim | {"supported": supported} for supported in (True, False, None)])
     assert [row[1] for row in shown.rows] == ["✓ yes", "✗ no", "? cannot be judged"]
     assert {row[4:] for row in shown.rows} == {("–", "≤ 0.5")}
     assert {len(row) for row in shown.rows} == {len(shown.headings)}
+
+
+@pytest.mark.parametrize(
+    ("changed", "found"),
+    [
+        ({"value": 0.6875}, "share of heads: 0.688, needs at least 0.8"),
+        ({"value": 0.6875, "direction": "<="}, "share of heads: 0.688, needs at most 0.8"),
+        ({"value": None}, "share of heads: cannot be judged here"),
+        ({"value": 1.0, "measure": "it oscillates (1 if so)"}, "it oscillates: yes"),
+        ({"value": 0.0, "measure": "it oscillates (1 if so)"}, "it oscillates: no"),
+        ({"value": None, "measure": "it oscillates (1 if so)"}, "it oscillates: cannot be judged here"),
+    ],
+)
+def test_a_verdict_names_what_is_measured(changed: Row, found: str) -> None:
+    claim = {"claim": "c", "figure": "Figure 5", "statement": "s", "measure": "share of heads", "supported": True}
+    (verdict,) = words.verdicts([claim | {"direction": ">=", "threshold": 0.8} | changed], {"c": "elbows"})
+    assert [claim.found for claim in verdict.claims] == [found]
+
+
+def test_measures_of_claims_are_words() -> None:
+    claims = paper_claims()
+    assert not [claim for claim in claims if re.search(r"(?!p_)[a-z]\w+_\w", claim["measure"])]
+    so = {claim["claim"] for claim in claims if claim["measure"].endswith(" (1 if so)")}
+    assert so == {claim["claim"] for claim in claims if claim["direction"] == ">=" and claim["threshold"] == 1}
 
 
 def covered(kappa: float, *, best: bool, **changed: float | None) -> Row:

@@ -1,7 +1,9 @@
 """What sentences about single heads and about the example of Figure 1 say, from rows made by hand."""
 
 import re
+from math import cos, pi, sin
 
+import numpy as np
 import pytest
 
 from reports import words
@@ -142,11 +144,37 @@ def point(rank: int | None, x: float, y: float) -> Row:
 def test_heaviest_keys_may_lie_together_or_not() -> None:
     apart = [point(1, 1.0, 0.0), point(2, -1.0, 0.0), point(3, 0.0, 1.0), point(None, 0.0, 1.0)]
     assert words.heaviest(apart, 2) == apart[:2]
-    assert "no closer together than all keys shown" in words.together(apart, 2)
-    assert "is 0 from the centre, that of all 0.5." in words.together(apart, 2)
-    close = [point(1, 0.0, 1.0), point(2, 0.0, 1.0), point(3, 0.0, -1.0), point(4, 0.0, -1.0)]
-    assert "the 2 keys of the largest weight lie closer together than all" in words.together(close, 2)
-    assert words.together(close, 1) == words.together(close, 4) == ""
+    assert "the 2 keys of the largest weight lie about as close together as all keys shown" in words.together(apart, 2)
+    assert "product of two of them is −1, of any two 0, no further apart than chance" in words.together(apart, 2)
+    circle = [point(rank, *turned(rank / 4)) for rank in range(1, 41)]  # four keys of the same direction
+    same = sorted(circle, key=lambda row: (round(row["x"], 6), round(row["y"], 6)))
+    close = [row | {"selected_rank": rank} for rank, row in enumerate(same, start=1)]
+    assert "the 8 keys of the largest weight lie closer together than all" in words.together(close, 8)
+    assert words.together(close, 1) == words.together(close, 40) == ""
+    bundle = [point(rank, *(turned(rank / 8) if rank <= 8 else (1.0, 0.0))) for rank in range(1, 41)]
+    assert "the 8 keys of the largest weight lie less close together than all" in words.together(bundle, 8)
+
+
+def turned(turns: float) -> tuple[float, float]:
+    return cos(2 * pi * turns), sin(2 * pi * turns)
+
+
+@pytest.mark.parametrize("n", [2, 4, 16])
+@pytest.mark.parametrize("lean", [0.0, 1.0])
+def test_keys_chosen_at_random_seldom_seem_close(n: int, lean: float) -> None:
+    """The mean of few directions is longer than that of many; what is said must not follow from that."""
+    rng = np.random.default_rng(n)
+    vectors = rng.normal(size=(240, 3)) + np.array([0, 0, lean])
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    claims = 0
+    for _ in range(200):
+        ranks = rng.permutation(240) + 1
+        points = [
+            {"position": int(rank), "x": x, "y": y, "z": z, "selected_rank": int(rank)}
+            for rank, (x, y, z) in zip(ranks, vectors.tolist(), strict=True)
+        ]
+        claims += "about as close together as" not in words.together(points, n)
+    assert 0 < claims + (n == 2) < 30
 
 
 def test_effective_dimensions_are_compared_over_heads_and_layers() -> None:

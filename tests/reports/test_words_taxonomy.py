@@ -12,7 +12,8 @@ def effect(n: int, correlation: float | None, *, spread: float | None = 0.1, hea
     low = high = None
     if correlation is not None and spread is not None:
         low, high = correlation - spread, correlation + spread
-    row = {"n": n, "heads": heads, "sequences": 1 if spread is None else 4, "correlation": correlation}
+    sequences = 1 if spread is None else 4
+    row = {"n": n, "heads": heads, "kv_heads": heads, "sequences": sequences, "correlation": correlation}
     return row | {"correlation_ci_low": low, "correlation_ci_high": high}
 
 
@@ -24,7 +25,9 @@ def test_the_peak_is_told_with_its_sign_its_interval_and_where_that_excludes_zer
     assert "Over 100 heads, Recall and ρ₀ are most correlated at N = 3, with 0.6 (95 % interval 0.5 to 0.7)" in text
     assert "the higher Recall." in text
     assert "The interval lies above 0 at N = 2 to 3, below 0 at N = 5." in text
-    assert "within ±0.2 may be chance (2/√heads); the peak lies beyond that" in text
+    assert "within ±0.2 may be chance (2/√100); the peak lies beyond that" in text
+    shared = [row | {"kv_heads": 4} for row in EFFECT]
+    assert "With 4 KV heads any correlation may be chance." in words.sink_effect(shared)
 
 
 def test_the_papers_peak_is_told_where_it_is_none() -> None:
@@ -42,7 +45,7 @@ def test_a_peak_below_zero_is_one() -> None:
 def test_correlations_that_may_be_chance_are_told() -> None:
     assert "the peak does not go beyond that" in words.sink_effect([effect(2, 0.15)])
     assert "The interval holds 0 at every N." in words.sink_effect([effect(2, 0.05)])
-    assert "With 4 heads any correlation may be chance." in words.sink_effect([effect(2, 0.9, heads=4)])
+    assert "With 4 KV heads any correlation may be chance." in words.sink_effect([effect(2, 0.9, heads=4)])
     assert "±0.894" in words.sink_effect([effect(2, 0.9, heads=5)])
 
 
@@ -55,9 +58,9 @@ def test_one_sequence_has_no_interval() -> None:
 @pytest.mark.parametrize(
     ("heads", "told"),
     [
-        (0, "hides position 0 from every head"),
-        (1, "takes 3 heads or more; 1 head with more than one key sees the sink."),
-        (2, "2 heads with more than one key see the sink."),
+        (0, "No head has a ρ₀: a sliding window hides the sink, or its value state or all others have norm 0."),
+        (1, "takes 3 heads or more; 1 head has a ρ₀."),
+        (2, "takes 3 heads or more; 2 heads have a ρ₀."),
         (3, "is the same in all heads at every N"),
     ],
 )

@@ -1,6 +1,7 @@
 """What the paper claims: each value is the one it says, and the verdict turns where the threshold lies."""
 
 from collections.abc import Iterator
+from statistics import mean
 
 import duckdb
 import pytest
@@ -10,7 +11,7 @@ from tests.reports.synthetic import Synthetic, warehouse
 
 STUDY = Synthetic(kappas=(0.1, 2.0))
 
-CHANGES = {
+CHANGES: dict[str, list[tuple[str, float | None, bool | None]]] = {
     "norms_stable": [
         ("UPDATE assumption_norms SET cv_of_mean_norm = 0.05", 0.05, True),
         ("UPDATE assumption_norms SET cv_of_mean_norm = CASE WHEN layer = 0 THEN 9 ELSE 0.06 END", 0.06, False),
@@ -19,6 +20,7 @@ CHANGES = {
     "norms_stable_within_sequence": [
         ("UPDATE assumption_norms SET cv_within_sequence = 0.04", 0.04, True),
         ("UPDATE assumption_norms SET cv_within_sequence = CASE WHEN layer = 0 THEN 9 ELSE 0.3 END", 0.3, False),
+        ("UPDATE assumption_norms SET cv_within_sequence = NULL", None, None),
     ],
     "sink_compressed": [
         ("UPDATE assumption_norms SET lambda_sink = 0.5", 0.5, True),
@@ -78,6 +80,9 @@ CHANGES = {
         ("UPDATE elbows_model SET elbow_n = 2, lowest_n = 23", 0, False),
         ("UPDATE elbows_model SET elbow_n = 5, lowest_n = 5", 0, False),
         ("UPDATE elbows_model SET status = 'no_decline', elbow_n = NULL, lowest_n = 2", 0, False),
+        ("UPDATE elbows_model SET status = 'trivial', elbow_n = NULL, lowest_n = NULL", None, None),
+        ("DELETE FROM selection_means_model WHERE n > 4", 0, False),
+        ("DELETE FROM selection_means_model WHERE n > 3", None, None),
         ("DELETE FROM elbows_model", None, None),
     ],
     "sink_raises_recall": [
@@ -185,6 +190,57 @@ def test_one_layer_says_nothing_of_depth() -> None:
         "mixers_prevail_deep",
     }
     assert found["regimes_fit"] != (None, None)
+
+
+OF_KINDS = ("regimes_fit", "retrievers_first", "resets_early", "mixers_prevail_deep")
+ALONE = 23
+"""First key of a layer whose heads attend to one key."""
+
+
+def judged_kinds(connection: duckdb.DuckDBPyConnection, layers: int) -> dict[str, float | None]:
+    """The claims of kinds read plainly: over the heads whose row of attention has two keys or more."""
+    rows = connection.sql("FROM head_taxonomy").to_arrow_table().to_pylist()
+    keys = {
+        (row["layer"], row["head"]): row["n_keys"]
+        for row in connection.sql("FROM attention_rows").to_arrow_table().to_pylist()
+    }
+    heads = [row for row in rows if keys[row["layer"], row["head"]] > 1]
+
+    def share(found: list[bool]) -> float | None:
+        return mean(found) if found else None
+
+    first, others = (
+        [row["layer"] for row in heads if (row["label"] == "Retriever") == retriever] for retriever in (True, False)
+    )
+    comparable = first and others and len({row["layer"] for row in heads}) > 1
+    values = (
+        share([row["fits_rule"] for row in heads]),
+        mean(first) - mean(others) if comparable else None,
+        share([row["label"] == "Reset" for row in heads if layers > 1 and row["layer"] < layers / 4]),
+        share([row["label"] == "Mixer" for row in heads if layers > 1 and row["layer"] >= layers / 2]),
+    )
+    return dict(zip(OF_KINDS, values, strict=True))
+
+
+@pytest.mark.parametrize(
+    "first_keys",
+    [
+        (0, 0, 0, 0),
+        (0, ALONE, 0, ALONE),
+        (ALONE, 0, 0, 0),
+        (0, 0, ALONE, ALONE),
+        (ALONE, 0, ALONE, ALONE),
+        (ALONE,) * 4,
+    ],
+)
+def test_heads_of_one_key_are_of_no_kind(first_keys: tuple[int, ...]) -> None:
+    with warehouse(Synthetic("windows", layers=4, first_keys=first_keys)) as connection:
+        connection.execute(
+            "UPDATE head_taxonomy SET fits_rule = (layer + head) % 3 > 0, "
+            "label = ['Retriever', 'Mixer', 'Reset'][1 + (layer + head) % 3]"
+        )
+        found = {name: value for name, (value, _) in claims(connection, "windows").items() if name in OF_KINDS}
+        assert found == pytest.approx(judged_kinds(connection, 4))
 
 
 def test_a_study_without_any_results_supports_nothing() -> None:

@@ -100,7 +100,7 @@ def _by_position(numbers: np.ndarray, quantity: str, first: np.ndarray, **consta
     """Mean and standard deviation over sequences of an array (sequence, layer, head, position)."""
     head = "head" if quantity == "weight" else "kv_head"
     settings = {"sequences": len(numbers), "head": head, "quantity": quantity, "first": first, "constant": constant}
-    return list(rows.position_rows(numbers.mean(0), numbers.std(0), **settings))
+    return list(rows.position_rows(zip(numbers.mean(0), numbers.std(0), strict=True), **settings))
 
 
 def _summaries(measured: dict[str, list[pa.RecordBatch]]) -> dict[str, list[pa.RecordBatch]]:
