@@ -225,7 +225,7 @@ def together(points: Sequence[Row], n: int) -> str:
     return (
         f"In these three, the {len(chosen)} keys of the largest weight lie {closer} all keys shown: the mean inner "
         f"product of two of them is {number(of_heavy)}, of any two {number(of_all)}"
-        f"{', no further apart than chance may bring them' if within else ''}."
+        f"{', a difference that chance alone may bring' if within else ''}."
     )
 
 

@@ -145,7 +145,9 @@ def test_heaviest_keys_may_lie_together_or_not() -> None:
     apart = [point(1, 1.0, 0.0), point(2, -1.0, 0.0), point(3, 0.0, 1.0), point(None, 0.0, 1.0)]
     assert words.heaviest(apart, 2) == apart[:2]
     assert "the 2 keys of the largest weight lie about as close together as all keys shown" in words.together(apart, 2)
-    assert "product of two of them is −1, of any two 0, no further apart than chance" in words.together(apart, 2)
+    assert "product of two of them is −1, of any two 0, a difference that chance alone may bring." in words.together(
+        apart, 2
+    )
     circle = [point(rank, *turned(rank / 4)) for rank in range(1, 41)]  # four keys of the same direction
     same = sorted(circle, key=lambda row: (round(row["x"], 6), round(row["y"], 6)))
     close = [row | {"selected_rank": rank} for rank, row in enumerate(same, start=1)]
