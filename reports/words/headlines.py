@@ -49,11 +49,9 @@ def _mean_at_n(heads: Sequence[Row], metric: str, n: int) -> Headline:
 def _weakest(curves: Sequence[Row]) -> Headline:
     rows = [row for row in curves if row["metric"] == "f_r_max"]
     if not rows:
-        return Headline("Weakest separation", "–", "no head attends to two keys")
+        return Headline(f"Lowest {NAMES['f_r_max']}", "–", "no head attends to two keys")
     lowest = min(rows, key=lambda row: row["mean"])
-    return Headline(
-        "Weakest separation", f"N = {lowest['n']}", f"where mean {NAMES['f_r_max']} is {number(lowest['mean'])}"
-    )
+    return Headline(f"Lowest {NAMES['f_r_max']}", f"N = {lowest['n']}", f"where its mean is {number(lowest['mean'])}")
 
 
 def _sink_weight(sinks: Sequence[Row]) -> Headline:
