@@ -316,7 +316,7 @@ EMPTY = {
     "one head": {},
     "one sequence": {},
     "window": {},
-    "hidden sink": {"sink-effect": "hides position 0"},
+    "hidden sink": {"sink-effect": "a sliding window hides the sink"},
     "only itself": {"sink-effect": NOTHING_SELECTED, "kinds-plane": "two keys", "kinds-curves": NOTHING_SELECTED},
 }
 """What some studies cannot show, and why; besides, all of them name one query."""

@@ -17,7 +17,7 @@ from reports import words
 from reports.browser import bundle, packed
 from reports.figures import find_source, recovery
 from reports.figures.claims import SHOWN_BY
-from reports.page import ReportSummary, write_report
+from reports.page import EXAMPLES, ReportSummary, write_report
 from storage.errors import UserError
 from storage.query import query
 from storage.warehouse import paper_claims
@@ -228,7 +228,7 @@ def test_the_summary_names_every_claim_once_with_its_value_and_figure(
         found = f"{words.number(value)}, needs at" if value is not None else "cannot be judged here"
         if question != measure and value is not None:
             found = so[value]
-        assert f"{place} {' '.join(statement.split())}: {question}: {found}" in shown
+        assert f"{place} {' '.join(statement.split())} {question}: {found}" in shown
     links = [attributes["href"] for attributes, _ in page.find("a", **{"class": "place"})]
     assert len(links) == len(rows)
     assert {link.removeprefix("#") for link in links} <= set(FIGURES) - {"claims-table"}
@@ -575,7 +575,7 @@ def test_windows_are_told_where_they_matter(tmp_path: Path) -> None:
 
 def test_the_commands_it_teaches_work(page: Page, small: duckdb.DuckDBPyConnection) -> None:
     commands = [text for _, text in page.find("pre", **{"class": "command"})]
-    assert len(commands) == 6
+    assert len(commands) == len(EXAMPLES)
     for command in commands:
         program, verb, text = shlex.split(command)
         assert (program, verb) == ("attention-geometry", "sql")
