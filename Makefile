@@ -29,8 +29,8 @@ demo: .venv/product  ## run the embedded study and write its report
 ui: .venv/dev  ## Dagster's web UI on the same project
 	$(BIN)/attention-geometry ui
 
-test: .venv/dev  ## all tests
-	$(BIN)/python -m pytest
+test: .venv/dev  ## all tests, a file at a time on each core
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 lint: .venv/dev  ## style and types
 	$(BIN)/ruff check .
