@@ -118,6 +118,10 @@ def _per_query(name: str, head: str, unit: str, meaning: str) -> ArraySpec:
     return ArraySpec(name, ("sequence", "query", "layer", head), "float32", unit, meaning, whole=("layer", head))
 
 
+def _by_key(name: str, unit: str, meaning: str) -> ArraySpec:
+    return ArraySpec(name, ("sequence", "layer", "kv_head", "key"), "float32", unit, meaning, whole=("kv_head", "key"))
+
+
 def _per_kv_head(name: str, meaning: str) -> ArraySpec:
     return ArraySpec(name, ("sequence", "layer", "kv_head"), "float32", "cosine", meaning, whole=("layer", "kv_head"))
 
@@ -188,29 +192,20 @@ SELECTION: tuple[ArraySpec, ...] = (
         "cosine of each key's value state with that of the query's own position; NaN for keys it may not attend to",
         whole=("kv_head", "key"),
     ),
-    ArraySpec(
+    _by_key(
         "cos_sink_of_keys",
-        ("sequence", "layer", "kv_head", "key"),
-        "float32",
         "cosine",
         "cosine of each value state with the sink's",
-        whole=("kv_head", "key"),
     ),
-    ArraySpec(
+    _by_key(
         "value_norm",
-        ("sequence", "layer", "kv_head", "key"),
-        "float32",
         "model units",
         "norm of each value state",
-        whole=("kv_head", "key"),
     ),
-    ArraySpec(
+    _by_key(
         "mean_cosine",
-        ("sequence", "layer", "kv_head", "key"),
-        "float32",
         "cosine",
         "mean cosine of two value states, neither the sink's; element i along key belongs to distance i (Assumption 2)",
-        whole=("kv_head", "key"),
     ),
     _per_kv_head("rho_0", "mean cosine of the sink's value state with the others (Assumption 2)"),
     _per_kv_head("rho_0_sd", "spread of that cosine over the others (divisor: their number)"),

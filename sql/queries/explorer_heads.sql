@@ -1,7 +1,7 @@
 -- grain:   one row per (layer, head)
 -- inputs:  heads, head_taxonomy, elbows, selection_means, value_scales; $study, $query, $n
 -- meaning: what a map of heads can be coloured by, mean over sequences
---          precision, recall: at N = $n; NULL for a head that attends to $n keys or fewer; rho_0: NULL if the sink is hidden
+--          precision, recall: at N = $n; NULL for a head that attends to $n keys or fewer; rho_0: NULL if hidden or of norm 0
 WITH labelled AS (
     SELECT layer, head, label, fits_rule, margin, agreement
     FROM head_taxonomy

@@ -19,7 +19,7 @@ CREATE TABLE head_taxonomy (
     last_share DOUBLE NOT NULL, -- norm_y_last over the same sum
     rest_share DOUBLE NOT NULL, -- norm_rest over the same sum
     spread DOUBLE NOT NULL, -- total_rest / (norm_y_0 + norm_y_last + total_rest), of means over sequences
-    cos_sink_level DOUBLE, -- mean over sequences; NULL if a window hides the sink
+    cos_sink_level DOUBLE, -- mean over sequences; NULL if a window hides the sink or its norm is 0
     cos_sink_change DOUBLE, -- mean over sequences
     cos_last_level DOUBLE, -- mean over sequences
     cos_last_change DOUBLE -- mean over sequences

@@ -10,5 +10,5 @@ CREATE TABLE value_scales (
     layer SMALLINT NOT NULL, -- layer, from 0
     kv_head SMALLINT NOT NULL, -- KV head, from 0
     value_scale FLOAT, -- median norm over this query's own keys but the sink, in model units; NULL if there are none
-    rho_0 FLOAT -- ρ_0, mean cosine of the sink's value state with this query's other keys; NULL if a window hides it
+    rho_0 FLOAT -- ρ_0, mean cosine of the sink's value state with this query's other keys; NULL if hidden or of norm 0
 )

@@ -48,6 +48,18 @@ def index(several: duckdb.DuckDBPyConnection, tmp_path_factory: pytest.TempPathF
     return write_index(several, tmp_path_factory.mktemp("index") / "index.html", **links)
 
 
+@pytest.mark.parametrize("order", [("small", "wide"), ("wide", "small")])
+def test_a_study_of_an_earlier_version_can_be_compared(order: tuple[str, str], tmp_path: Path) -> None:
+    """It has no kinds of heads, so that its table of them is empty and has columns of its own."""
+    with warehouse(SMALL, WIDE) as connection:
+        for table in ("sink_effect", "head_signatures", "head_taxonomy", "taxonomy_sensitivity"):
+            connection.execute(f"DELETE FROM {table} WHERE study = 'small'")
+        page = compared(connection, tmp_path / "page.html", *order)
+    kinds = next(text for _, text in page.find("figure", id="kinds"))
+    assert "small: nothing to show." in kinds
+    assert "Without a line: small." in next(text for _, text in page.find("figure", id="sink-effect"))
+
+
 def test_a_comparison_sets_figures_5_6_and_8_side_by_side(pair: Path) -> None:
     page = Page(pair)
     found = unpacked(next(text for _, text in page.find("script", id="charts")))
