@@ -31,10 +31,12 @@ class Browser:
                 wanted = {"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"}}
                 answer = _post(f"{server}/session", {"capabilities": {"alwaysMatch": wanted}})
                 running = cls(server, answer["sessionId"])
-                yield running
-                running._call("DELETE", "")
+                try:
+                    yield running
+                finally:
+                    running._call("DELETE", "")  # ends Chromium
             finally:
-                process.terminate()
+                process.kill()  # where the tests' parent ignores SIGTERM, so does the driver
 
     def open(self, path: Path) -> None:
         """Open a local file; what was logged before is forgotten."""
