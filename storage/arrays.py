@@ -6,16 +6,37 @@ What does not belong here: opening or writing stores (``storage.sequences``) and
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
+from typing import Literal
 
 import numpy as np
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 """Version of the layout below; a store of another version is refused."""
 
 CHUNK_BYTES = 32 * 2**20
 """No chunk is larger than this many bytes before compression, unless a single row along its last two axes is."""
+
+
+Compression = Literal["none", "blosclz", "zstd"]
+"""How the chunks of an array are compressed, after a shuffle of their bytes; all chunks have a checksum."""
+
+
+@dataclass(frozen=True)
+class LayerSize:
+    """Sizes of the softmax attention of one layer of a model; all 0 in a layer that has none.
+
+    Along ``head``, ``kv_head`` and ``head_dim`` an array is as long as its largest layer needs; what a smaller layer
+    does not have is never written and reads as the array's fill.
+    """
+
+    heads: int
+    """Query heads."""
+    kv_heads: int
+    """KV heads; query head h reads KV head h // (heads / kv_heads)."""
+    head_dim: int
+    """Length of a value state."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +53,15 @@ class ArraySpec:
     """Axes that one chunk spans whole (as far as ``CHUNK_BYTES`` allows); along the others it has length 1."""
     fill: float = float("nan")
     """What a never-written element reads as."""
+    narrower: str | None = None
+    """A type that a store may hold instead of ``dtype``; readers widen it again."""
+    compression: Compression = "zstd"
+    """What a new array is compressed with; a store says itself what its arrays are compressed with."""
+
+    @property
+    def types(self) -> frozenset[str]:
+        """Types that a store may hold it in."""
+        return frozenset({self.dtype} if self.narrower is None else {self.dtype, self.narrower, "float32"})
 
     def shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
         """Sizes of the axes."""
@@ -70,6 +100,7 @@ TENSORS: tuple[ArraySpec, ...] = (
         "probability",
         "softmax weight each query gives each key; 0 where the mask hides the key (after the query, before first_key)",
         whole=("head", "key"),
+        compression="none",
     ),
     ArraySpec(
         "values",
@@ -78,6 +109,16 @@ TENSORS: tuple[ArraySpec, ...] = (
         "model units",
         "value state of each key, once per KV head; query head h reads KV head h // (heads / kv_heads)",
         whole=("kv_head", "key", "head_dim"),
+        narrower="float16",
+        compression="none",
+    ),
+    ArraySpec(
+        "learned_sink",
+        ("sequence", "query", "layer", "head"),
+        "float32",
+        "probability",
+        "softmax weight of the head's learned sink, which is no key; 0 for a head without one",
+        whole=("query", "layer", "head"),
     ),
     ArraySpec("tokens", ("sequence", "key"), "int32", "token id", "the sequence itself", whole=("key",), fill=-1),
     ArraySpec(
@@ -85,7 +126,7 @@ TENSORS: tuple[ArraySpec, ...] = (
         ("sequence", "query", "layer"),
         "int32",
         "position",
-        "first position a query may attend to; above 0 where a sliding window hides the beginning",
+        "first position a query may attend to; above 0 where a window hides the beginning; -1: layer without attention",
         whole=("query", "layer"),
         fill=-1,
     ),
@@ -98,9 +139,36 @@ TENSORS: tuple[ArraySpec, ...] = (
         whole=("query",),
         fill=-1,
     ),
+    ArraySpec(
+        "batch",
+        ("sequence",),
+        "int32",
+        "sequences",
+        "sequences per batch when this one was computed (the last batch of a study may have fewer); batches of other "
+        "sizes may differ in the last bits",
+        fill=-1,
+    ),
     _finished(),
 )
 """What extraction stores: one group per study."""
+
+
+def tensor_specs(*, values: str, computed: str) -> tuple[ArraySpec, ...]:
+    """The ``TENSORS`` as one study stores them.
+
+    Parameters
+    ----------
+    values
+        Type that value states are stored in, ``float32`` or ``float16``.
+    computed
+        Type that the model computes in. Where it is narrower than what is stored, the bits that it lacks are 0 and
+        value states are compressed.
+    """
+    widened = np.dtype(values).itemsize > 2 and computed != "float32"
+    compression: Compression = "blosclz" if widened else "none"
+    return tuple(
+        replace(spec, dtype=values, compression=compression) if spec.name == "values" else spec for spec in TENSORS
+    )
 
 
 def _by_n(name: str, dtype: str, unit: str, meaning: str, fill: float = float("nan")) -> ArraySpec:
@@ -171,6 +239,9 @@ SELECTION: tuple[ArraySpec, ...] = (
     _per_query(
         "weight_sum", "head", "probability", "sum of the softmax weights; below 1 where learned sinks take part"
     ),
+    _per_query(
+        "learned_sink", "head", "probability", "softmax weight of the head's learned sink; 0 for a head without one"
+    ),
     _per_query("norm_y_0", "head", "model units", "norm of the sink's weighted value state; NaN without a sink"),
     _per_query("norm_y_last", "head", "model units", "norm of the last token's weighted value state"),
     _per_query("norm_rest", "head", "model units", "norm of the sum of all other weighted value states"),
@@ -180,7 +251,7 @@ SELECTION: tuple[ArraySpec, ...] = (
         ("sequence", "query", "layer"),
         "int32",
         "keys",
-        "number of keys a query may attend to; n runs from 1 to n_keys - 1",
+        "number of keys a query may attend to; n runs from 1 to n_keys - 1; -1: layer without attention",
         whole=("query", "layer"),
         fill=-1,
     ),

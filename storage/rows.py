@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from storage.arrays import SELECTION
+from storage.arrays import SELECTION, LayerSize
+from storage.layers import present
 
 if TYPE_CHECKING:
     from storage.sequences import SequenceStore
@@ -30,17 +31,22 @@ BY_HEAD = tuple(spec.name for spec in SELECTION if spec.dims[1:] == ("query", "l
 """The arrays of the metrics store that become columns of ``attention_rows``."""
 
 
+def provenance_of(tensors: "SequenceStore", metrics: "SequenceStore", summaries: Mapping[str, Any]) -> dict[str, Any]:
+    """What a landed study was made from, as JSON.
+
+    That of the tensor store, with that of the metrics as its part ``metrics``, and what is known of each step after
+    them, ``summaries``, as its part of that name.
+    """
+    own = {part: value for part, value in metrics.provenance.items() if part not in {"study", "tensors"}}
+    return tensors.provenance | {"metrics": own, "summaries": dict(summaries)}
+
+
 def study_rows(
     tensors: "SequenceStore", metrics: "SequenceStore", summaries: Mapping[str, Any] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The row of ``studies``, from the provenance of the tensor store.
-
-    That of the metrics is its part ``metrics``, and what is known of each step after them its part ``summaries``.
-    """
-    provenance, sizes = tensors.provenance, tensors.sizes
+    """The row of ``studies``; ``summaries`` is as for ``provenance_of``."""
+    provenance, sizes = provenance_of(tensors, metrics, summaries or {}), tensors.sizes
     settings, inputs = provenance["settings"], provenance["inputs"]
-    own = {part: value for part, value in metrics.provenance.items() if part not in {"study", "tensors"}}
-    provenance |= {"metrics": own, "summaries": dict(summaries or {})}
     row = {
         "model": settings["model"]["id"],
         "revision": inputs["model"].get("commit") or inputs["model"].get("sha256"),
@@ -58,12 +64,19 @@ def study_rows(
     yield pa.RecordBatch.from_pylist([row])
 
 
-def head_rows(sizes: Mapping[str, int]) -> Iterator[pa.RecordBatch]:
-    """The rows of ``heads``: query head h reads KV head h // (heads / kv_heads)."""
-    layer, head = (axis.ravel() for axis in np.indices((sizes["layer"], sizes["head"]), dtype=np.int16))
-    kv_head = head // (sizes["head"] // sizes["kv_head"])
-    head_dim = np.full(head.size, sizes["head_dim"], np.int32)
-    yield batch({"layer": layer, "head": head, "kv_head": kv_head, "head_dim": head_dim})
+def head_rows(layers: Sequence[LayerSize]) -> Iterator[pa.RecordBatch]:
+    """The rows of ``heads``, one batch per layer with attention: head h reads KV head h // (heads / kv_heads)."""
+    for layer, size in enumerate(layers):
+        if size.heads:
+            head = np.arange(size.heads, dtype=np.int16)
+            yield batch(
+                {
+                    "layer": np.full(head.size, layer, np.int16),
+                    "head": head,
+                    "kv_head": head // np.int16(size.heads // size.kv_heads),
+                    "head_dim": np.full(head.size, size.head_dim, np.int32),
+                }
+            )
 
 
 def token_rows(tokens: NDArray[np.int32], texts: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -91,11 +104,11 @@ def token_rows(tokens: NDArray[np.int32], texts: Sequence[str]) -> Iterator[pa.R
 
 def selection_rows(metrics: "SequenceStore", queries: Sequence[int]) -> Iterator[pa.RecordBatch]:
     """The rows of ``selection_counts``, one batch per sequence and query; ``queries`` are positions of the queries."""
-    layer, head, n = _selections(metrics.sizes)
+    there, layer, head, n = _selections(metrics)
     for at, constant in _queries(metrics, queries):
         n_keys = _n_keys(metrics, at)[layer]
-        real = n < n_keys
-        columns = {name: np.asarray(metrics.array(name)[at]).ravel() for name in BY_N}
+        real = there & (n < n_keys)
+        columns = {name: metrics.read(name, at) for name in BY_N}
         where = {"layer": layer, "head": head, "n": n, "n_keys": n_keys}
         rows = {name: column[real] for name, column in (where | columns).items()}
         yield batch(_constant(rows["n"].size, **constant) | rows)
@@ -103,8 +116,8 @@ def selection_rows(metrics: "SequenceStore", queries: Sequence[int]) -> Iterator
 
 def selection_row_count(metrics: "SequenceStore") -> int:
     """How many rows ``selection_rows`` yields: n_keys − 1 for every sequence, query, layer and head."""
-    n_keys = np.asarray(metrics.array("n_keys")[:])
-    return int((n_keys - 1).clip(min=0).sum() * metrics.sizes["head"])
+    n_keys, heads = metrics.read("n_keys", slice(None)), [size.heads for size in metrics.layers]
+    return int(((n_keys - 1).clip(min=0) * np.array(heads, np.int64)).sum())
 
 
 def upper_bound_rows(metrics: "SequenceStore", queries: Sequence[int]) -> Iterator[pa.RecordBatch]:
@@ -113,34 +126,36 @@ def upper_bound_rows(metrics: "SequenceStore", queries: Sequence[int]) -> Iterat
     κ and the scale are those of the store's provenance.
     """
     analysis = metrics.provenance["analysis"]
-    layer, head, n = _selections(metrics.sizes)
+    there, layer, head, n = _selections(metrics)
     for at, constant in _queries(metrics, queries):
-        real = n < _n_keys(metrics, at)[layer]
+        real = there & (n < _n_keys(metrics, at)[layer])
         where = {"layer": layer[real], "head": head[real], "n": n[real]}
         where |= _constant(where["n"].size, **constant)
-        bounds = {name: np.asarray(metrics.array(name)[at]) for name in BY_KAPPA}  # (layer, head, kappa, n)
+        bounds = {name: metrics.read(name, at) for name in BY_KAPPA}  # (layer, head, kappa, n)
         for index, kappa in enumerate(analysis["kappas"]):
-            columns = {name: bound[:, :, index].ravel()[real] for name, bound in bounds.items()}
+            columns = {name: bound[:, :, index][real] for name, bound in bounds.items()}
             kappas = {"kappa": np.full(where["n"].size, kappa, np.float64)}
             yield batch(where | kappas | columns, scale=analysis["scale"])
 
 
 def attention_rows(metrics: "SequenceStore", queries: Sequence[int]) -> Iterator[pa.RecordBatch]:
     """The rows of ``attention_rows``, one batch per sequence and query; ``queries`` are positions of the queries."""
-    layer, head = _indices(metrics.sizes, layer="i2", head="i2")
+    there = present(metrics, "head")
+    layer, head = _places(there)
     for at, constant in _queries(metrics, queries):
         n_keys = _n_keys(metrics, at)[layer]
-        columns = {name: np.asarray(metrics.array(name)[at]).ravel() for name in BY_HEAD}
+        columns = {name: metrics.read(name, at)[there] for name in BY_HEAD}
         where = {"layer": layer, "head": head, "n_keys": n_keys, "sink_attended": n_keys == constant["query"] + 1}
         yield batch(_constant(layer.size, **constant) | where | columns)
 
 
 def value_scale_rows(metrics: "SequenceStore", queries: Sequence[int]) -> Iterator[pa.RecordBatch]:
     """The rows of ``value_scales``, one batch per sequence and query; ``queries`` are positions of the queries."""
-    layer, kv_head = _indices(metrics.sizes, layer="i2", kv_head="i2")
+    there = present(metrics, "kv_head")
+    layer, kv_head = _places(there)
     for at, constant in _queries(metrics, queries):
         columns = {
-            column: np.asarray(metrics.array(name)[at]).ravel()
+            column: metrics.read(name, at)[there]
             for column, name in {"value_scale": "value_scale", "rho_0": "rho_0_of_keys"}.items()
         }
         yield batch(_constant(layer.size, **constant) | {"layer": layer, "kv_head": kv_head} | columns)
@@ -148,9 +163,10 @@ def value_scale_rows(metrics: "SequenceStore", queries: Sequence[int]) -> Iterat
 
 def sink_similarity_rows(metrics: "SequenceStore") -> Iterator[pa.RecordBatch]:
     """The rows of ``sink_similarity``, one batch per sequence."""
-    layer, kv_head = _indices(metrics.sizes, layer="i2", kv_head="i2")
+    there = present(metrics, "kv_head")
+    layer, kv_head = _places(there)
     for sequence in range(metrics.sizes["sequence"]):
-        columns = {name: np.asarray(metrics.array(name)[sequence]).ravel() for name in ("rho_0", "rho_0_sd")}
+        columns = {name: metrics.read(name, sequence)[there] for name in ("rho_0", "rho_0_sd")}
         yield batch(_constant(layer.size, sequence=sequence) | {"layer": layer, "kv_head": kv_head} | columns)
 
 
@@ -160,8 +176,8 @@ def distance_rows(layers: Iterable[Spread], *, sequences: int) -> Iterator[pa.Re
     Parameters
     ----------
     layers
-        Mean and standard deviation over sequences of each layer, (kv_head, distance); those of distance 0, and of the
-        greatest, for which there is no pair without the sink, get no row.
+        Mean and standard deviation over sequences of each layer, (kv_head, distance), no KV heads in one without
+        attention; those of distance 0, and of the greatest, for which there is no pair without the sink, get no row.
     sequences
         How many sequences were averaged.
     """
@@ -193,7 +209,7 @@ def position_rows(
     Parameters
     ----------
     layers
-        Mean and standard deviation over sequences of each layer, (head, position).
+        Mean and standard deviation over sequences of each layer, (head, position); no heads in one without attention.
     sequences
         How many sequences were averaged.
     head
@@ -221,16 +237,16 @@ def position_rows(
         )
 
 
-def _indices(sizes: Mapping[str, int], **axes: str) -> tuple[NDArray[Any], ...]:
-    """Index along each axis at every point of their grid, flat; the keywords give each axis its type."""
-    grid = np.indices([sizes[axis] for axis in axes], dtype=np.int32)
-    return tuple(index.ravel().astype(kind) for index, kind in zip(grid, axes.values(), strict=True))
+def _places(there: NDArray[np.bool_]) -> tuple[NDArray[np.int16], ...]:
+    """Layer and head of every head there is, flat; ``there`` is bool (layer, head)."""
+    return tuple(index.astype(np.int16) for index in np.nonzero(there))
 
 
-def _selections(sizes: Mapping[str, int]) -> tuple[NDArray[Any], ...]:
-    """Layer, head and N of every selection of one sequence, flat."""
-    layer, head, n = _indices(sizes, layer="i2", head="i2", n="i4")
-    return layer, head, n + 1
+def _selections(metrics: "SequenceStore") -> tuple[NDArray[Any], ...]:
+    """Whether a head is there, layer, head and N at every place of an array (layer, head, n) of one sequence."""
+    there = present(metrics, "head")
+    layer, head, n = np.indices((*there.shape, metrics.sizes["n"]), dtype=np.int32)
+    return there[:, :, None], layer.astype(np.int16), head.astype(np.int16), n + 1
 
 
 def _queries(metrics: "SequenceStore", queries: Sequence[int]) -> Iterator[tuple[tuple[int, int], dict[str, int]]]:
@@ -241,8 +257,8 @@ def _queries(metrics: "SequenceStore", queries: Sequence[int]) -> Iterator[tuple
 
 
 def _n_keys(metrics: "SequenceStore", at: tuple[int, int]) -> NDArray[np.int32]:
-    """Keys that one query of one sequence may attend to, (layer,)."""
-    return np.asarray(metrics.array("n_keys")[at], np.int32)
+    """Keys that one query of one sequence may attend to, (layer,); -1 in a layer without attention."""
+    return np.asarray(metrics.read("n_keys", at), np.int32)
 
 
 def _constant(rows: int, **values: int) -> dict[str, NDArray[np.int32]]:

@@ -46,6 +46,8 @@ def one_sequence(index: int) -> dict[str, np.ndarray]:
         "tokens": tokens,
         "first_key": first_key.astype(np.int32),
         "query_position": np.array(QUERIES, np.int32),
+        "learned_sink": np.zeros(attention.shape[:-1], np.float32),
+        "batch": np.array(1, np.int32),
     }
 
 
@@ -65,7 +67,8 @@ def metrics_store(path: Path, tensors: SequenceStore, kappas: tuple[float, ...] 
     norms = value_norms(values)
     arrays = selection_arrays(attention, values, first_key, QUERIES, kappas=kappas, scale="unit")
     arrays |= scale_free_bounds(attention, norms, first_key, QUERIES, head_dim=tensors.sizes["head_dim"])
-    computed = dask.compute(arrays | similarities(values) | {"value_norm": norms})[0]
+    others = {"value_norm": norms, "learned_sink": tensors.lazy("learned_sink")}
+    computed = dask.compute(arrays | similarities(values) | others)[0]
     for index in store.missing():
         store.write(index, {name: array[index] for name, array in computed.items()})
     return store
@@ -77,7 +80,7 @@ def tables(tensors: SequenceStore, metrics: SequenceStore) -> dict[str, list[pa.
     norms = np.asarray(metrics.array("value_norm")[:], np.float64)
     measured = {
         "studies": list(rows.study_rows(tensors, metrics)),
-        "heads": list(rows.head_rows(tensors.sizes)),
+        "heads": list(rows.head_rows(tensors.layers)),
         "tokens": list(rows.token_rows(tokens, [f"t{i}" for i in np.unique(tokens)])),
         "selection_counts": list(rows.selection_rows(metrics, QUERIES)),
         "upper_bounds": list(rows.upper_bound_rows(metrics, QUERIES)),

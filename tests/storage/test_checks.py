@@ -95,6 +95,10 @@ BROKEN = {
         "UPDATE attention_rows SET sink_attended = true WHERE layer = 1 AND head = 0",
         f"UPDATE attention_rows SET weight_sum = 0 WHERE {HEAD}",
         f"UPDATE attention_rows SET weight_sum = 1.01 WHERE {HEAD}",
+        f"UPDATE attention_rows SET weight_sum = 0.6 WHERE {HEAD}",
+        f"UPDATE attention_rows SET learned_sink = 0.4 WHERE {HEAD}",
+        f"UPDATE attention_rows SET weight_sum = 1.4, learned_sink = -0.4 WHERE {HEAD}",
+        f"UPDATE attention_rows SET weight_sum = 0.6, learned_sink = 'NaN' WHERE {HEAD}",
     ],
     "upper_bounds_in_range": [
         f"UPDATE upper_bounds SET precision_upper = NULL WHERE {ONE}",

@@ -107,7 +107,7 @@ def test_upper_bounds(metrics: SequenceStore, tables: Tables) -> None:
 def test_rows_of_attention(metrics: SequenceStore, tables: Tables) -> None:
     found = pa.Table.from_batches(tables["attention_rows"]).to_pylist()
     assert [place(row, "head") for row in found] == list(np.ndindex(3, 3, 2, 4))
-    assert set(BY_HEAD) == {"weight_sum", "norm_y_0", "norm_y_last", "norm_rest", "total_rest"}
+    assert set(BY_HEAD) == {"weight_sum", "learned_sink", "norm_y_0", "norm_y_last", "norm_rest", "total_rest"}
     for row in found:
         where = place(row, "head")
         for name in BY_HEAD:

@@ -1,15 +1,32 @@
 """SequenceStore: aligned writes, a ledger after the data, refusals that name what differs."""
 
+import shutil
+import tracemalloc
+from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 import zarr
+from zarr.storage import LocalStore
 
-from storage.arrays import CHUNK_BYTES, SELECTION, TENSORS, ArraySpec
+from storage.arrays import CHUNK_BYTES, SELECTION, TENSORS, ArraySpec, Compression, LayerSize, tensor_specs
 from storage.errors import UserError
-from storage.sequences import SequenceStore
+from storage.sequences import SequenceStore, sweep_store
+from storage.shards import WORKERS
 from tests.storage.studies import SIZES, one_sequence, provenance, tensor_store
+
+
+def _plain(path: Path) -> zarr.Group:
+    """A store as any program reads it."""
+    return zarr.open_group(path, mode="r")
+
+
+def _plain_to_write(path: Path) -> zarr.Group:
+    return zarr.open_group(path, mode="r+")
 
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:
@@ -21,15 +38,45 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     assert store.bytes_on_disk() > 0
 
 
-def test_values_are_compressed_and_shuffled_float32_and_described(tmp_path: Path) -> None:
-    array = zarr.open_group(tensor_store(tmp_path / "tensors.zarr").path, mode="r")["values"]
+def test_arrays_are_described_and_compressed_where_it_pays(tmp_path: Path) -> None:
+    def compressors(path: Path) -> list[str]:
+        return [codec.to_dict().get("configuration", {}).get("cname") for codec in _plain(path)["values"].compressors]
+
+    tensor_store(tmp_path / "plain.zarr")
+    array = _plain(tmp_path / "plain.zarr")["values"]
     assert array.dtype == np.float32
     assert array.shards == (1, *array.shape[1:])
-    assert array.compressors[0].to_dict()["configuration"]["cname"] == "zstd"
-    assert array.compressors[0].to_dict()["configuration"]["shuffle"] == "shuffle"
     assert array.metadata.dimension_names == ("sequence", "layer", "kv_head", "key", "head_dim")
     assert array.attrs["unit"] == "model units"
     assert "value state" in array.attrs["meaning"]
+    assert compressors(tmp_path / "plain.zarr") == [None]
+    SequenceStore.resume(tmp_path / "wide.zarr", tensor_specs(values="float32", computed="bfloat16"), SIZES, {})
+    assert compressors(tmp_path / "wide.zarr") == ["blosclz", None]
+    SequenceStore.resume(tmp_path / "half.zarr", tensor_specs(values="float16", computed="bfloat16"), SIZES, {})
+    assert compressors(tmp_path / "half.zarr") == [None]
+    assert {spec.compression for spec in SELECTION} == {"zstd"}
+
+
+@pytest.mark.parametrize("compression", ["none", "blosclz", "zstd"])
+def test_shards_are_what_zarr_writes(tmp_path: Path, compression: Compression) -> None:
+    specs = [replace(spec, compression=compression) for spec in TENSORS]
+    store, theirs = (SequenceStore.resume(tmp_path / name, specs, SIZES, {}) for name in ("ours", "theirs"))
+    arrays = one_sequence(1)
+    arrays["values"][1, 0] = np.nan  # a chunk of nothing but fill
+    arrays["values"][1, 1] = np.nan
+    store.write(1, arrays)
+    for name, array in arrays.items():
+        theirs.array(name)[1] = array
+        files = [
+            sorted(file.relative_to(tmp_path / each / name) for file in (tmp_path / each / name).rglob("*"))
+            for each in ("ours", "theirs")
+        ]
+        assert files[0] == files[1]
+        ours = np.asarray(_plain(tmp_path / "ours")[name][1])
+        np.testing.assert_array_equal(ours, np.asarray(theirs.array(name)[1]))
+        np.testing.assert_array_equal(ours, array)
+    shards = [next((tmp_path / each / "values").rglob("c/1/0/0/0/0")).read_bytes() for each in ("ours", "theirs")]
+    assert shards[0] == shards[1]  # two layers along one axis: Zarr's order of chunks is ours
 
 
 def test_an_unwritten_sequence_is_missing_and_reads_as_nan(tmp_path: Path) -> None:
@@ -117,22 +164,110 @@ def test_a_damaged_store_is_named(tmp_path: Path, text: str) -> None:
             SequenceStore.open(store.path, TENSORS)
 
 
-def test_leftovers_of_a_killed_writer_are_removed(tmp_path: Path) -> None:
-    store = tensor_store(tmp_path / "s.zarr")
-    (tmp_path / f"s.zarr.{'0a' * 16}.partial" / "values").mkdir(parents=True)
-    (store.path / "values" / "c" / "half.partial").touch()
-    tensor_store(store.path)
-    assert [path.name for path in tmp_path.rglob("*.partial")] == []
+def _leave_half_written(store: SequenceStore, folder: Path) -> None:
+    (folder / f"s.zarr.{'0a' * 16}.partial" / "values").mkdir(parents=True)
+    (store.path / "values" / "c" / f"0.{'0b' * 16}.partial").touch()
+    (store.path / "values" / f"c.{'0c' * 16}.partial").mkdir()
+    (store.path / "values" / f"c.{'0c' * 16}.partial" / "0").touch()
 
 
-def test_damaged_bytes_are_detected(tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_writer_are_removed_by_who_is_alone(tmp_path: Path) -> None:
     store = tensor_store(tmp_path / "s.zarr")
-    shard = next(path for path in (store.path / "values" / "c" / "0").rglob("*") if path.is_file())
+    _leave_half_written(store, tmp_path)
+    SequenceStore.resume(store.path, TENSORS, SIZES, provenance(), alone=False)
+    assert len(list(tmp_path.rglob("*.partial"))) == 3
+    SequenceStore.resume(store.path, TENSORS, SIZES, provenance())
+    assert not list(tmp_path.rglob("*.partial"))
+    _leave_half_written(store, tmp_path)
+    sweep_store(store.path)
+    assert not list(tmp_path.rglob("*.partial"))
+    sweep_store(tmp_path / "none.zarr")
+
+
+def test_who_comes_second_takes_the_store_of_who_was_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both have seen that there is none."""
+    first = tensor_store(tmp_path / "s.zarr")
+    answers = iter([False])
+    exists = Path.exists
+    monkeypatch.setattr(
+        Path, "exists", lambda path: exists(path) if path != first.path else next(answers, exists(path))
+    )
+    second = SequenceStore.resume(first.path, TENSORS, SIZES, provenance(), alone=False)
+    assert second.missing() == []
+    assert [path.name for path in tmp_path.iterdir()] == ["s.zarr"]
+
+
+def _damage(shard: Path, how: str) -> None:
     data = bytearray(shard.read_bytes())
-    data[len(data) // 3] ^= 0xFF
-    shard.write_bytes(data)
-    with pytest.raises(ValueError, match="checksum"):
-        store.array("values")[0]
+    if how == "missing":
+        shard.unlink()
+    elif how == "flipped":
+        data[7] ^= 0xFF  # in the chunk that all below read
+        shard.write_bytes(data)
+    else:
+        shard.write_bytes(data[: len(data) // 2 if how == "cut" else 0])
+
+
+READS: dict[str, Callable[[SequenceStore, str], object]] = {
+    "one sequence": lambda store, name: store.read(name, 1),
+    "a part of it": lambda store, name: store.read(name, (1, 0)),
+    "all": lambda store, name: store.read(name, ...),
+    "a part of all": lambda store, name: store.read(name, (slice(None), 0)),
+    "lazily": lambda store, name: store.lazy(name).compute(),
+    "lazily a part": lambda store, name: store.lazy(name)[1:2, :1].sum().compute(scheduler="threads"),
+}
+
+
+@pytest.mark.parametrize("name", ["attention", "first_key"])
+@pytest.mark.parametrize("how", ["flipped", "missing", "empty", "cut"])
+def test_damage_is_said_in_a_line_that_names_the_sequence(tmp_path: Path, how: str, name: str) -> None:
+    store = tensor_store(tmp_path / "s.zarr")
+    _damage(next((store.path / name).rglob("c/1/0/0*")) / ("0/0" if name == "attention" else ""), how)
+    for read in READS.values():
+        with pytest.raises(
+            UserError,
+            match=rf"^The array '{name}' of .*s\.zarr is damaged in sequence 1; run again with --fresh[^\n]*$",
+        ):
+            read(store, name)
+    np.testing.assert_array_equal(store.read(name, slice(2, None))[0], one_sequence(2)[name])
+
+
+def test_what_is_derived_is_computed_anew_where_it_is_damaged(tmp_path: Path) -> None:
+    made = provenance() | {"tensors": provenance()}
+    store = SequenceStore.resume(tmp_path / "s.zarr", TENSORS, SIZES, made)
+    store.write(0, one_sequence(0))
+    _damage(store.path / "tokens" / "c" / "0" / "0", "flipped")
+    with pytest.raises(UserError, match=r"'tokens' of .*in sequence 0; delete .*s\.zarr and run the study again"):
+        store.read("tokens", 0)
+
+
+def test_a_damaged_ledger_is_named(tmp_path: Path) -> None:
+    store = tensor_store(tmp_path / "s.zarr")
+    _damage(store.path / "finished" / "c" / "2", "cut")
+    with pytest.raises(UserError, match=r"'finished' of .*damaged in sequence 2; run again with --fresh"):
+        store.missing()
+
+
+def test_nothing_but_fill_is_no_damage(tmp_path: Path) -> None:
+    """Layers without attention, and sequences that are not finished; a killed writer leaves some of their arrays."""
+    store = SequenceStore.resume(tmp_path / "s.zarr", TENSORS, SIZES, provenance())
+    arrays = one_sequence(1)
+    for name in ("attention", "values", "first_key"):
+        arrays[name][:] = store.specs[name].fill
+    store.write(1, arrays)
+    for name in ("attention", "values", "first_key"):
+        for read in READS.values():
+            read(store, name)
+    (store.path / "finished" / "c" / "1").unlink()
+    _damage(store.path / "first_key" / "c" / "1" / "0" / "0", "missing")
+    assert (store.read("first_key", 1) == -1).all()
+
+
+def test_an_array_whose_document_vanishes_is_named(tmp_path: Path) -> None:
+    store = tensor_store(tmp_path / "s.zarr")
+    (store.path / "values" / "zarr.json").unlink()
+    with pytest.raises(UserError, match=r"s\.zarr has no array 'values'.*--fresh"):
+        store.read("values", 0)
 
 
 def test_chunks_stay_below_their_bytes_and_divide_their_shards() -> None:
@@ -157,3 +292,162 @@ def test_every_array_is_declared_once_and_whole() -> None:
             assert spec.unit
             assert spec.meaning
             assert set(spec.whole) <= set(spec.dims)
+
+
+LAYERS = (LayerSize(4, 2, 4), LayerSize(0, 0, 0), LayerSize(2, 1, 2), LayerSize(4, 2, 4))
+
+
+def test_layers_are_kept_and_grouped_by_their_sizes(tmp_path: Path) -> None:
+    sizes = SIZES | {"layer": 4}
+    store = SequenceStore.resume(tmp_path / "s.zarr", TENSORS, sizes, provenance(), LAYERS)
+    assert SequenceStore.open(store.path, TENSORS).layers == LAYERS
+    assert store.groups() == {LAYERS[0]: [0, 3], LAYERS[2]: [2]}
+    SequenceStore.resume(store.path, TENSORS, sizes, provenance(), LAYERS)
+    changed = (*LAYERS[:2], LayerSize(2, 2, 2), LAYERS[3])
+    with pytest.raises(UserError, match=r"layer 2\.kv_heads \(stored 1, asked 2\)\. Run"):
+        SequenceStore.resume(store.path, TENSORS, sizes, provenance(), changed)
+    alike = SequenceStore.resume(tmp_path / "alike.zarr", TENSORS, SIZES, provenance())
+    assert alike.layers == (LayerSize(4, 2, 4),) * 2
+    assert _plain(store.path).attrs["layers"][2] == asdict(LAYERS[2])
+
+
+def test_value_states_are_stored_in_half_and_read_as_float32(tmp_path: Path) -> None:
+    specs = tensor_specs(values="float16", computed="float32")
+    store = SequenceStore.resume(tmp_path / "s.zarr", specs, SIZES, provenance())
+    arrays = one_sequence(0)
+    store.write(0, arrays)
+    half = arrays["values"].astype(np.float16)
+    assert _plain(store.path)["values"].dtype == np.float16
+    for opened in (store, SequenceStore.open(store.path, TENSORS), SequenceStore.open(store.path, specs)):
+        for found in (opened.read("values", 0), opened.lazy("values")[0].compute()):
+            assert found.dtype == np.float32
+            np.testing.assert_array_equal(found, half)
+    with pytest.raises(UserError, match=r"types\.values \(stored 'float16', asked 'float32'\)"):
+        SequenceStore.resume(store.path, TENSORS, SIZES, provenance())
+    with pytest.raises(UserError, match=r"types\.values \(stored 'float32', asked 'float16'\)"):
+        SequenceStore.resume(tensor_store(tmp_path / "t.zarr").path, specs, SIZES, provenance())
+
+
+def test_numbers_too_large_for_their_type_are_refused(tmp_path: Path) -> None:
+    store = SequenceStore.resume(
+        tmp_path / "s.zarr", tensor_specs(values="float16", computed="bfloat16"), SIZES, provenance()
+    )
+    arrays = one_sequence(2)
+    arrays["values"][1, 1, 3, 2] = 7e4
+    with pytest.raises(UserError, match=r"Sequence 2 .*'values'.*float16.*values: float32"):
+        store.write(2, arrays)
+    assert store.missing() == [0, 1, 2]
+
+
+def test_dropped_arrays_are_gone_and_said_to_be(tmp_path: Path) -> None:
+    store = tensor_store(tmp_path / "s.zarr")
+    store.drop(["values"])
+    store.drop(["attention", "values"])
+    again = SequenceStore.resume(store.path, TENSORS, SIZES, provenance())
+    assert again.dropped == store.dropped == ("attention", "values")
+    assert again.missing() == []
+    assert not (store.path / "values" / "c").exists()
+    for read in (again.lazy, again.array, lambda name: again.read(name, 0)):
+        with pytest.raises(UserError, match=r"'values' of .*s\.zarr has been dropped.*run again with --fresh"):
+            read("values")
+    with pytest.raises(UserError, match="dropped"):
+        again.write(0, one_sequence(0))
+    np.testing.assert_array_equal(again.read("tokens", 1), one_sequence(1)["tokens"])
+    for name in ("finished", "nothing"):
+        with pytest.raises(ValueError, match=rf"cannot drop \['{name}'\]"):
+            store.drop([name])
+
+
+def _die_at(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Interrupt before and after a folder is renamed, after one of its files is deleted, and after all are."""
+    rename, rmtree, steps = Path.rename, shutil.rmtree, iter(range(9))
+
+    def may_die() -> None:
+        if next(steps) == step:
+            raise KeyboardInterrupt
+
+    def renaming(path: Path, to: Path) -> Path:
+        may_die()
+        rename(path, to)
+        may_die()
+        return to
+
+    def deleting(path: Path) -> None:
+        next(file for file in path.rglob("*") if file.is_file()).unlink()
+        may_die()
+        rmtree(path)
+        may_die()
+
+    monkeypatch.setattr(Path, "rename", renaming)
+    monkeypatch.setattr("storage.places.shutil", SimpleNamespace(rmtree=deleting))
+
+
+@pytest.mark.parametrize("step", range(8))
+def test_a_killed_drop_leaves_arrays_whole_or_dropped_and_another_ends_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    """There are four steps for each of two arrays."""
+    names, store = ("attention", "values"), tensor_store(tmp_path / "s.zarr")
+    with monkeypatch.context() as patched:
+        _die_at(step, patched)
+        with pytest.raises(KeyboardInterrupt):
+            store.drop(names)
+    store = SequenceStore.resume(store.path, TENSORS, SIZES, provenance(), alone=False)
+    assert store.dropped == names[: (step + 3) // 4]
+    for name in names:
+        if name in store.dropped:
+            with pytest.raises(UserError, match=rf"'{name}' .*dropped.*--fresh"):
+                store.read(name, 0)
+        else:
+            np.testing.assert_array_equal(store.read(name, 2), one_sequence(2)[name])
+    before = store.bytes_on_disk()
+    left = sum(file.stat().st_size for name in names for file in (store.path / name).rglob("c*/**/*") if file.is_file())
+    store.drop(names)
+    assert [path.name for name in names for path in (store.path / name).iterdir()] == ["zarr.json"] * 2
+    assert store.dropped == names
+    assert _plain(store.path).attrs["dropped"] == list(names)
+    assert 0 <= store.bytes_on_disk() - (before - left) < 100  # the names
+
+
+def test_a_full_disk_is_relieved_by_dropping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, put = tensor_store(tmp_path / "s.zarr"), LocalStore.set
+
+    async def full(self: LocalStore, key: str, value: Any) -> None:
+        if list(store.path.rglob("c*/1/0/0/0/0")):
+            raise OSError(28, "No space left on device")
+        await put(self, key, value)
+
+    monkeypatch.setattr(LocalStore, "set", full)
+    with pytest.raises(OSError, match="No space"):
+        _plain_to_write(store.path).attrs["more"] = "bytes"
+    store.drop(["attention", "values"])
+    assert _plain(store.path).attrs["dropped"] == ["attention", "values"]
+
+
+def test_lost_chunks_are_no_data(tmp_path: Path) -> None:
+    store = tensor_store(tmp_path / "s.zarr")
+    shutil.rmtree(store.path / "tokens" / "c")
+    for read in READS.values():
+        with pytest.raises(UserError, match=r"'tokens' of .*s\.zarr .*or is lost; run again with --fresh"):
+            read(store, "tokens")
+    assert SequenceStore.resume(tmp_path / "new.zarr", TENSORS, SIZES, provenance()).dropped == ()
+
+
+@pytest.mark.parametrize("compression", ["none", "blosclz"])
+def test_strided_views_are_written_within_a_bound_of_memory(
+    tmp_path: Path, compression: Compression, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sequence 1 of a batch of three, layer first; one shard has 64 chunks of 1 MiB."""
+    monkeypatch.setattr("storage.shards.REUSED", 0)  # never touched, but traced
+    sizes = {"sequence": 2, "query": 1, "layer": 64, "head": 2, "kv_head": 2, "key": 1024, "head_dim": 128}
+    specs = [replace(spec, compression=compression) for spec in TENSORS]
+    store = SequenceStore.resume(tmp_path / "s.zarr", specs, sizes, provenance())
+    batch = np.random.default_rng(0).standard_normal((64, 2, 1024, 3, 128), dtype=np.float32)
+    arrays = {spec.name: np.ones(spec.shape(sizes)[1:], spec.dtype) for spec in specs if spec.name != "finished"}
+    arrays["values"] = batch[:, :, :, 1]
+    tracemalloc.start()
+    store.write(1, arrays)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2 * (WORKERS + 2) * 2**20 + 2**19
+    np.testing.assert_array_equal(store.read("values", 1), batch[:, :, :, 1])

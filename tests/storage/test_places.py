@@ -1,0 +1,362 @@
+"""Places: folders and object stores are alike to a store, and what goes wrong there is said in one line."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+
+import storage
+from storage import objects, places
+from storage.arrays import TENSORS
+from storage.errors import UserError
+from storage.places import Remote, bytes_on_disk, joined, place, remove
+from storage.sequences import SequenceStore
+from tests.storage import writer
+from tests.storage.object_store import KEY_ID, SECRET, bucket
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def remote(monkeypatch: pytest.MonkeyPatch) -> Iterator[Remote]:
+    monkeypatch.setattr(objects, "MOST_RETRIES", 1)
+    with bucket(monkeypatch) as found:
+        yield found
+
+
+def _resume(where: Any) -> SequenceStore:
+    return SequenceStore.resume(where, TENSORS, writer.SIZES, {"study": "shared"})
+
+
+def _started(where: object, processes: int, go: Path) -> list[subprocess.Popen[bytes]]:
+    command = [sys.executable, "-m", "tests.storage.writer", str(where)]
+    return [
+        subprocess.Popen([*command, str(first), str(processes), str(go)], cwd=ROOT, env={**os.environ})
+        for first in range(processes)
+    ]
+
+
+def _files(store: SequenceStore, folder: Path) -> dict[str, bytes]:
+    """Chunks of a store in a folder, or of one in an object store, by name."""
+    if isinstance(store.path, Path):
+        return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("c/**/*") if file.is_file()}
+    import obstore
+
+    client = objects._client(store.path.url)
+    names = [entry["path"] for found in obstore.list(client) for entry in found]
+    return {name: bytes(obstore.get(client, name).bytes()) for name in names if "/c/" in name}
+
+
+def _slow_down() -> Exception:
+    """What an object store answers that is too busy."""
+    import obstore
+
+    return obstore.exceptions.GenericError(f"status code: 503 Slow Down: <Code>SlowDown</Code> {KEY_ID}")
+
+
+def test_a_place_is_a_path_or_a_url() -> None:
+    assert place("data/tensors") == Path("data/tensors")
+    assert place("s3://bucket/a/b/") == Remote("s3://bucket/a/b")
+    assert str(joined(place("gs://bucket"), "a", "b.zarr")) == "gs://bucket/a/b.zarr"
+    assert joined(place("gs://bucket"), "a", "b.zarr").name == "b.zarr"
+    assert joined(Path("data"), "a", "b.zarr") == Path("data/a/b.zarr")
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("ftp://host/x", "begins with 'ftp://'.*s3://"),
+        ("s3://", "names no bucket"),
+        ("s3:///x", "names no bucket"),
+        ("s3://AKIAX:hidden@bucket/x", "credentials and options belong in the environment"),
+        ("s3://bucket/x?secret=hidden", "credentials and options belong in the environment"),
+    ],
+)
+def test_urls_that_cannot_be_used_are_refused_without_their_secrets(url: str, said: str) -> None:
+    with pytest.raises(UserError, match=said) as error:
+        place(url)
+    assert "hidden" not in str(error.value)
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    places.write(tmp_path, "a/b", iter([b"one", b"two"]), 6)
+    assert (tmp_path / "a" / "b").read_bytes() == b"onetwo"
+
+    def breaking() -> Iterator[bytes]:
+        yield b"three"
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space"):
+        places.write(tmp_path, "a/b", breaking(), 6)
+    assert [file.name for file in (tmp_path / "a").iterdir()] == ["b"]
+    assert (tmp_path / "a" / "b").read_bytes() == b"onetwo"
+
+
+def test_a_file_that_is_swept_while_it_is_written_is_said_to_be(tmp_path: Path) -> None:
+    def swept() -> Iterator[bytes]:
+        yield b"one"
+        next(tmp_path.glob("b.*.partial")).unlink()
+        yield b"two"
+
+    with pytest.raises(UserError, match=rf"^Another process has removed .* of {tmp_path}; [^\n]*run again$"):
+        places.write(tmp_path, "b", swept(), 6)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_removed_folder_is_gone(tmp_path: Path) -> None:
+    store = _resume(tmp_path / "s.zarr")
+    remove(store.path)
+    remove(store.path)
+    assert list(tmp_path.iterdir()) == []
+    assert bytes_on_disk(store.path) == 0
+
+
+@pytest.mark.parametrize("where", ["folder", "object store"])
+def test_processes_write_one_store_at_the_same_time(tmp_path: Path, where: str, request: pytest.FixtureRequest) -> None:
+    path = tmp_path / "s.zarr" if where == "folder" else joined(request.getfixturevalue("remote"), "s.zarr")
+    processes = _started(path, 4 if where == "folder" else 2, tmp_path / "go")
+    time.sleep(2)  # so that all are up, and race for the creation
+    (tmp_path / "go").touch()
+    assert [process.wait(120) for process in processes] == [0] * len(processes)
+    store = SequenceStore.open(path, TENSORS)
+    assert store.missing() == []
+    for sequence in range(writer.SIZES["sequence"]):
+        for name, array in writer.arrays(sequence).items():
+            np.testing.assert_array_equal(store.read(name, sequence), array)
+    assert sorted(file.name for file in tmp_path.iterdir()) == (["go", "s.zarr"] if where == "folder" else ["go"])
+    assert not list(tmp_path.rglob("*.partial"))
+
+
+def test_a_store_in_an_object_store_has_the_bytes_of_one_in_a_folder(remote: Remote, tmp_path: Path) -> None:
+    stores = [_resume(tmp_path / "s.zarr"), _resume(joined(remote, "s.zarr"))]
+    for store in stores:
+        assert store.missing() == list(range(12))
+        store.write(3, writer.arrays(3))
+    assert _files(stores[0], tmp_path / "s.zarr") == _files(stores[1], tmp_path)
+    assert stores[1].bytes_on_disk() == stores[0].bytes_on_disk()
+    plain = zarr.open_group(objects.view(f"{remote.url}/s.zarr"), mode="r")
+    np.testing.assert_array_equal(plain["values"][3], writer.arrays(3)["values"])
+    np.testing.assert_array_equal(stores[1].lazy("values")[3, 1].compute(), writer.arrays(3)["values"][1])
+
+
+def test_a_store_in_an_object_store_is_continued_dropped_and_removed(remote: Remote) -> None:
+    path = joined(remote, "s.zarr")
+    assert not path.exists()
+    _resume(path).write(0, writer.arrays(0))
+    store = _resume(path)
+    assert store.missing() == list(range(1, 12))
+    with pytest.raises(UserError, match=r"s3://.*s\.zarr was made with other settings: study"):
+        SequenceStore.resume(path, TENSORS, writer.SIZES, {"study": "another"})
+    before = bytes_on_disk(path)
+    store.drop(["values"])
+    assert bytes_on_disk(path) < before
+    with pytest.raises(UserError, match=r"'values'.*dropped.*--fresh"):
+        SequenceStore.open(path, TENSORS).lazy("values")
+    assert bytes_on_disk(remote) > 0
+    remove(path)
+    assert not path.exists()
+    assert bytes_on_disk(remote) == 0
+
+
+def test_a_drop_in_an_object_store_that_is_killed_is_ended_by_another(
+    remote: Remote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import obstore
+
+    path, delete = joined(remote, "s.zarr"), obstore.delete
+    for sequence in range(2):
+        _resume(path).write(sequence, writer.arrays(sequence))
+
+    def stopping(client: Any, names: list[str]) -> None:
+        delete(client, names[:1])
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(obstore, "delete", stopping)
+        with pytest.raises(KeyboardInterrupt):
+            _resume(path).drop(["attention", "values"])
+    store = SequenceStore.open(path, TENSORS)
+    assert store.dropped == ("attention", "values")
+    for name in store.dropped:
+        with pytest.raises(UserError, match=rf"'{name}'.*dropped.*--fresh"):
+            store.read(name, 1)
+    store.drop(["attention", "values"])
+    assert bytes_on_disk(joined(path, "attention", "c")) == bytes_on_disk(joined(path, "values", "c")) == 0
+
+
+@pytest.mark.parametrize("how", ["missing", "empty", "flipped"])
+def test_damage_in_an_object_store_names_its_sequence(remote: Remote, how: str) -> None:
+    import obstore
+
+    path, name = joined(remote, "s.zarr"), "values/c/1/0/0/0/0"
+    store = _resume(path)
+    for sequence in range(2):
+        store.write(sequence, writer.arrays(sequence))
+    client = objects._client(str(path))
+    data = bytes(obstore.get(client, name).bytes())
+    obstore.delete(client, name)
+    if how != "missing":
+        obstore.put(client, name, b"" if how == "empty" else b"x" + data[1:])
+    for read in (lambda: store.read("values", slice(2)), store.lazy("values")[:2].compute):
+        with pytest.raises(UserError, match=r"'values' of s3://.*s\.zarr is damaged in sequence 1; .*--fresh"):
+            read()
+    np.testing.assert_array_equal(store.read("values", 0), writer.arrays(0)["values"])
+    assert np.isnan(store.read("values", 2)).all()
+
+
+def test_a_missing_bucket_is_said_by_who_looks_for_a_store(remote: Remote) -> None:
+    assert not joined(remote, "s.zarr").exists()
+    with pytest.raises(UserError, match="has no such bucket"):
+        place("s3://no-such-bucket/s.zarr").exists()
+
+
+def test_a_store_half_made_is_none_and_made_anew(remote: Remote, monkeypatch: pytest.MonkeyPatch) -> None:
+    import obstore
+
+    path, put = joined(remote, "s.zarr"), obstore.put
+
+    def failing(client: Any, name: str, *given: Any, **options: Any) -> Any:
+        if name == "zarr.json":
+            raise _slow_down()
+        return put(client, name, *given, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(obstore, "put", failing)
+        with pytest.raises(UserError, match="failed"):
+            _resume(path)
+    assert bytes_on_disk(path) > 0
+    assert not path.exists()
+    with pytest.raises(UserError, match="There is no store at s3://"):
+        SequenceStore.open(path, TENSORS)
+    assert _resume(path).missing() == list(range(12))
+
+
+def test_who_comes_second_takes_the_store_of_who_was_first(remote: Remote, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both have seen that there is none."""
+    path = joined(remote, "s.zarr")
+    _resume(path).write(7, writer.arrays(7))
+    exists, answers = Remote.exists, iter([False, True] * 2)
+    with monkeypatch.context() as patched:
+        patched.setattr(Remote, "exists", lambda _place: next(answers))
+        assert 7 not in _resume(path).missing()
+        with pytest.raises(UserError, match=r"study \(stored 'shared', asked 'mine'\)"):
+            SequenceStore.resume(path, TENSORS, writer.SIZES, {"study": "mine"})
+    assert exists(path)
+
+
+def test_a_removal_that_is_interrupted_leaves_no_sequence(remote: Remote, monkeypatch: pytest.MonkeyPatch) -> None:
+    import obstore
+
+    path, delete = joined(remote, "s.zarr"), obstore.delete
+    _resume(path).write(5, writer.arrays(5))
+    for calls in range(1, 4):
+        done = []
+
+        def stopping(client: Any, names: list[str], calls: int = calls, done: list[int] = done) -> None:
+            if len(done) == calls:
+                raise KeyboardInterrupt
+            done.append(len(names))
+            delete(client, names)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(obstore, "delete", stopping)
+            with pytest.raises(KeyboardInterrupt):
+                remove(path)
+        assert _resume(path).missing() == list(range(12))
+        _resume(path).write(5, writer.arrays(5))
+
+
+def test_a_write_that_fails_in_the_middle_leaves_the_sequence_missing(
+    remote: Remote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import obstore
+
+    store, put = _resume(joined(remote, "s.zarr")), obstore.put
+
+    def failing(client: Any, name: str, *given: Any, **options: Any) -> Any:
+        if name.startswith("tokens/"):
+            raise _slow_down()
+        return put(client, name, *given, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(obstore, "put", failing)
+        with pytest.raises(UserError, match=r"s\.zarr failed \(503 SlowDown\).*run again") as error:
+            store.write(1, writer.arrays(1))
+    assert KEY_ID not in str(error.value)
+    assert error.value.__suppress_context__
+    assert store.missing() == list(range(12))
+    store.write(1, writer.arrays(1))
+    assert 1 not in store.missing()
+
+
+def test_a_large_object_is_sent_in_pieces_whole_or_not_at_all(remote: Remote) -> None:
+    piece = bytes(range(256)) * 2**14
+
+    def breaking() -> Iterator[bytes]:
+        yield from [piece] * 4
+        raise OSError(5, "Input/output error")
+
+    with pytest.raises(OSError, match="Input/output"):
+        places.write(remote, "large", breaking(), 8 * len(piece))
+    assert bytes_on_disk(remote) == 0
+    places.write(remote, "large", iter([piece] * 8), 8 * len(piece))
+    assert bytes_on_disk(remote) == 8 * len(piece)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}, "cannot be reached.*AWS_ENDPOINT_URL"),
+        (
+            {"AWS_ACCESS_KEY_ID": None, "AWS_SECRET_ACCESS_KEY": None, "AWS_METADATA_ENDPOINT": "http://127.0.0.1:9"},
+            "needs credentials.*AWS_ACCESS_KEY_ID",
+        ),
+        ({}, "has no such bucket"),
+    ],
+    ids=["endpoint", "credentials", "bucket"],
+)
+def test_what_goes_wrong_is_said_in_one_line_without_secrets(
+    remote: Remote, monkeypatch: pytest.MonkeyPatch, change: dict[str, str | None], said: str
+) -> None:
+    for variable, value in change.items():
+        monkeypatch.delenv(variable) if value is None else monkeypatch.setenv(variable, value)
+    path = place("s3://no-such-bucket/s.zarr") if not change else joined(remote, "s.zarr")
+    with pytest.raises(UserError, match=said) as error:
+        _resume(path)
+    text = str(error.value)
+    assert "\n" not in text
+    assert str(path) in text
+    assert KEY_ID not in text
+    assert SECRET not in text
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ("status code: 403 Forbidden: <Code>InvalidAccessKeyId</Code><Id>AKIAX</Id>", "refuses.*403 InvalidAccessKey"),
+        ("status code: 401 Unauthorized", "refuses these credentials"),
+        ("status code: 500: <Code>InternalError</Code>", r"failed \(500 InternalError\)"),
+        ("status code: 404: <Code>ContainerNotFound</Code>", "has no such bucket"),
+        ("HTTP error: error sending request: 169.254.169.254", "needs credentials"),
+    ],
+)
+def test_answers_are_understood_without_being_repeated(answer: str, said: str) -> None:
+    obstore = pytest.importorskip("obstore", reason="obstore, the client of object stores, is not installed")
+    with pytest.raises(UserError, match=said) as error, objects.understandable("s3://bucket/x"):
+        raise obstore.exceptions.GenericError(answer)
+    assert "AKIAX" not in str(error.value)
+
+
+def test_a_client_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    monkeypatch.delitem(sys.modules, "storage.objects")
+    monkeypatch.delattr(storage, "objects")
+    with pytest.raises(UserError, match=r"attention-geometry\[remote\]"):
+        place("s3://bucket-of-nobody/x").exists()

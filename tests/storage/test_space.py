@@ -1,0 +1,55 @@
+"""Space: bounds that hold and are close, and the free bytes of places that are not there yet."""
+
+from dataclasses import replace
+from math import prod
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from storage.arrays import SELECTION, TENSORS, ArraySpec
+from storage.places import Remote
+from storage.sequences import SequenceStore
+from storage.space import free_bytes, sequence_bytes
+
+SIZES = {"sequence": 2, "query": 4, "layer": 4, "head": 16, "kv_head": 8, "key": 512, "head_dim": 32, "kappa": 2}
+SIZES |= {"n": 511}
+
+
+def _random(spec: ArraySpec, seed: int) -> np.ndarray:
+    shape = spec.shape(SIZES)[1:]
+    return np.frombuffer(np.random.default_rng(seed).bytes(prod(shape) * 4), spec.dtype).reshape(shape)
+
+
+def _used(path: Path) -> int:
+    """Bytes of what a disk hands out for the chunks of a store: whole blocks, to files and folders."""
+    return sum(max(4096, -(-found.stat().st_size // 4096) * 4096) for found in path.rglob("c/**/*"))
+
+
+@pytest.mark.parametrize("specs", [TENSORS, SELECTION], ids=["tensors", "metrics"])
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_store_takes_no_more_than_said_and_nearly_as_much(
+    tmp_path: Path, specs: tuple[ArraySpec, ...], *, compressed: bool
+) -> None:
+    specs = tuple(replace(spec, compression="zstd" if compressed else "none") for spec in specs)
+    store = SequenceStore.resume(tmp_path / "s.zarr", specs, SIZES, {})
+    for sequence in range(2):
+        store.write(sequence, {spec.name: _random(spec, sequence) for spec in specs if spec.name != "finished"})
+    bound = 2 * sequence_bytes(specs, SIZES)
+    assert _used(store.path) <= bound
+    assert store.bytes_on_disk() >= 0.9 * bound  # since random bits do not compress
+
+
+def test_types_and_sizes_count() -> None:
+    values = next(spec for spec in TENSORS if spec.name == "values")
+    whole, half = (sequence_bytes([replace(values, dtype=dtype)], SIZES) for dtype in ("float32", "float16"))
+    assert whole - half == 4 * 8 * 512 * 32 * 2
+    assert sequence_bytes([values], SIZES | {"key": 1024}) - whole == 4 * 8 * 512 * 32 * 4
+    assert sequence_bytes([values], SIZES | {"sequence": 99}) == whole
+
+
+def test_free_bytes_of_a_place_that_is_not_there_yet(tmp_path: Path) -> None:
+    free = free_bytes(tmp_path / "not" / "there")
+    assert free is not None
+    assert free == pytest.approx(free_bytes(tmp_path), rel=0.2)
+    assert free_bytes(Remote("s3://bucket/folder")) is None
