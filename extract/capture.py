@@ -1,19 +1,21 @@
-"""Capture of attention during one ordinary forward pass: chosen queries' weights and the value states of every layer.
+"""Capture of attention while a model reads: chosen queries' weights and the value states of every layer.
 
-Holds the attention function that transformers calls instead of its own, and ``capture`` and ``probe``, which run a
-model with it. What does not belong here: loading models (``extract.models``), and batches, files and provenance
-(``extract.extraction``).
+Holds ``probe``, which finds out how a model's attention is read, ``capture``, which reads a batch, and the attention
+function that transformers calls instead of its own. What does not belong here: models that call none
+(``extract.two_pass``), the memory for what is captured (``extract.buffers``), loading models (``extract.models``), and
+batches, files and provenance (``extract.extraction``).
 
 The layer's own output still comes from SDPA, and beside it only the chosen queries meet the keys, so memory stays
 O(queries * context) for each head; SDPA knows no soft-capped logits and no learned sinks, so layers with those are
 computed here, a block of queries at a time.
 """
 
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 import torch
 from torch import Tensor
@@ -21,6 +23,12 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
+from extract import two_pass
+from extract.buffers import Buffers
+from extract.hub import one_line
+from extract.kinds import OTHER_KINDS, layer_kinds
+from extract.models import out_of_memory
+from storage.arrays import LayerSize
 from storage.errors import UserError
 
 ATTENTION = "attention_geometry_queries"
@@ -30,136 +38,217 @@ QUERY_BLOCK = 128
 """Queries computed at a time where SDPA cannot compute the layer's output."""
 
 TOLERANCE = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
-"""How far ``probe`` lets a layer's output be from its captured weights times its value states, relative to the largest
-element, by the type the layer computes in: some 800, 10 and 6 of its rounding steps."""
+"""How far ``probe`` lets weights and outputs be from the model's own, relative to the largest element, by the type the
+layer computes in: some 800, 10 and 6 of its rounding steps."""
+
+NO_LAYER = LayerSize(0, 0, 0)
+
+
+@dataclass(frozen=True)
+class Attention:
+    """How a model's attention is read, and what its layers are like."""
+
+    path: Literal["AttentionInterface", "two-pass"]
+    """Through the attention function that transformers calls, or from the cache and single queries."""
+    layers: tuple[LayerSize, ...]
+    """Sizes of every layer; all 0 in one without softmax attention."""
+    kinds: tuple[str, ...]
+    """Kind of every layer as the model's configuration names it, such as full_attention or linear_attention."""
+    dtype: torch.dtype
+    """Of the value states."""
 
 
 @dataclass(frozen=True)
 class Captured:
-    """What Q queries of a batch of B sequences of K tokens saw in the L layers of a model, on the CPU."""
+    """What Q queries of a batch of B sequences of K tokens saw in the L layers of a model.
 
+    The tensors are views of the host memory they were captured to, and what a layer smaller than the largest lacks in
+    them is NaN.
+    """
+
+    layers: tuple[LayerSize, ...]
+    """Sizes of every layer; all 0 in one without softmax attention."""
     weights: Tensor
-    """Softmax weights, float32 (B, Q, L, H, K); exactly 0 where the mask hides the key, as it does after the query."""
+    """Softmax weights, float32 (L, B, Q, H, K); exactly 0 where the mask hides the key, as it does after the query."""
     values: Tensor
-    """Value states once per KV head, float32 (B, L, Hkv, K, D); query head h reads KV head h // (H / Hkv)."""
+    """Value states once per KV head, in the model's type (L, B, Hkv, K, D); query head h reads h // (H / Hkv)."""
+    learned_sink: Tensor
+    """Softmax weights of the heads' learned sinks, float32 (L, B, Q, H); 0 for a head without one."""
     first_key: Tensor
-    """First position each query may attend to, int32 (Q, L); it attends from there to its own position."""
+    """First position each query attends to, up to its own, int32 (Q, L); -1 in a layer without softmax attention."""
     query_position: Tensor
     """Positions of the queries, int32 (Q,), in the order they were asked for."""
+    buffers: Buffers
+    """The memory."""
+
+    def wait(self) -> None:
+        """Wait until all tensors have arrived from the GPU; to be called before they are read."""
+        self.buffers.wait()
 
 
 @dataclass
 class _Recorder:
-    """Collects the layers of one forward pass; ``verify`` also checks each layer's output against its weights."""
+    """Takes what the layers of one forward pass bring; without buffers it checks them and keeps their sizes only."""
 
     model: str
     layers: int
     queries: tuple[int, ...]
-    verify: bool
-    weights: Tensor | None = None
-    values: Tensor | None = None
+    buffers: Buffers | None
+    sizes: dict[int, LayerSize] = field(default_factory=dict)
+    dtypes: dict[int, torch.dtype] = field(default_factory=dict)
     first_key: dict[int, list[int]] = field(default_factory=dict)
+    _rows: dict[torch.device, Tensor] = field(default_factory=dict)
+    _last_mask: tuple[Tensor, list[int]] | None = None
 
-    def record(self, layer: int | None, weights: Tensor, value: Tensor, first_key: list[int]) -> None:
-        """Keep float32 copies of one layer's weights (B, Q, H, K) and value states (B, Hkv, K, D)."""
+    def record(self, layer: int | None, weights: Tensor, value: Tensor, sink: Tensor | None, first: list[int]) -> None:
+        """Keep one layer's weights (B, Q, H, K), value states (B, Hkv, K, D) and learned sinks (B, Q, H)."""
         if layer is None or not 0 <= layer < self.layers:
             msg = f"{self.model} computes attention outside its {self.layers} numbered layers; it cannot be captured"
             raise UserError(msg)
-        if layer in self.first_key:
+        if layer in self.sizes:
             msg = f"{self.model} computes attention more than once in layer {layer}; it cannot be captured"
             raise UserError(msg)
-        if self.weights is None or self.values is None:
-            self.weights = _by_layer(weights, self.layers, axis=2)
-            self.values = _by_layer(value, self.layers, axis=1)
-        weights_kept, values_kept = self.weights[:, :, layer], self.values[:, layer]
-        for what, kept, new in (("weights", weights_kept, weights), ("value states", values_kept, value)):
-            if kept.shape != new.shape:
-                msg = (
-                    f"{self.model} has layers of different sizes: the {what} of layer {layer} are "
-                    f"{tuple(new.shape[1:])}, of an earlier layer {tuple(kept.shape[1:])}; "
-                    "one array cannot hold them, choose another model"
-                )
-                raise UserError(msg)
-            kept.copy_(new)
-        self.first_key[layer] = first_key
+        self.sizes[layer] = LayerSize(weights.shape[2], value.shape[1], value.shape[3])
+        self.dtypes[layer] = value.dtype
+        self.first_key[layer] = first
+        if self.buffers is not None:
+            self.buffers.put(layer, weights, value, sink)
 
-    def captured(self) -> Captured:
-        """All layers, or a refusal that names the missing ones."""
-        missing = [layer for layer in range(self.layers) if layer not in self.first_key]
-        if self.weights is None or self.values is None:
-            msg = (
-                f"{self.model} does not compute its attention through transformers' AttentionInterface, so nothing can "
-                "be captured; choose another model"
-            )
-            raise UserError(msg)
-        if missing:
-            msg = (
-                f"{self.model} has no softmax attention to capture in layers {', '.join(map(str, missing))} of "
-                f"{self.layers}; models with layers of another kind are not supported, choose another model"
-            )
-            raise UserError(msg)
-        first_key = torch.tensor([self.first_key[layer] for layer in range(self.layers)], dtype=torch.int32)
-        queries = torch.tensor(self.queries, dtype=torch.int32)
-        return Captured(self.weights, self.values, first_key.T.contiguous(), queries)
+    def rows(self, device: torch.device) -> Tensor:
+        """Positions of the queries, int64 (Q,), on a device; copied there once."""
+        if device not in self._rows:
+            self._rows[device] = torch.tensor(self.queries, device=device)
+        return self._rows[device]
+
+    def first_keys(
+        self, module: torch.nn.Module, mask: Tensor | None, is_causal: bool | None, key: Tensor
+    ) -> list[int]:
+        """The first key that each query sees; the mask is looked at once where layers after each other share it."""
+        if mask is None:
+            _refuse_other_masks(self.model, module, None, is_causal)
+            return [0] * len(self.queries)
+        if self._last_mask is None or self._last_mask[0] is not mask:
+            _refuse_other_masks(self.model, module, mask, is_causal)
+            self._last_mask = mask, _first_key(self.model, mask, self.rows(key.device))
+        return self._last_mask[1]
 
 
 _recorder: ContextVar[_Recorder] = ContextVar("_recorder")
 
 
-def capture(model: PreTrainedModel, input_ids: Tensor, queries: Sequence[int]) -> Captured:
-    """Run the model once on ``input_ids`` (B, K), without padding, and keep what some queries saw in every layer.
+def probe(model: PreTrainedModel, input_ids: Tensor) -> Attention:
+    """Find out how a model's attention is read, by having it read one short sequence (1, K).
 
-    Only the base model runs: no logits are computed. The captured tensors are on the CPU and share no memory with the
-    forward pass.
+    Each layer's weights and output are compared with those that the model's own eager attention makes of the same
+    states, or, of a model that calls no attention function, the rows of single queries with those of one plain forward
+    pass: this finds mechanisms that ``capture`` does not know. The queries are the last position and the one half-way
+    to it, which has keys behind it that it must not see. Numbers that are not finite are let through.
+
+    Raises
+    ------
+    UserError
+        If the model fails on the sequence, its attention cannot be captured in all layers that its configuration does
+        not say to be of another kind, is not causal, hides keys other than the first ones from a query, or is none that
+        this program knows. What says that memory ran out is passed on.
+    """
+    last = input_ids.shape[1] - 1
+    try:
+        recorder = _run(model, input_ids, sorted({last // 2, last}), None)
+    except two_pass.MODEL_ERRORS as error:
+        if out_of_memory(error):
+            raise
+        msg = f"{type(model).__name__} cannot read {last + 1} plain tokens: {one_line(error)}; choose another model"
+        raise UserError(msg) from error
+    kinds = layer_kinds(model.config)
+    if not recorder.sizes:
+        sizes, dtype = two_pass.examine(model, _on_device(model, input_ids), recorder.queries)
+        return Attention("two-pass", tuple(sizes), kinds, dtype)
+    layers = tuple(recorder.sizes.get(layer, NO_LAYER) for layer in range(recorder.layers))
+    missing = [n for n, size in enumerate(layers) if size == NO_LAYER and kinds[n] not in OTHER_KINDS]
+    _refuse_in_part(recorder.model, missing, recorder.layers)
+    return Attention("AttentionInterface", layers, kinds, next(iter(recorder.dtypes.values())))
+
+
+def capture(
+    model: PreTrainedModel,
+    attention: Attention,
+    input_ids: Tensor,
+    queries: Sequence[int],
+    buffers: Buffers | None = None,
+) -> Captured:
+    """Let the model read ``input_ids`` (B, K), without padding, and keep what some queries saw in every layer.
+
+    Only the base model runs: no logits are computed. What is captured on a GPU is still being copied when this
+    returns; ``Captured.wait`` waits for it.
 
     Parameters
     ----------
-    model, input_ids
-        A causal language model and the token ids it reads.
+    model, attention, input_ids
+        A causal language model, what ``probe`` said of it, and the token ids it reads.
     queries
         Positions of the queries, from 0 to K - 1.
+    buffers
+        Where it is kept: made for as many queries and keys and at least as many sequences; if None, new memory.
 
     Raises
     ------
     UserError
-        If the model's attention cannot be captured in all of its layers, is not causal, hides keys other than the
-        first ones from one of the queries, or has layers of different sizes.
+        If the model's attention is not captured in the layers that ``probe`` found, is not causal, or hides keys other
+        than the first ones from one of the queries.
     ValueError
-        If there is no query, or none at such a position.
+        If there is no query, or none at such a position, or the buffers are made for others.
     """
-    return _run(model, input_ids, queries, verify=False)
-
-
-def probe(model: PreTrainedModel, input_ids: Tensor) -> Captured:
-    """Like ``capture``, checking also that each layer's output is its captured weights times its value states.
-
-    Meant for one short sequence (1, K) before any work is done: it finds mechanisms that ``capture`` does not know. The
-    queries are the last position and the one half-way to it, which has keys behind it that it must not see.
-
-    Raises
-    ------
-    UserError
-        As ``capture``, and if a layer's output differs from what was captured, or heads have learned sinks.
-    """
-    last = input_ids.shape[1] - 1
-    return _run(model, input_ids, sorted({last // 2, last}), verify=True)
-
-
-def _run(model: PreTrainedModel, input_ids: Tensor, queries: Sequence[int], *, verify: bool) -> Captured:
-    """One forward pass of the base model under a recorder."""
-    keys = input_ids.shape[1]
+    batch, keys = input_ids.shape
     if not queries or not 0 <= min(queries) <= max(queries) < keys:
         msg = f"queries must be some positions from 0 to {keys - 1}, got {list(queries)}"
         raise ValueError(msg)
+    if buffers is None:
+        buffers = Buffers(attention.layers, batch=batch, queries=len(queries), keys=keys, dtype=attention.dtype)
+    if attention.path == "two-pass":
+        first = two_pass.read(model, _on_device(model, input_ids), queries, buffers.put)
+    else:
+        recorder = _run(model, input_ids, queries, buffers)
+        missing = [n for n, size in enumerate(attention.layers) if size != NO_LAYER and n not in recorder.sizes]
+        _refuse_in_part(recorder.model, missing, recorder.layers)
+        none = [-1] * len(queries)
+        first = [recorder.first_key.get(layer, none) for layer in range(recorder.layers)]
+    return Captured(
+        layers=attention.layers,
+        weights=buffers.weights[:, :batch],
+        values=buffers.values[:, :batch],
+        learned_sink=buffers.learned_sink[:, :batch],
+        first_key=torch.tensor(first, dtype=torch.int32).T.contiguous(),
+        query_position=torch.tensor(queries, dtype=torch.int32),
+        buffers=buffers,
+    )
+
+
+def _run(model: PreTrainedModel, input_ids: Tensor, queries: Sequence[int], buffers: Buffers | None) -> _Recorder:
+    """One forward pass of the base model under a recorder, which is returned."""
     layers = model.config.get_text_config(decoder=True).num_hidden_layers
-    recorder = _Recorder(type(model).__name__, layers, tuple(queries), verify)
+    recorder = _Recorder(type(model).__name__, layers, tuple(queries), buffers)
     token = _recorder.set(recorder)
     try:
         with _attention(model), torch.inference_mode():
-            model.base_model(input_ids=input_ids.to(model.device, torch.long), use_cache=False)
+            model.base_model(input_ids=_on_device(model, input_ids), use_cache=False)
     finally:
         _recorder.reset(token)
-    return recorder.captured()
+    return recorder
+
+
+def _on_device(model: PreTrainedModel, input_ids: Tensor) -> Tensor:
+    """Token ids where the model reads them."""
+    return input_ids.to(model.device, torch.long)
+
+
+def _refuse_in_part(model: str, missing: Sequence[int], layers: int) -> None:
+    """Refuse a model that computed attention where it was not seen."""
+    if missing:
+        msg = (
+            f"{model} is captured in part: nothing was seen in layers {', '.join(map(str, missing))} of {layers}, "
+            "which its configuration does not say to be without softmax attention; choose another model"
+        )
+        raise UserError(msg)
 
 
 @contextmanager
@@ -183,18 +272,23 @@ def _forward(
     softcap: float | None = None,
     s_aux: Tensor | None = None,
     is_causal: bool | None = None,
+    indices: Tensor | None = None,
+    block_indices: Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """Attention of one layer as transformers calls it: record the chosen queries, return the output (B, K, H, D).
 
     ``query`` is (B, H, K, D), ``key`` and ``value`` are (B, Hkv, K, D) and (B, Hkv, K, Dv), all after rotation;
-    ``attention_mask`` is True where a key is visible, (B or 1, H or 1, K, K), or None for a plain causal mask.
+    ``attention_mask`` is True where a key is visible, (B or 1, H or 1, K, K), or None for a plain causal mask;
+    ``indices`` (B, K, N) and ``block_indices`` are the keys an indexer chose for each query, beside the mask.
     """
     recorder = _recorder.get()
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    _refuse_other_masks(recorder.model, module, attention_mask, is_causal)
-    rows = torch.tensor(recorder.queries, device=query.device)
-    weights = query_weights(query, key, attention_mask, rows, scale, softcap, s_aux)
+    _refuse_other_queries(recorder.model, query, key)
+    _refuse_chosen_keys(recorder.model, indices, block_indices, key.shape[2])
+    first = recorder.first_keys(module, attention_mask, is_causal, key)
+    rows = recorder.rows(query.device)
+    weights, sink = query_weights(query, key, attention_mask, rows, scale, softcap, s_aux)
     if softcap is None and s_aux is None:
         output, _ = sdpa_attention_forward(
             module, query, key, value, attention_mask, scaling=scaling, is_causal=is_causal, **kwargs
@@ -202,10 +296,10 @@ def _forward(
     else:
         output = _attend(query, key, value, attention_mask, scale, softcap, s_aux)
     layer = getattr(module, "layer_idx", None)
-    if recorder.verify:
-        _verify(recorder.model, layer, weights, value, output[:, rows])
-        _refuse_learned_sinks(recorder.model, s_aux)
-    recorder.record(layer, weights.transpose(1, 2), value, _first_key(recorder.model, attention_mask, rows))
+    if recorder.buffers is None:
+        given = {"scaling": scale, "softcap": softcap, "s_aux": s_aux, **kwargs}
+        _verify(recorder.model, module, (query, key, value), attention_mask, weights, sink, output, rows, **given)
+    recorder.record(layer, weights.transpose(1, 2), value, None if sink is None else sink.transpose(1, 2), first)
     return output, None
 
 
@@ -221,20 +315,21 @@ def query_weights(
     scale: float,
     softcap: float | None,
     s_aux: Tensor | None,
-) -> Tensor:
+) -> tuple[Tensor, Tensor | None]:
     """Softmax weights of the queries at the positions ``rows`` (Q,), float32 (B, H, Q, K), computed in float32.
 
-    The other arguments are as for ``_forward``. Each query meets the keys by itself: one product for all would round
-    each by how many there are.
+    And those of the heads' learned sinks, float32 (B, H, Q), None if the heads have none. The other arguments are as
+    for ``_forward``. Each query meets the keys by itself: one product for all would round each by how many there are.
     """
-    float_key = key.float()
-    return torch.cat(
+    float_key, keys = key.float(), key.shape[2]
+    weights = torch.cat(
         [
-            _probabilities(query[:, :, row], float_key, _visible(mask, row, key.shape[2]), scale, softcap, s_aux)
+            _probabilities(query[:, :, row], float_key, _visible(mask, row, keys), scale, softcap, s_aux)
             for row in rows.split(1)
         ],
         dim=2,
     )
+    return weights[..., :keys], None if s_aux is None else weights[..., keys]
 
 
 def _visible(mask: Tensor | None, rows: Tensor, keys: int) -> Tensor:
@@ -247,7 +342,10 @@ def _visible(mask: Tensor | None, rows: Tensor, keys: int) -> Tensor:
 def _probabilities(
     query: Tensor, key: Tensor, visible: Tensor, scale: float, softcap: float | None, s_aux: Tensor | None
 ) -> Tensor:
-    """Softmax weights, float32 (B, H, Q, K), of some queries (B, H, Q, D) over float32 keys (B, Hkv, K, D)."""
+    """Softmax weights, float32 (B, H, Q, K), of some queries (B, H, Q, D) over float32 keys (B, Hkv, K, D).
+
+    With learned sinks, one logit for each head, their weights follow those of the keys: (B, H, Q, K + 1).
+    """
     logits = _by_kv_head(query.float(), key) @ key.transpose(-1, -2)  # (B, Hkv, H / Hkv * Q, K)
     logits = logits.reshape(*query.shape[:3], key.shape[2]) * scale
     if softcap is not None:
@@ -256,7 +354,7 @@ def _probabilities(
     if s_aux is None:
         return logits.softmax(dim=-1)
     sink = s_aux.float().reshape(1, -1, 1, 1).expand(*logits.shape[:3], 1)
-    return torch.cat([logits, sink], dim=-1).softmax(dim=-1)[..., :-1]
+    return torch.cat([logits, sink], dim=-1).softmax(dim=-1)
 
 
 def _by_kv_head(tensor: Tensor, key: Tensor) -> Tensor:
@@ -278,8 +376,8 @@ def _attend(
     for rows in torch.split(torch.arange(key.shape[2], device=key.device), QUERY_BLOCK):
         visible = _visible(mask, rows, key.shape[2])
         part = query[:, :, rows]
-        probabilities = _probabilities(part, float_key, visible, scale, softcap, s_aux).to(value.dtype)
-        blocks.append((_by_kv_head(probabilities, key) @ value).reshape(*part.shape[:3], value.shape[-1]))
+        weights = _probabilities(part, float_key, visible, scale, softcap, s_aux)[..., : key.shape[2]].to(value.dtype)
+        blocks.append((_by_kv_head(weights, key) @ value).reshape(*part.shape[:3], value.shape[-1]))
     return torch.cat(blocks, dim=2).transpose(1, 2).contiguous()
 
 
@@ -302,23 +400,31 @@ def _refuse_bidirectional(model: str) -> NoReturn:
     raise UserError(msg)
 
 
-def _refuse_learned_sinks(model: str, s_aux: Tensor | None) -> None:
-    """Refuse heads that give part of their weight to no key: their rows do not sum to 1."""
-    if s_aux is not None:
+def _refuse_other_queries(model: str, query: Tensor, key: Tensor) -> None:
+    """Refuse attention in which not every key has its query."""
+    if query.shape[2] != key.shape[2]:
         msg = (
-            f"{model} has learned attention sinks, so the weights of its keys do not sum to 1; "
-            "such models are not supported, choose another model"
+            f"{model} has {query.shape[2]} queries meet {key.shape[2]} keys in its attention; only self-attention of "
+            "whole sequences can be captured, choose another model"
         )
         raise UserError(msg)
 
 
-def _first_key(model: str, mask: Tensor | None, rows: Tensor) -> list[int]:
+def _refuse_chosen_keys(model: str, indices: Tensor | None, blocks: Tensor | None, keys: int) -> None:
+    """Refuse attention to some keys that an indexer chooses; it may choose all of them, in a short context."""
+    if blocks is not None:
+        msg = f"{model} chooses blocks of keys for each query, which cannot be captured; choose another model"
+        raise UserError(msg)
+    if indices is not None and (most := indices.shape[-1]) < keys:
+        msg = f"{model} chooses {most} keys for each query, which cannot be captured; "
+        raise UserError(msg + f"set context_length to {most} or less")
+
+
+def _first_key(model: str, mask: Tensor, rows: Tensor) -> list[int]:
     """The first key each query at the positions ``rows`` (Q,) sees; it must see those from there to its own, no others.
 
     That holds in every sequence and head alike.
     """
-    if mask is None:
-        return [0] * len(rows)
     visible = _visible(mask, rows, mask.shape[3]).flatten(0, 1)  # (B * H, Q, K)
     positions = torch.arange(mask.shape[3], device=rows.device)
     first = visible[0].int().argmax(dim=-1)
@@ -332,18 +438,59 @@ def _first_key(model: str, mask: Tensor | None, rows: Tensor) -> list[int]:
     raise UserError(msg)
 
 
-def _verify(model: str, layer: int | None, weights: Tensor, value: Tensor, output: Tensor) -> None:
-    """Refuse a layer whose output of a query (B, Q, H, D) is not its weights (B, H, Q, K) times its value states."""
-    expected = (_by_kv_head(weights, value) @ value.float()).reshape(*weights.shape[:3], -1).transpose(1, 2)
-    difference = (expected - output.float()).abs().amax(dim=(0, 2, 3))  # (Q,)
-    if (difference > TOLERANCE[value.dtype] * expected.abs().amax(dim=(0, 2, 3))).any():
+def _verify(
+    model: str,
+    module: torch.nn.Module,
+    states: tuple[Tensor, Tensor, Tensor],
+    mask: Tensor | None,
+    weights: Tensor,
+    sink: Tensor | None,
+    output: Tensor,
+    rows: Tensor,
+    **kwargs: Any,
+) -> None:
+    """Refuse a layer whose weights (B, H, Q, K) and output (B, K, H, D) are not what its own eager attention makes.
+
+    That is computed in float32 from the same query, key and value ``states``, with what else the model gave to its
+    attention. It may leave the learned ``sink`` (B, H, Q) out of the weights that it returns, if not of its output. The
+    output at the queries must be the weights times the value states, too.
+    """
+    value = states[2].float()
+    ours = (_by_kv_head(weights, value) @ value).reshape(*weights.shape[:3], -1).transpose(1, 2)  # (B, Q, H, D)
+    their_output, their_weights = _eager(model, module, states, mask, **kwargs)
+    theirs, exact = their_weights[:, :, rows], TOLERANCE[torch.float32]
+    same_weights = not _differ(weights, theirs, exact) or (
+        sink is not None and not _differ(weights, theirs * (1 - sink[..., None]), exact)
+    )
+    if (
+        not same_weights
+        or _differ(ours, their_output[:, rows], exact)
+        or _differ(output[:, rows], ours, TOLERANCE[states[2].dtype])
+    ):
         msg = (
-            f"{model} attends in layer {layer} in a way this program does not know: its output is not the captured "
-            "weights times the value states; choose another model"
+            f"{model} attends in layer {getattr(module, 'layer_idx', None)} in a way this program does not know: its "
+            "output is not the captured weights times the value states; choose another model"
         )
         raise UserError(msg)
 
 
-def _by_layer(example: Tensor, layers: int, axis: int) -> Tensor:
-    """An empty float32 tensor on the CPU like ``example``, with the layers as one axis more."""
-    return torch.empty(*example.shape[:axis], layers, *example.shape[axis:], dtype=torch.float32)
+def _eager(
+    model: str, module: torch.nn.Module, states: tuple[Tensor, Tensor, Tensor], mask: Tensor | None, **kwargs: Any
+) -> tuple[Tensor, Tensor]:
+    """Output (B, K, H, D) and weights (B, H, K, K) of the eager attention in the model's own source, in float32."""
+    attend = getattr(sys.modules[type(module).__module__], "eager_attention_forward", None)
+    if attend is None:
+        msg = f"{model} has no eager attention in the source of its {type(module).__name__}, which alone could confirm "
+        raise UserError(msg + "what is captured; choose another model")
+    query, key, value = (state.float() for state in states)
+    visible = _visible(mask, torch.arange(key.shape[2], device=key.device), key.shape[2])
+    added = torch.zeros_like(visible, dtype=torch.float32).masked_fill(~visible, torch.finfo(torch.float32).min)
+    output, weights = attend(module, query, key, value, added, **kwargs)
+    return output, weights
+
+
+def _differ(ours: Tensor, theirs: Tensor, tolerance: float) -> bool:
+    """Whether tensors are not the same, relative to the largest element; no number differs from another."""
+    if ours.shape != theirs.shape:
+        return True
+    return bool((ours.float() - theirs.float()).abs().max() > tolerance * theirs.float().abs().max())

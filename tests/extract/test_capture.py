@@ -1,8 +1,11 @@
-"""Captured weights and value states against eager attention and hooked projections, and what is refused."""
+"""What capture gives beyond agreeing with eager (``test_families``): keys, memory, restored models, refusals."""
 
+import copy
+import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import NoReturn
 
 import pytest
 import torch
@@ -10,44 +13,23 @@ import transformers.models.llama.modeling_llama as llama_module
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import (
-    AttentionMaskInterface,
     AutoModelForCausalLM,
-    BertConfig,
-    GPTJConfig,
     Lfm2Config,
     PreTrainedModel,
 )
 from transformers.models.llama.modeling_llama import LlamaAttention
 
 from extract import capture as module
-from extract.capture import capture, probe, query_weights
+from extract import two_pass
+from extract.buffers import Buffers
+from extract.capture import Captured, capture, probe, query_weights
 from extract.hub import quiet
+from storage.arrays import LayerSize
 from storage.errors import UserError
+from tests.extract.families import FAMILIES, KEYS, QUERIES, attention_of, ids, model_of
 from tests.extract.tiny import VOCABULARY, WINDOW, tiny_config, tiny_model
 
-KEYS = 48
-QUERIES = (9, 20, 47)
-"""The first is too early for a window of ``WINDOW`` keys to hide any from it, the last is the last position."""
-FAMILIES = ("llama", "mistral", "gemma", "gemma2", "gpt2", "qwen2", "qwen3", "gpt_oss")
-
-WEIGHT_TOLERANCE = 5e-6
-"""Largest difference allowed to a softmax weight; eager sums the same float32 products in another order."""
-
-VALUE_TOLERANCE = 1e-4
-"""Largest difference allowed to a value state, of norm about 5; SDPA and eager drift apart layer by layer."""
-
-CONTROLS: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
-    "scale": (FAMILIES, QUERIES),
-    "gqa_order": (tuple(family for family in FAMILIES if family != "gpt2"), QUERIES),  # GPT-2: as many KV heads
-    # Without the mask only the window is forgotten: SDPA is causal by itself.
-    "mask": (("mistral", "gemma2", "qwen2", "qwen3", "gpt_oss"), QUERIES[1:]),
-    "causal": (FAMILIES, QUERIES[:-1]),  # nothing comes after the last query
-    "row": (FAMILIES, QUERIES),
-    "softcap": (("gemma2",), QUERIES),
-    "sink": (("gpt_oss",), QUERIES),
-    "value_order": (FAMILIES, ()),
-}
-"""Deliberate mistakes, the families in which each can show, and the queries at which its weights do."""
+OF_EACH_PATH = ("llama", "gemma2", "gpt_oss")
 
 
 @pytest.fixture(autouse=True)
@@ -56,141 +38,8 @@ def _noiseless() -> Iterator[None]:
         yield
 
 
-def ids(batch: int = 2, keys: int = KEYS) -> Tensor:
-    return torch.randint(2, VOCABULARY, (batch, keys), generator=torch.Generator().manual_seed(1))
-
-
-def unsaturated(family: str) -> PreTrainedModel:
-    model = tiny_model(family)
-    if family == "gpt_oss":
-        for layer in model.model.layers:
-            torch.nn.init.normal_(layer.self_attn.sinks, mean=2.0)
-    return model
-
-
-def eager(model: PreTrainedModel, input_ids: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-    """By layer, from eager attention and hooks: weights of all queries (B, H, K, K), value states (B, Hkv, K, D)."""
-    values: list[Tensor] = []
-    width = getattr(model.config, "head_dim", 16)
-
-    def keep(_module: object, _inputs: object, output: Tensor) -> None:
-        of_values = output.chunk(3, dim=-1)[2] if model.config.model_type == "gpt2" else output
-        values.append(of_values.unflatten(-1, (-1, width)).transpose(1, 2))
-
-    hooked = [part for name, part in model.named_modules() if name.endswith(("v_proj", "c_attn"))]
-    handles = [part.register_forward_hook(keep) for part in hooked]
-    before = model.config._attn_implementation
-    model.set_attn_implementation("eager")
-    with torch.inference_mode():
-        attentions = model(input_ids=input_ids, output_attentions=True).attentions
-    model.set_attn_implementation(before)
-    for handle in handles:
-        handle.remove()
-    return list(attentions), values
-
-
-def differences(model: PreTrainedModel) -> tuple[dict[int, float], list[float]]:
-    """Largest difference of the weights, by query, and of the value states, by layer."""
-    weights, values = eager(model, ids())
-    captured = capture(model, ids(), QUERIES)
-    assert len(weights) == len(values) == captured.weights.shape[2] == captured.values.shape[1] == 3
-    assert captured.query_position.tolist() == list(QUERIES)
-    rows = torch.stack([layer[:, :, QUERIES].transpose(1, 2) for layer in weights], dim=2)
-    of_queries = (captured.weights - rows).abs().amax(dim=(0, 2, 3, 4))
-    of_layers = (captured.values - torch.stack(values, dim=1)).abs().amax(dim=(0, 2, 3, 4))
-    return dict(zip(QUERIES, of_queries.tolist(), strict=True)), of_layers.tolist()
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_matches_eager_at_every_query_of_every_layer(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "QUERY_BLOCK", 7)  # several blocks, the last one shorter
-    model = unsaturated(family)
-    weights, values = differences(model)
-    assert max(weights.values()) < WEIGHT_TOLERANCE
-    assert max(values) < VALUE_TOLERANCE
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_the_models_compared_are_unsaturated(family: str) -> None:
-    for largest in capture(unsaturated(family), ids(), QUERIES).weights.amax(-1).unbind(1):
-        assert largest.median() < 0.5
-        assert (largest < 0.9).float().mean() > 0.9
-
-
-def wrong_scale(correct: Callable[..., Tensor], *arguments: object) -> Tensor:
-    query, key, mask, rows, scale, softcap, s_aux = arguments
-    return correct(query, key, mask, rows, scale * 1.1, softcap, s_aux)
-
-
-def wrong_gqa_order(correct: Callable[..., Tensor], query: Tensor, key: Tensor, *rest: object) -> Tensor:
-    """Query head h reads KV head h % Hkv."""
-    order = torch.arange(query.shape[1]).reshape(-1, key.shape[1]).T.flatten()
-    *settings, s_aux = rest
-    permuted = correct(query[:, order], key, *settings, None if s_aux is None else s_aux[order])
-    weights = torch.empty_like(permuted)
-    weights[:, order] = permuted
-    return weights
-
-
-def without_softcap(correct: Callable[..., Tensor], *arguments: object) -> Tensor:
-    *before, _, s_aux = arguments
-    return correct(*before, None, s_aux)
-
-
-def without_sink(correct: Callable[..., Tensor], *arguments: object) -> Tensor:
-    return correct(*arguments[:6], None)
-
-
-def not_causal(
-    correct: Callable[..., Tensor], query: Tensor, key: Tensor, mask: Tensor | None, *rest: object
-) -> Tensor:
-    """Every query sees the keys after itself."""
-    later = torch.ones(KEYS, KEYS).triu(1).bool()
-    return correct(query, key, torch.ones(1, 1, KEYS, KEYS).bool() if mask is None else mask | later, *rest)
-
-
-def row_before(correct: Callable[..., Tensor], query: Tensor, *rest: object) -> Tensor:
-    """The keys are those of the query, the vector is that of the position before."""
-    return correct(query.roll(1, dims=2), *rest)
-
-
-MISTAKES = {
-    "scale": wrong_scale,
-    "gqa_order": wrong_gqa_order,
-    "softcap": without_softcap,
-    "sink": without_sink,
-    "causal": not_causal,
-    "row": row_before,
-}
-
-
-def make_mistake(control: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if control == "mask":
-        monkeypatch.delitem(AttentionMaskInterface._global_mapping, module.ATTENTION)
-    elif control == "value_order":
-        record = module._Recorder.record
-        monkeypatch.setattr(
-            module._Recorder,
-            "record",
-            lambda self, layer, weights, value, first: record(self, layer, weights, value.flip(1), first),
-        )
-    else:
-        monkeypatch.setattr(module, "query_weights", partial(MISTAKES[control], query_weights))
-
-
-@pytest.mark.parametrize(
-    ("control", "family"), [(c, family) for c, (families, _) in CONTROLS.items() for family in families]
-)
-def test_the_comparison_sees_mistakes_at_every_query(
-    control: str, family: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = unsaturated(family)
-    make_mistake(control, monkeypatch)
-    weights, values = differences(model)
-    if control == "value_order":
-        assert min(values) > 1000 * VALUE_TOLERANCE
-    for query in CONTROLS[control][1]:
-        assert weights[query] > 1000 * WEIGHT_TOLERANCE, query
+def read(model: PreTrainedModel, input_ids: Tensor, queries: tuple[int, ...]) -> Captured:
+    return capture(model, probe(model, input_ids[:1]), input_ids, queries)
 
 
 @pytest.mark.parametrize(
@@ -205,13 +54,26 @@ def test_the_comparison_sees_mistakes_at_every_query(
 def test_keys_outside_the_window_or_after_the_query_weigh_exactly_nothing(
     family: str, windowed: tuple[bool, ...]
 ) -> None:
-    captured = capture(tiny_model(family), ids(), QUERIES)
+    captured = read(tiny_model(family), ids(), QUERIES)
     expected = [[max(0, query + 1 - WINDOW) if narrow else 0 for narrow in windowed] for query in QUERIES]
     assert captured.first_key.tolist() == expected
     assert [row[windowed.index(True)] for row in expected if any(windowed)] in ([], [0, 5, 32])
     for q, query in enumerate(QUERIES):
         for layer, first in enumerate(expected[q]):
-            weights = captured.weights[:, q, layer]
+            weights = captured.weights[layer, :, q]
+            assert (weights[..., :first] == 0).all()
+            assert (weights[..., first : query + 1] > 0).all()
+            assert (weights[..., query + 1 :] == 0).all()
+
+
+@pytest.mark.parametrize("name", ["GPT-Neo", "Falcon, one KV head"])
+def test_two_passes_weigh_keys_outside_the_window_or_after_the_query_nothing(name: str) -> None:
+    captured = capture(model_of(name), probe(model_of(name), ids(1)), ids(), (47, 0, 20))
+    windowed = [False, True] * 2 if name == "GPT-Neo" else [False] * 3
+    for q, query in enumerate((47, 0, 20)):
+        assert captured.first_key[q].tolist() == [max(0, query + 1 - WINDOW) if narrow else 0 for narrow in windowed]
+        for layer, first in enumerate(captured.first_key[q].tolist()):
+            weights = captured.weights[layer, :, q]
             assert (weights[..., :first] == 0).all()
             assert (weights[..., first : query + 1] > 0).all()
             assert (weights[..., query + 1 :] == 0).all()
@@ -222,49 +84,84 @@ def test_a_chunk_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     chunk = torch.arange(KEYS) // 16
     mask = torch.ones(KEYS, KEYS).tril().bool() & (chunk == chunk[:, None])
     monkeypatch.setattr(llama_module, "create_causal_mask", lambda **_: mask[None, None])
-    captured = capture(tiny_model("llama"), ids(), (15, 16, 30))
+    captured = read(tiny_model("llama"), ids(), (15, 16, 30))
     assert captured.first_key.tolist() == [[0] * 3, [16] * 3, [16] * 3]
-    assert (captured.weights[:, 1, ..., 16] == 1).all()
+    assert (captured.weights[:, :, 1, :, 16] == 1).all()
 
 
-def test_rows_sum_to_one_and_leave_out_the_learned_sink() -> None:
-    assert capture(tiny_model("qwen2"), ids(), QUERIES).weights.sum(-1) == pytest.approx(1, abs=1e-6)
-    for sums in capture(unsaturated("gpt_oss"), ids(), QUERIES).weights.sum(-1).unbind(1):
+def test_rows_sum_to_one_with_the_learned_sink() -> None:
+    captured = read(tiny_model("qwen2"), ids(), QUERIES)
+    assert captured.weights.sum(-1) == pytest.approx(1, abs=1e-6)
+    assert (captured.learned_sink == 0).all()
+    captured = read(model_of("gpt-oss"), ids(), QUERIES)
+    for sums in captured.weights.sum(-1).unbind(2):
         assert sums.max() < 1
         assert sums.min() < 0.9
+    assert captured.weights.sum(-1) + captured.learned_sink == pytest.approx(1, abs=1e-6)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_a_query_is_bit_identical_alone_and_with_others(family: str) -> None:
-    model = unsaturated(family)
-    together = capture(model, ids(), QUERIES)
-    for q, query in enumerate(QUERIES):
-        alone = capture(model, ids(), (query,))
-        assert torch.equal(together.weights[:, q], alone.weights[:, 0])
-        assert torch.equal(together.first_key[q], alone.first_key[0])
-        assert torch.equal(together.values, alone.values)
+def test_layers_of_another_kind_keep_their_numbers() -> None:
+    attention = attention_of("LFM 2")
+    assert attention.layers == (LayerSize(0, 0, 0), LayerSize(4, 2, 16)) * 2
+    assert attention.kinds == ("conv", "full_attention") * 2
+    captured = capture(model_of("LFM 2"), attention, ids(), QUERIES)
+    for tensor in (captured.weights, captured.values, captured.learned_sink):
+        assert tensor[0::2].isnan().all()
+        assert tensor[1::2].isfinite().all()
+    assert captured.first_key.tolist() == [[-1, 0] * 2] * 3
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+def test_value_states_that_a_cache_repeats_are_kept_once() -> None:
+    assert attention_of("Falcon, grouped").layers == (LayerSize(4, 2, 16),) * 3
+    assert attention_of("Falcon, one KV head").layers == (LayerSize(4, 1, 16),) * 3
+
+
+def test_layers_of_several_sizes_are_padded() -> None:
+    attention = attention_of("Gemma 4")
+    assert attention.layers == (LayerSize(4, 2, 16), LayerSize(4, 2, 32)) * 2
+    captured = capture(model_of("Gemma 4"), attention, ids(), QUERIES)
+    assert captured.weights.isfinite().all()
+    assert captured.values[0::2, ..., 16:].isnan().all()
+    assert captured.values[0::2, ..., :16].isfinite().all()
+    assert captured.values[1::2].isfinite().all()
+
+
+@pytest.mark.parametrize("family", OF_EACH_PATH)
 def test_any_number_of_queries_takes_one_forward_pass(family: str) -> None:
-    model = unsaturated(family)
+    model = tiny_model(family)
+    attention = probe(model, ids(1))
     calls: Counter[str] = Counter()
     for name, part in model.named_modules():
         part.register_forward_pre_hook(lambda *_, name=name: calls.update([name]))
     counted = []
     for queries in ((KEYS - 1,), QUERIES, tuple(range(KEYS))):
         calls.clear()
-        capture(model, ids(), queries)
+        capture(model, attention, ids(), queries)
         counted.append(dict(calls))
     assert counted[0] == counted[1] == counted[2]
     assert counted[0][model.base_model_prefix] == 1
     assert "lm_head" not in counted[0]
 
 
+def test_two_passes_read_every_token_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, attention, lengths = model_of("GPT-J"), attention_of("GPT-J"), []
+    forward = model.base_model.forward
+
+    def counted(input_ids: Tensor, **kwargs: object) -> object:
+        lengths.append(input_ids.shape[1])
+        return forward(input_ids=input_ids, **kwargs)
+
+    monkeypatch.setattr(model.base_model, "forward", counted)
+    capture(model, attention, ids(), (20, 9))
+    assert lengths == [9, 1, 10, 1, 27]
+
+
 @pytest.mark.parametrize("queries", [(), (-1,), (KEYS,), (3, KEYS)])
-def test_positions_that_the_sequence_does_not_have(queries: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("name", ["Llama 2, Llama 3", "GPT-J"])
+def test_positions_that_the_sequence_does_not_have(name: str, queries: tuple[int, ...]) -> None:
+    model = model_of(name)
     with pytest.raises(ValueError, match=f"queries must be some positions from 0 to {KEYS - 1}"):
-        capture(tiny_model("llama"), ids(), queries)
+        capture(model, probe(model, ids(1)), ids(), queries)
 
 
 def test_a_mask_of_padding_leaves_the_other_keys_weights() -> None:
@@ -272,100 +169,236 @@ def test_a_mask_of_padding_leaves_the_other_keys_weights() -> None:
     query, key = torch.randn(1, 4, 9, 8, generator=generator), torch.randn(1, 2, 9, 8, generator=generator)
     mask = (torch.ones(9, 9).tril().bool() & (torch.arange(9) >= 3))[None, None]
     rows = torch.tensor([5, 8])
-    padded = query_weights(query, key, mask, rows, 0.5, None, None)
-    bare = query_weights(query[:, :, 3:], key[:, :, 3:], None, rows - 3, 0.5, None, None)
+    padded, _ = query_weights(query, key, mask, rows, 0.5, None, None)
+    bare, _ = query_weights(query[:, :, 3:], key[:, :, 3:], None, rows - 3, 0.5, None, None)
     assert (padded[..., :3] == 0).all()
     torch.testing.assert_close(padded[..., 3:], bare)
-    dropped = query_weights(query, key, None, rows, 0.5, None, None)
+    dropped, _ = query_weights(query, key, None, rows, 0.5, None, None)
     assert ((dropped[..., 3:] - bare).abs().amax(dim=(0, 1, 3)) > 0.05).all()
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("family", ["llama", "gemma2", "gpt2"])
-def test_half_precision_models_give_float32_rows(family: str, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("family", ["llama", "gemma2", "gpt2", "gpt_oss"])
+def test_half_precision_models_give_float32_rows_and_their_own_values(family: str, dtype: torch.dtype) -> None:
     model = tiny_model(family).to(dtype)
-    captured = probe(model, ids())
-    assert captured.weights.dtype == captured.values.dtype == torch.float32
-    assert (captured.weights.sum(-1) - 1).abs().max() < 1e-6
-    assert (captured.values.to(dtype).float() == captured.values).all()
+    attention = probe(model, ids())
+    captured = capture(model, attention, ids(), QUERIES)
+    assert captured.weights.dtype == captured.learned_sink.dtype == torch.float32
+    assert attention.dtype == captured.values.dtype == dtype
+    assert (captured.weights.sum(-1) + captured.learned_sink - 1).abs().max() < 1e-6
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_two_passes_in_half_precision_give_rows_of_the_models_type(dtype: torch.dtype) -> None:
+    model = AutoModelForCausalLM.from_config(model_of("GPT-J").config).eval().to(dtype)
+    captured = read(model, ids(), QUERIES)
+    assert captured.weights.dtype == torch.float32
+    assert captured.values.dtype == dtype
+    assert 1e-6 < (captured.weights.sum(-1) - 1).abs().max() < 0.01
+
+
+def test_numbers_that_are_not_finite_are_captured() -> None:
+    """What to advise is for extraction to say, which knows the settings."""
+    model = tiny_model("llama")
+    model.model.layers[1].self_attn.v_proj.weight.data[0, 0] = torch.inf
+    captured = read(model, ids(), QUERIES)
+    assert captured.values[0].isfinite().all()
+    assert not captured.values[1].isfinite().all()
+
+
+@pytest.mark.parametrize(
+    "name", ["Llama 2, Llama 3", "Gemma 2", "gpt-oss", "GPT-J", "Falcon, one KV head", "Falcon, grouped", "GPT-Neo"]
+)
+def test_numbers_that_are_not_finite_do_not_stop_any_path(name: str) -> None:
+    """A single token overflows; what it reaches is told layer by layer, in tensors of the usual shapes."""
+    attention, expected = attention_of(name), capture(model_of(name), attention_of(name), ids(), QUERIES)
+    model, tokens = copy.deepcopy(model_of(name)), ids()
+    embedding = model.get_input_embeddings().weight.data
+    embedding[int(tokens[0, 15])] = torch.inf
+    for captured in (
+        capture(model, attention, tokens, QUERIES),
+        capture(model, probe(model, tokens[:1]), tokens, QUERIES),
+    ):
+        assert captured.values.shape == expected.values.shape
+        assert captured.weights.shape == expected.weights.shape
+        assert torch.equal(captured.first_key, expected.first_key)
+        assert not captured.values[:, 0].isfinite().flatten(1).all(1).any()
+        assert not captured.weights[:, 0, QUERIES.index(20)].isfinite().flatten(1).all(1).any()
+
+
+def test_weights_within_a_window_may_be_too_small_for_a_number() -> None:
+    model = copy.deepcopy(model_of("GPT-Neo"))
+    for layer in model.transformer.h:
+        layer.attn.attention.q_proj.weight.data *= 300
+    captured = capture(model, attention_of("GPT-Neo"), ids(), QUERIES)
+    first = KEYS - WINDOW
+    assert captured.first_key[-1].tolist() == [0, first] * 2
+    assert (captured.weights[1::2, :, -1, :, first] == 0).flatten(1).all(1).any()  # in all heads of a layer
+
+
+def filled(buffers: Buffers, *, sequences: int = 2, seed: int = 0) -> list[tuple[Tensor, Tensor, Tensor]]:
+    """Put random tensors of every layer's own size, and return them."""
+    generator = torch.Generator().manual_seed(seed)
+    _, _, queries, _, keys = buffers.weights.shape
+    given = []
+    for layer, size in enumerate(buffers.layers):
+        if size.heads:
+            weights = torch.rand(sequences, queries, size.heads, keys, generator=generator)
+            values = torch.randn(sequences, size.kv_heads, keys, size.head_dim, generator=generator)
+            given.append((weights, values.to(buffers.values.dtype), weights.sum(-1)))
+            buffers.put(layer, *given[-1])
+    return given
+
+
+UNEVEN = (LayerSize(4, 2, 8), LayerSize(0, 0, 0), LayerSize(2, 1, 16))
+
+
+def test_buffers_keep_each_layer_and_nan_beyond_it() -> None:
+    buffers = Buffers(UNEVEN, batch=3, queries=2, keys=5, dtype=torch.bfloat16)
+    assert buffers.nbytes == sum(t.nbytes for t in (buffers.weights, buffers.values, buffers.learned_sink))
+    for seed in (0, 1):  # the second batch finds nothing of the first
+        given = filled(buffers, seed=seed)
+        buffers.wait()
+        for layer, (weights, values, sinks) in zip((0, 2), given, strict=True):
+            size = UNEVEN[layer]
+            assert torch.equal(buffers.weights[layer, :2, :, : size.heads], weights)
+            assert torch.equal(buffers.values[layer, :2, : size.kv_heads, :, : size.head_dim], values)
+            assert torch.equal(buffers.learned_sink[layer, :2, :, : size.heads], sinks)
+            missing = 2 * (buffers.weights[0, 0].numel() - weights[0].numel())
+            assert int(buffers.weights[layer, :2].isnan().sum()) == missing
+            assert int(buffers.values[layer, :2].isnan().sum()) == 2 * buffers.values[0, 0].numel() - values.numel()
+        assert buffers.values[1].isnan().all()
+
+
+@pytest.mark.parametrize("change", [{"batch": 1}, {"queries": 1}, {"keys": 4}, {"layers": UNEVEN[::-1]}])
+def test_tensors_of_other_shapes_are_refused(change: dict[str, object]) -> None:
+    room: dict = {"layers": UNEVEN, "batch": 2, "queries": 2, "keys": 5, "dtype": torch.float32}
+    weights, values, sinks = filled(Buffers(**room))[0]
+    with pytest.raises(ValueError, match="layer 0 brings"):
+        Buffers(**(room | change)).put(0, weights, values, sinks)
+
+
+def test_buffers_are_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny_model("gemma2")
+    attention = probe(model, ids(1))
+    buffers = Buffers(attention.layers, batch=3, queries=3, keys=KEYS, dtype=attention.dtype)
+    monkeypatch.setattr(module, "Buffers", None)  # none is made
+    for batch in (3, 2):
+        captured = capture(model, attention, ids(batch), QUERIES, buffers)
+        assert captured.weights.data_ptr() == buffers.weights.data_ptr()
+        assert captured.weights.shape == (3, batch, 3, 4, KEYS)
+        assert captured.values.shape == (3, batch, 2, KEYS, 16)
+        kept = captured.weights.clone(), captured.values.clone()
+    monkeypatch.undo()
+    fresh = capture(model, attention, ids(2), QUERIES)
+    assert torch.equal(fresh.weights, kept[0])
+    assert torch.equal(fresh.values, kept[1])
+
+
+cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
-def test_a_gpu_captures_the_same() -> None:
-    for family in FAMILIES:
-        model = unsaturated(family)
-        here, there = capture(model, ids(), (KEYS // 2 - 1, KEYS - 1)), probe(model.to("cuda"), ids())
-        assert there.weights.device.type == there.values.device.type == "cpu"
-        torch.testing.assert_close(there.weights, here.weights, atol=1e-4, rtol=0)
-        torch.testing.assert_close(there.values, here.values, atol=1e-3, rtol=0)
+@cuda
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name.replace(" ", ""))
+def test_a_gpu_captures_the_same(family: object) -> None:
+    here = model_of(family.name)
+    attention = attention_of(family.name)
+    expected = capture(here, attention, ids(), QUERIES)
+    there = AutoModelForCausalLM.from_config(here.config).eval()
+    there.load_state_dict(here.state_dict())
+    there.to("cuda")
+    assert probe(there, ids(1)) == attention
+    buffers = Buffers(attention.layers, batch=2, queries=3, keys=KEYS, dtype=attention.dtype, pin=True)
+    captured = capture(there, attention, ids(), QUERIES, buffers)
+    captured.wait()
+    assert captured.weights.is_pinned()
+    torch.testing.assert_close(captured.weights, expected.weights, atol=1e-4, rtol=0, equal_nan=True)
+    torch.testing.assert_close(captured.learned_sink, expected.learned_sink, atol=1e-4, rtol=0, equal_nan=True)
+    torch.testing.assert_close(captured.values, expected.values, atol=1e-3, rtol=0, equal_nan=True)
+    assert torch.equal(captured.first_key, expected.first_key)
+
+
+@pytest.mark.gpu
+@cuda
+def test_copies_from_a_gpu_outlive_what_they_copy() -> None:
+    """The tensors put are freed and their memory is written again while copies may still be under way."""
+    layers = (LayerSize(16, 16, 128),) * 16
+    buffers = Buffers(layers, batch=2, queries=4, keys=1024, dtype=torch.bfloat16, pin=True)
+    for layer in range(len(layers)):
+        weights = torch.full((2, 4, 16, 1024), float(layer), device="cuda")
+        values = torch.full((2, 1024, 16, 128), float(layer), device="cuda", dtype=torch.bfloat16).transpose(1, 2)
+        buffers.put(layer, weights, values)
+        del weights, values
+    buffers.wait()
+    numbers = torch.arange(float(len(layers)))
+    assert (buffers.weights == numbers[:, None, None, None, None]).all()
+    assert (buffers.values == numbers[:, None, None, None, None].bfloat16()).all()
+    assert (buffers.learned_sink == 0).all()
+
+
+class Largest(TorchDispatchMode):
+    """Watches the largest tensor that any operation makes."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, func: Callable[..., object], types: object, args: tuple = (), kwargs=None) -> object:
+        output = func(*args, **(kwargs or {}))
+        for tensor in output if isinstance(output, tuple | list) else (output,):
+            if isinstance(tensor, Tensor):
+                self.elements = max(self.elements, tensor.numel())
+        return output
 
 
 def test_memory_grows_linearly_with_the_context() -> None:
-    class Largest(TorchDispatchMode):
-        elements = 0
-
-        def __torch_dispatch__(
-            self, func: Callable[..., object], types: object, args: tuple = (), kwargs=None
-        ) -> object:
-            output = func(*args, **(kwargs or {}))
-            for tensor in output if isinstance(output, tuple | list) else (output,):
-                if isinstance(tensor, Tensor):
-                    self.elements = max(self.elements, tensor.numel())
-            return output
-
     keys = 1024
     model = tiny_model("llama", max_position_embeddings=keys)
+    attention = probe(model, ids(1))
+    buffers = Buffers(attention.layers, batch=1, queries=4, keys=keys, dtype=attention.dtype)
     with Largest() as largest:
-        capture(model, ids(1, keys), (63, 255, 511, 1023))
-    assert 0 < largest.elements <= 3 * keys * 64  # the captured values of 3 layers; one head's matrix is 1024 * 1024
+        capture(model, attention, ids(1, keys), (63, 255, 511, 1023), buffers)
+    assert 0 < largest.elements <= keys * 64 * 2  # a layer's hidden states; one head's matrix is 1024 * 1024
 
 
 def test_captured_tensors_own_exactly_their_memory() -> None:
-    captured = capture(tiny_model("llama"), ids(), QUERIES)
-    for tensor in (captured.weights, captured.values, captured.first_key, captured.query_position):
+    captured = read(tiny_model("llama"), ids(), QUERIES)
+    for tensor in (captured.weights, captured.values, captured.learned_sink):
         assert tensor.untyped_storage().nbytes() == tensor.numel() * 4
 
 
 @pytest.mark.parametrize("before", ["sdpa", "eager"])
 def test_the_models_own_attention_is_restored(before: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = tiny_model("llama")
+    attention = probe(model, ids(1))
     model.set_attn_implementation(before)
-    capture(model, ids(), QUERIES)
+    capture(model, attention, ids(), QUERIES)
     assert model.config._attn_implementation == before
     monkeypatch.setattr(module, "query_weights", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        capture(model, ids(), QUERIES)
+        capture(model, attention, ids(), QUERIES)
     assert model.config._attn_implementation == before
 
 
-SMALL = {"vocab_size": VOCABULARY, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+def test_two_passes_restore_the_models_own_attention(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, attention = model_of("Falcon, one KV head"), attention_of("Falcon, one KV head")
+    assert model.config._attn_implementation == "sdpa"
+    capture(model, attention, ids(), QUERIES)
+    assert model.config._attn_implementation == "sdpa"
+    monkeypatch.setattr(two_pass, "_weights", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        capture(model, attention, ids(), QUERIES)
+    assert model.config._attn_implementation == "sdpa"
 
 
-def bert() -> PreTrainedModel:
-    return AutoModelForCausalLM.from_config(BertConfig(**SMALL, intermediate_size=64, max_position_embeddings=64))
-
-
-def gptj() -> PreTrainedModel:
-    config = GPTJConfig(
-        vocab_size=VOCABULARY, n_embd=64, n_layer=2, n_head=4, rotary_dim=8, bos_token_id=0, eos_token_id=1
-    )
-    return AutoModelForCausalLM.from_config(config)
-
-
-def half_convolutions() -> PreTrainedModel:
+def unknown_kind() -> PreTrainedModel:
+    """Its configuration says that all layers attend; two are convolutions."""
     kinds = ["conv", "full_attention", "conv"]
-    config = Lfm2Config(
-        **SMALL | {"num_hidden_layers": 3}, num_key_value_heads=2, intermediate_size=64, layer_types=kinds
-    )
-    return AutoModelForCausalLM.from_config(config)
-
-
-def uneven_heads() -> PreTrainedModel:
-    model = tiny_model("llama")
-    attention = LlamaAttention(tiny_config("llama", num_key_value_heads=4), 1)
-    attention.config = model.config
-    model.model.layers[1].self_attn = attention
+    settings = {"hidden_size": 64, "intermediate_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2}
+    config = Lfm2Config(vocab_size=VOCABULARY, num_hidden_layers=3, layer_types=kinds, **settings)
+    model = AutoModelForCausalLM.from_config(config)
+    model.config.layer_types = ["full_attention"] * 3
+    for layer, kind in zip(model.model.layers, kinds, strict=True):
+        layer.is_attention_layer = kind == "full_attention"
     return model
 
 
@@ -375,34 +408,136 @@ def numbered(layer: int | None) -> PreTrainedModel:
     return model
 
 
-def biased(*, last: bool) -> PreTrainedModel:
-    """One layer adds to its logits, at the last query or at all others."""
+def forwarded(**given: object) -> PreTrainedModel:
+    """One layer's attention is given something more."""
     model = tiny_model("llama")
     attention = model.model.layers[2].self_attn
-    rows = (torch.arange(KEYS) == KEYS - 1) == last
-    bias = (torch.arange(float(KEYS)) * rows[:, None]).expand(1, 4, KEYS, KEYS)
-    attention.forward = partial(attention.forward, position_bias=bias)
+    attention.forward = partial(attention.forward, **given)
     return model
+
+
+def biased(*, last: bool) -> PreTrainedModel:
+    """One layer adds to its logits, at the last query or at all others."""
+    rows = (torch.arange(KEYS) == KEYS - 1) == last
+    return forwarded(position_bias=(torch.arange(float(KEYS)) * rows[:, None]).expand(1, 4, KEYS, KEYS))
+
+
+def other_eager(monkeypatch: pytest.MonkeyPatch) -> PreTrainedModel:
+    """Its own attention does something that it does not tell others of."""
+    correct = llama_module.eager_attention_forward
+    monkeypatch.setattr(
+        llama_module,
+        "eager_attention_forward",
+        lambda module, query, *rest, **kwargs: correct(module, query * 1.01, *rest, **kwargs),
+    )
+    return tiny_model("llama")
+
+
+class Elsewhere(LlamaAttention):
+    """Attention in a source, this one, without eager attention."""
+
+
+def elsewhere() -> PreTrainedModel:
+    model = tiny_model("llama")
+    model.model.layers[1].self_attn.__class__ = Elsewhere
+    return model
+
+
+UNKNOWN = "attends in layer {} in a way this program does not know"
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (bert, "BertLMHeadModel is no causal language model"),
-        (gptj, "GPTJForCausalLM does not compute its attention through transformers' AttentionInterface"),
-        (half_convolutions, "no softmax attention to capture in layers 0, 2 of 3"),
-        (uneven_heads, r"layers of different sizes: the value states of layer 1 are \(4, 48, 16\), .* \(2, 48, 16\)"),
+        (unknown_kind, "captured in part: nothing was seen in layers 0, 2 of 3"),
         (partial(numbered, 0), "more than once in layer 0"),
         (partial(numbered, None), "outside its 3 numbered layers"),
         (partial(numbered, 3), "outside its 3 numbered layers"),
-        (partial(biased, last=True), "attends in layer 2 in a way this program does not know"),
-        (partial(biased, last=False), "attends in layer 2 in a way this program does not know"),
+        (partial(biased, last=True), UNKNOWN.format(2)),
+        (partial(biased, last=False), UNKNOWN.format(2)),
+        (partial(forwarded, block_indices=torch.zeros(1, 2, KEYS, 1)), "chooses blocks of keys for each query"),
+        (
+            partial(forwarded, indices=torch.zeros(1, KEYS, 8)),
+            "chooses 8 keys for each query.* set context_length to 8",
+        ),
+        (elsewhere, "has no eager attention in the source of its Elsewhere"),
     ],
 )
 def test_models_that_cannot_be_captured_are_refused_by_name(make: Callable[[], PreTrainedModel], message: str) -> None:
     with pytest.raises(UserError, match=message) as refusal:
         probe(make().eval(), ids())
     assert "\n" not in str(refusal.value)
+
+
+def test_what_a_model_does_not_tell_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match=UNKNOWN.format(0)):
+        probe(other_eager(monkeypatch), ids())
+
+
+def test_two_passes_that_weigh_otherwise_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    step = two_pass._step
+    monkeypatch.setattr(two_pass, "_step", lambda model, token, kept: step(model, token // 2 + 1, kept))
+    with pytest.raises(UserError, match=UNKNOWN.format(0)):
+        probe(model_of("GPT-J"), ids())
+
+
+@pytest.mark.parametrize("error", [ValueError, RuntimeError, TypeError, KeyError], ids=lambda error: error.__name__)
+@pytest.mark.parametrize("name", ["Llama 2, Llama 3", "GPT-J"])
+def test_errors_of_the_models_own_are_one_line(
+    name: str, error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_of(name).base_model, "forward", partial(fail, error("Language unknown.\nSet one.")))
+    with pytest.raises(UserError, match=f"ForCausalLM cannot read {KEYS} plain tokens: .*Language unknown") as refusal:
+        probe(model_of(name), ids(1))
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory."),
+        RuntimeError("DefaultCPUAllocator: not enough memory"),
+        MemoryError(),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+@pytest.mark.parametrize("part", ["forward", "_plain", "_step"])
+def test_lack_of_memory_is_passed_on(part: str, error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = model_of("GPT-J")
+    monkeypatch.setattr(model.base_model if part == "forward" else two_pass, part, partial(fail, error))
+    with pytest.raises(type(error)) as passed:
+        probe(model, ids(1))
+    assert passed.value is error
+
+
+def fail(error: Exception, *_: object, **__: object) -> NoReturn:
+    raise error
+
+
+def test_windows_narrower_than_the_models_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, attention = model_of("GPT-Neo"), attention_of("GPT-Neo")
+    monkeypatch.setattr(model.config, "window_size", WINDOW - 4)
+    with pytest.raises(UserError, match="shows the query at 47 other keys in layer 1 than its configuration says"):
+        capture(model, attention, ids(), (47,))
+
+
+def test_a_layer_that_is_not_captured_any_more_is_named() -> None:
+    model = tiny_model("llama")
+    attention = probe(model, ids(1))
+    model.model.layers[1] = torch.nn.Identity()
+    model.model.layers[1].forward = lambda hidden, **_: hidden
+    with pytest.raises(UserError, match="captured in part: nothing was seen in layers 1 of 3"):
+        capture(model, attention, ids(), QUERIES)
+
+
+def test_layers_of_several_numbers_of_heads_are_told() -> None:
+    model = tiny_model("llama")
+    attention = LlamaAttention(tiny_config("llama", num_key_value_heads=4), 1)
+    attention.config = model.config
+    model.model.layers[1].self_attn = attention
+    found = probe(model, ids())
+    assert found.layers == (LayerSize(4, 2, 16), LayerSize(4, 4, 16), LayerSize(4, 2, 16))
+    assert dataclasses.replace(found, layers=found.layers[:1] * 3) == probe(tiny_model("llama"), ids())
 
 
 CAUSAL = torch.ones(2, 1, KEYS, KEYS).tril().bool()
@@ -432,11 +567,31 @@ OTHERS_HIDDEN = "hides keys other than the first ones from the query at "
     ],
 )
 def test_other_masks_are_refused(mask: Tensor, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny_model("llama")
+    attention = probe(model, ids(1))
     monkeypatch.setattr(llama_module, "create_causal_mask", lambda **_: mask)
     with pytest.raises(UserError, match=message):
-        capture(tiny_model("llama"), ids(), QUERIES)
+        capture(model, attention, ids(), QUERIES)
 
 
 def test_masks_that_change_other_queries_are_no_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny_model("llama")
+    attention = probe(model, ids(1))
     monkeypatch.setattr(llama_module, "create_causal_mask", lambda **_: changed(21, 5, seen=False))
-    assert capture(tiny_model("llama"), ids(), QUERIES).first_key.tolist() == [[0] * 3] * 3
+    assert capture(model, attention, ids(), QUERIES).first_key.tolist() == [[0] * 3] * 3
+
+
+def test_masks_of_single_layers_are_looked_at_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mask that layers share is looked at once, which must not hide another one."""
+    model = tiny_model("llama")
+    attention = probe(model, ids(1))
+    window = CAUSAL.triu(1 - WINDOW)
+    masks = [CAUSAL, window.clone(), CAUSAL.clone()]
+    for layer, mask in zip(model.model.layers, masks, strict=True):
+        part = layer.self_attn
+        monkeypatch.setattr(
+            part,
+            "forward",
+            partial(lambda forward, mask, **given: forward(**given | {"attention_mask": mask}), part.forward, mask),
+        )
+    assert capture(model, attention, ids(), QUERIES).first_key.tolist() == [[0, 0, 0], [0, 5, 0], [0, 32, 0]]

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from extract import corpora, models
-from extract.capture import capture
+from extract.capture import capture, probe
 from extract.hub import quiet
 from extract.settings import ExtractionSettings
 from geometry import SelectionProfile, selection_counts, selection_profile
@@ -135,8 +135,9 @@ def tensors() -> tuple[np.ndarray, np.ndarray]:
         asked = ExtractionSettings(model="embedded", corpus="embedded", context_length=512, sequences=4, device="cpu")
         described = models.describe(asked)
         windows = corpora.windows(asked.corpus, described.tokenizer, asked.context_length, asked.sequences, asked.seed)
-        captured = capture(models.load(described), torch.from_numpy(windows.tokens), asked.query_positions)
-    weights, values = captured.weights[:, 0].numpy(), captured.values.numpy()
+        model, tokens = models.load(described), torch.from_numpy(windows.tokens)
+        captured = capture(model, probe(model, tokens[:1, :64]), tokens, asked.query_positions)
+    weights, values = (array.swapaxes(0, 1) for array in (captured.weights[:, :, 0].numpy(), captured.values.numpy()))
     return weights, values.repeat(weights.shape[2] // values.shape[2], axis=2)
 
 

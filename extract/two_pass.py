@@ -1,0 +1,208 @@
+"""Capture from models that compute their attention by themselves: the cache is filled, then each query asked alone.
+
+Transformers' older models do not call an attention function that can be replaced. They all can return the weights of
+what they are given, though, which for one query after a filled cache are one row; value states are those of the cache.
+Holds ``examine``, which finds out whether that works for a model, and ``read``, which does it for a batch. What does
+not belong here: models that call ``AttentionInterface`` (``extract.capture``).
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache, PreTrainedModel
+
+from extract.kinds import first_keys
+from extract.models import out_of_memory
+from storage.arrays import LayerSize
+from storage.errors import UserError
+
+TOLERANCE = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 1e-1}
+"""How far ``examine`` lets rows of weights be from those of one plain forward pass (total variation, the mean over the
+heads of a layer), and hidden states from the usual ones (relative), by the type the model computes in; errors of
+rounding add up over the layers."""
+
+MODEL_ERRORS = (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
+"""What models raise that cannot read a plain sequence, or cannot read one in two passes."""
+
+_NO_WEIGHTS = "returns no weights of its layers"
+_NO_CACHE = "keeps no cache of keys and values to ask single queries from"
+
+
+def examine(model: PreTrainedModel, input_ids: Tensor, queries: Sequence[int]) -> tuple[list[LayerSize], torch.dtype]:
+    """Sizes of all layers and the type of their value states, found on a short sequence (1, K).
+
+    Raises
+    ------
+    UserError
+        If the model returns no weights or keeps no cache that single queries can be asked from, if its eager attention
+        is not its usual one, or if the rows of the queries are not those that one plain forward pass returns. What says
+        that memory ran out is passed on.
+    """
+    with _refusing(model, _NO_WEIGHTS):
+        whole = _plain(model, input_ids)
+    with _refusing(model, _NO_CACHE):
+        rows, cache = _rows(model, input_ids, queries)
+        values = [_values(model, cache, layer) for layer in range(len(whole))]
+    for layer, weights in enumerate(whole):
+        for query in queries:
+            _check_row(model, layer, rows[query][layer][:, :, 0].to(weights.device), weights[:, :, query])
+    sizes = [LayerSize(w.shape[1], v.shape[1], v.shape[3]) for w, v in zip(whole, values, strict=True)]
+    return sizes, values[0].dtype
+
+
+def read(
+    model: PreTrainedModel,
+    input_ids: Tensor,
+    queries: Sequence[int],
+    put: Callable[[int, Tensor, Tensor], None],
+) -> list[list[int]]:
+    """Read a batch (B, K) and put each layer's weights, float32 (B, Q, H, K), and value states (B, Hkv, K, D).
+
+    Returns
+    -------
+    list of list of int
+        By layer, the first key that each query sees, as the configuration has it.
+
+    Raises
+    ------
+    UserError
+        If a layer gives weight to a key that the configuration hides.
+    """
+    rows, cache = _rows(model, input_ids, queries)
+    keys = input_ids.shape[1]
+    first = [first_keys(model.config, query) for query in queries]
+    for layer in range(len(rows[queries[0]])):
+        example = rows[queries[0]][layer]
+        weights = torch.zeros(len(example), len(queries), example.shape[1], keys, device=example.device)
+        for q, query in enumerate(queries):
+            weights[:, q, :, : query + 1] = rows[query][layer][:, :, 0].float()
+            _check_window(model, layer, query, weights[:, q], first[q][layer])
+        put(layer, weights, _values(model, cache, layer))
+    return [list(of_layer) for of_layer in zip(*first, strict=True)]
+
+
+@contextmanager
+def eager(model: PreTrainedModel) -> Iterator[None]:
+    """Within it the model computes attention by plain products; afterwards as it did before."""
+    before = model.config._attn_implementation
+    model.config._attn_implementation = "eager"  # set_attn_implementation leaves these models as they are
+    try:
+        yield
+    finally:
+        model.config._attn_implementation = before
+
+
+def _rows(
+    model: PreTrainedModel, input_ids: Tensor, queries: Sequence[int]
+) -> tuple[dict[int, tuple[Tensor, ...]], DynamicCache]:
+    """By query, the weights of each layer (B, H, 1, query + 1); and the cache of all keys."""
+    cache = DynamicCache()  # without the configuration: with it, a window's layers would forget the first keys
+    rows: dict[int, tuple[Tensor, ...]] = {}
+    done = 0
+    with torch.inference_mode():
+        for query in sorted(set(queries)):
+            _fill(model, input_ids[:, done:query], cache)
+            with eager(model):
+                rows[query] = _weights(model, _step(model, input_ids[:, query : query + 1], cache))
+            done = query + 1
+        _fill(model, input_ids[:, done:], cache)
+    return rows, cache
+
+
+def _fill(model: PreTrainedModel, input_ids: Tensor, cache: DynamicCache) -> None:
+    """Let the model read tokens into the cache."""
+    if input_ids.shape[1]:
+        model.base_model(input_ids=input_ids, past_key_values=cache, use_cache=True)
+
+
+def _step(model: PreTrainedModel, input_ids: Tensor, cache: DynamicCache) -> Any:
+    """The model's output for one token (B, 1) after those in the cache, with weights."""
+    return model.base_model(input_ids=input_ids, past_key_values=cache, use_cache=True, output_attentions=True)
+
+
+def _weights(model: PreTrainedModel, output: Any) -> tuple[Tensor, ...]:
+    """The weights of every layer, or a refusal."""
+    attentions = getattr(output, "attentions", None) or ()
+    layers = model.config.get_text_config(decoder=True).num_hidden_layers
+    if len(attentions) != layers or any(weights is None for weights in attentions):
+        _refuse(model, _NO_WEIGHTS, None)
+    return tuple(attentions)
+
+
+def _values(model: PreTrainedModel, cache: DynamicCache, layer: int) -> Tensor:
+    """The value states (B, Hkv, K, D) that a layer left in the cache, each once where it is there for every head."""
+    values = getattr(cache.layers[layer], "values", None)
+    if not isinstance(values, Tensor):
+        msg = f"layer {layer} keeps no value states"
+        raise TypeError(msg)
+    kv_heads: int = getattr(model.config, "num_kv_heads", values.shape[1])
+    if kv_heads < values.shape[1]:
+        grouped = values.unflatten(1, (kv_heads, -1))
+        if torch.allclose(grouped, grouped[:, :, :1], rtol=0, atol=0, equal_nan=True):
+            values = grouped[:, :, 0]
+    return values
+
+
+def _plain(model: PreTrainedModel, input_ids: Tensor) -> tuple[Tensor, ...]:
+    """The weights (B, H, K, K) of every layer from one forward pass, whose outcome must be the usual one."""
+    with torch.inference_mode():
+        usual = model.base_model(input_ids=input_ids, use_cache=False)[0]
+        with eager(model):
+            output = model.base_model(input_ids=input_ids, use_cache=False, output_attentions=True)
+    weights, states = _weights(model, output), output[0]
+    if (states - usual).float().norm() > TOLERANCE[states.dtype] * usual.float().norm():
+        msg = (
+            f"{type(model).__name__} computes something else with eager attention, which alone returns its weights, "
+            "than with its usual one; choose another model"
+        )
+        raise UserError(msg)
+    return weights
+
+
+def _check_row(model: PreTrainedModel, layer: int, row: Tensor, plain: Tensor) -> None:
+    """Refuse the weights of a query (B, H, query + 1) that are not those of one forward pass (B, H, K).
+
+    Numbers that are not finite are for others to find.
+    """
+    padded = torch.zeros_like(plain, dtype=torch.float32)
+    padded[..., : row.shape[-1]] = row
+    distance = (padded - plain.float()).abs().sum(-1).mean() / 2
+    if distance > TOLERANCE[plain.dtype]:
+        msg = (
+            f"{type(model).__name__} attends in layer {layer} in a way this program does not know: a query alone, "
+            "after the cache was filled, weighs the keys otherwise than in one forward pass; choose another model"
+        )
+        raise UserError(msg)
+
+
+def _check_window(model: PreTrainedModel, layer: int, query: int, weights: Tensor, first: int) -> None:
+    """Refuse weights (B, H, K) some of which lie before the window; none within it may be 0 for being small."""
+    if (weights[..., :first] > 0).any():
+        msg = (
+            f"{type(model).__name__} shows the query at {query} other keys in layer {layer} than its configuration "
+            f"says (those from {first} on); choose another model"
+        )
+        raise UserError(msg)
+
+
+@contextmanager
+def _refusing(model: PreTrainedModel, lacking: str) -> Iterator[None]:
+    """Within it an error of the model's means that it lacks something, unless memory ran out."""
+    try:
+        yield
+    except MODEL_ERRORS as error:
+        if out_of_memory(error):
+            raise
+        _refuse(model, lacking, error)
+
+
+def _refuse(model: PreTrainedModel, lacking: str, error: Exception | None) -> NoReturn:
+    """Refuse a model of which nothing can be read."""
+    msg = (
+        f"{type(model).__name__} has no softmax attention that can be read: it does not call transformers' "
+        f"AttentionInterface and {lacking}; choose another model"
+    )
+    raise UserError(msg) from error

@@ -1,0 +1,719 @@
+"""The families of models that capture is tested on: small random models of each, and how far it is from eager on them.
+
+``python -m tests.extract.families`` measures all of them and writes docs/models.md.
+"""
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+import torch
+import transformers
+from torch import Tensor
+from transformers import AutoModelForCausalLM, PreTrainedModel
+
+from extract.capture import Attention, capture, probe
+from extract.hub import quiet
+from tests.extract.tiny import VOCABULARY, WINDOW
+
+PAGE = Path(__file__).parents[2] / "docs" / "models.md"
+KEYS = 48
+QUERIES = (9, 20, 47)
+"""The first is too early for a window of ``WINDOW`` keys to hide any from it, the last is the last position."""
+
+Sizes = Mapping[str, object]
+_PLAIN: Sizes = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 64,
+    "intermediate_size": 64,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 64,
+    "initializer_range": 0.15,  # wide enough that weights differ between keys, narrow enough that none takes it all
+    "bos_token_id": 0,
+    "eos_token_id": 1,
+    "pad_token_id": 1,
+}
+_KV: Sizes = {"num_key_value_heads": 2}
+_GROUPED: Sizes = {**_PLAIN, **_KV, "head_dim": 16}
+_WINDOW: Sizes = {"sliding_window": WINDOW}
+_EXPERTS: Sizes = {
+    "num_experts": 4,
+    "num_local_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
+    "shared_expert_intermediate_size": 32,
+}
+_HALF: Sizes = {"num_hidden_layers": 4, "layer_types": ["linear_attention", "full_attention"] * 2}
+_ALTERNATING: Sizes = {"num_hidden_layers": 4, "layer_types": ["sliding_attention", "full_attention"] * 2}
+_LATENT: Sizes = {
+    "num_key_value_heads": 4,
+    "kv_lora_rank": 32,
+    "q_lora_rank": 24,
+    "qk_rope_head_dim": 8,
+    "qk_nope_head_dim": 16,
+    "v_head_dim": 16,
+    "n_routed_experts": 4,
+    "n_group": 2,
+    "topk_group": 1,
+    "first_k_dense_replace": 1,
+}
+_MAMBA: Sizes = {"mamba_n_heads": 4, "mamba_d_head": 32, "mamba_n_groups": 1, "mamba_d_state": 16}
+_OLD: Sizes = {"vocab_size": VOCABULARY, "initializer_range": 0.15, "bos_token_id": 0, "eos_token_id": 1}
+_GPTJ: Sizes = {**_OLD, "n_embd": 64, "n_layer": 3, "n_head": 4, "rotary_dim": 8, "n_positions": 64}
+_FALCON: Sizes = {**_PLAIN, "alibi": False, "multi_query": False}
+
+_LINEAR: Sizes = {
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 16,
+    "linear_value_head_dim": 16,
+}
+_INDEXER: Sizes = {"index_n_heads": 2, "index_head_dim": 16}
+
+VALUES = ("value_order", "value_keys")
+"""Deliberate mistakes of what is kept of the value states, which show in every model."""
+ALWAYS = ("scale", "causal", "row", *VALUES)
+"""Deliberate mistakes of the function that transformers calls, which show in every model."""
+GQA = "gqa_order"
+MASK = "mask"
+ALONE = ("token", "cache", *VALUES)
+"""Deliberate mistakes of the two passes."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """A family of models, as one small random model of it stands for it."""
+
+    name: str
+    config: str
+    """Name of the configuration's class."""
+    settings: Sizes
+    controls: tuple[str, ...] = ()
+    """Deliberate mistakes that show, beside those that show in every model."""
+    special: str = ""
+    """What is particular about its attention."""
+    values: Literal["output", "projection"] = "output"
+    """What value states are compared with: eager's attention outputs, as weighted sums, or eager's projection."""
+    sinks_apart: bool = False
+    """Whether eager leaves the learned sinks, which scale its outputs, out of the weights that it returns."""
+    alone: bool = False
+    """Whether it is read in two passes."""
+    damping: float = 1.0
+    """Factor on the norms of its queries, so that no key takes all the weight."""
+
+    @property
+    def all_controls(self) -> tuple[str, ...]:
+        """Deliberate mistakes that show."""
+        return (ALONE if self.alone else ALWAYS) + self.controls
+
+
+_SLIDING = "sliding window"
+_SOME_SLIDING = "sliding window in some layers"
+FAMILIES: tuple[Family, ...] = (
+    Family("Llama 2, Llama 3", "LlamaConfig", _GROUPED, (GQA,)),
+    Family(
+        "Llama 4",
+        "Llama4TextConfig",
+        {**_GROUPED, "num_hidden_layers": 4, "num_local_experts": 2, "attention_chunk_size": WINDOW}
+        | {"intermediate_size_mlp": 64},
+        (GQA, MASK),
+        "a query sees its chunk only, in some layers",
+    ),
+    Family("Mistral", "MistralConfig", {**_GROUPED, **_WINDOW}, (GQA, MASK), _SLIDING),
+    Family("Mixtral", "MixtralConfig", {**_GROUPED, **_WINDOW, **_EXPERTS}, (GQA, MASK), _SLIDING),
+    Family("Gemma", "GemmaConfig", _GROUPED, (GQA,)),
+    Family(
+        "Gemma 2",
+        "Gemma2Config",
+        {**_GROUPED, **_WINDOW, "attn_logit_softcapping": 2.0, "query_pre_attn_scalar": 16},
+        (GQA, MASK, "softcap"),
+        f"{_SOME_SLIDING}, soft-capped logits",
+    ),
+    Family(
+        "Gemma 3",
+        "Gemma3TextConfig",
+        {**_GROUPED, **_WINDOW, **_ALTERNATING, "query_pre_attn_scalar": 16},
+        (GQA, MASK),
+        _SOME_SLIDING,
+    ),
+    Family(
+        "Gemma 3n",
+        "Gemma3nTextConfig",
+        {**_GROUPED, **_WINDOW, **_ALTERNATING, "num_kv_shared_layers": 2, "vocab_size_per_layer_input": VOCABULARY}
+        | {
+            "hidden_size_per_layer_input": 16,
+            "laurel_rank": 8,
+            "altup_num_inputs": 2,
+            "activation_sparsity_pattern": None,
+        },
+        (GQA, MASK),
+        f"{_SOME_SLIDING}, layers that share KV heads of earlier ones",
+        damping=0.3,
+    ),
+    Family(
+        "Gemma 4",
+        "Gemma4TextConfig",
+        {**_GROUPED, **_WINDOW, **_ALTERNATING, "num_kv_shared_layers": 0, "global_head_dim": 32}
+        | {"vocab_size_per_layer_input": VOCABULARY, "hidden_size_per_layer_input": 16},
+        (GQA, MASK),
+        f"{_SOME_SLIDING}, heads of two sizes",
+        damping=0.3,
+    ),
+    Family(
+        "Gemma 4, shared",
+        "Gemma4TextConfig",
+        {**_GROUPED, **_WINDOW, **_ALTERNATING, "num_kv_shared_layers": 2, "global_head_dim": 32}
+        | {"vocab_size_per_layer_input": VOCABULARY, "hidden_size_per_layer_input": 16},
+        (GQA, MASK),
+        f"{_SOME_SLIDING}, heads of two sizes, layers that share KV heads of earlier ones",
+        damping=0.3,
+    ),
+    Family("GPT-2", "GPT2Config", _PLAIN),
+    Family("GPT-NeoX, Pythia", "GPTNeoXConfig", _PLAIN),
+    Family("GPT-BigCode, StarCoder", "GPTBigCodeConfig", _PLAIN, (), "one KV head"),
+    Family("OPT", "OPTConfig", {**_PLAIN, "ffn_dim": 64, "word_embed_proj_dim": 64, "init_std": 0.15}),
+    Family("Phi", "PhiConfig", {**_PLAIN, **_KV}, (GQA,)),
+    Family("Phi-3", "Phi3Config", {**_PLAIN, **_KV, **_WINDOW}, (GQA, MASK), _SLIDING),
+    Family(
+        "Qwen 2",
+        "Qwen2Config",
+        {**_GROUPED, **_WINDOW, "use_sliding_window": True, "max_window_layers": 1},
+        (GQA, MASK),
+        _SOME_SLIDING,
+    ),
+    Family(
+        "Qwen 3",
+        "Qwen3Config",
+        {**_GROUPED, **_WINDOW, "use_sliding_window": True, "max_window_layers": 1},
+        (GQA, MASK),
+        _SOME_SLIDING,
+    ),
+    Family("Qwen 2 MoE", "Qwen2MoeConfig", {**_GROUPED, **_EXPERTS}, (GQA,)),
+    Family("Qwen 3 MoE", "Qwen3MoeConfig", {**_GROUPED, **_EXPERTS}, (GQA,)),
+    Family("OLMo", "OlmoConfig", _GROUPED, (GQA,)),
+    Family("OLMo 2", "Olmo2Config", _GROUPED, (GQA,)),
+    Family("OLMo 3", "Olmo3Config", {**_GROUPED, **_WINDOW}, (GQA, MASK), _SLIDING),
+    Family("OLMoE", "OlmoeConfig", {**_GROUPED, **_EXPERTS}, (GQA,)),
+    Family("StableLM", "StableLmConfig", {**_PLAIN, **_KV}, (GQA,)),
+    Family("StarCoder 2", "Starcoder2Config", {**_PLAIN, **_KV, **_WINDOW}, (GQA, MASK), _SLIDING),
+    Family("Granite", "GraniteConfig", {**_GROUPED, "attention_multiplier": 0.25}, (GQA,)),
+    Family("Granite MoE", "GraniteMoeConfig", {**_GROUPED, **_EXPERTS, "attention_multiplier": 0.25}, (GQA,)),
+    Family(
+        "Granite SWA",
+        "GraniteSWAConfig",
+        {**_GROUPED, **_WINDOW, **_ALTERNATING, "attention_multiplier": 0.25},
+        (GQA, MASK, "sink"),
+        f"{_SOME_SLIDING}, learned sinks",
+        sinks_apart=True,
+    ),
+    Family(
+        "Granite MoE SWA",
+        "GraniteMoeSWAConfig",
+        {**_GROUPED, **_WINDOW, **_ALTERNATING, **_EXPERTS, "attention_multiplier": 0.25},
+        (GQA, MASK, "sink"),
+        f"{_SOME_SLIDING}, learned sinks",
+        sinks_apart=True,
+    ),
+    Family("SmolLM3", "SmolLM3Config", _GROUPED, (GQA,)),
+    Family(
+        "gpt-oss",
+        "GptOssConfig",
+        {**_GROUPED, **_WINDOW, "num_local_experts": 4},
+        (GQA, MASK, "sink"),
+        f"{_SOME_SLIDING}, learned sinks: rows sum to less than 1",
+    ),
+    Family("DeepSeek-V2", "DeepseekV2Config", {**_PLAIN, **_LATENT, **_EXPERTS}, (), "latent attention (MLA)"),
+    Family("DeepSeek-V3", "DeepseekV3Config", {**_PLAIN, **_LATENT, **_EXPERTS}, (), "latent attention (MLA)"),
+    Family(
+        "DeepSeek-V3.2",
+        "DeepseekV32Config",
+        {**_PLAIN, **_LATENT, **_EXPERTS, **_INDEXER},
+        (),
+        "latent attention (MLA); contexts as long as its indexer keeps whole",
+    ),
+    Family("Cohere", "CohereConfig", _GROUPED, (GQA,)),
+    Family("Cohere 2", "Cohere2Config", {**_GROUPED, **_WINDOW}, (GQA, MASK), _SLIDING),
+    Family("Ernie 4.5", "Ernie4_5Config", _GROUPED, (GQA,)),
+    Family("Exaone 4", "Exaone4Config", {**_GROUPED, **_WINDOW}, (GQA, MASK), _SLIDING),
+    Family("GLM", "GlmConfig", _GROUPED, (GQA,)),
+    Family("GLM 4", "Glm4Config", _GROUPED, (GQA,)),
+    Family("GLM 4 MoE", "Glm4MoeConfig", {**_GROUPED, **_EXPERTS, "n_routed_experts": 4}, (GQA,)),
+    Family("HunYuan", "HunYuanDenseV1Config", _GROUPED, (GQA,)),
+    Family(
+        "MiMo V2 Flash",
+        "MiMoV2FlashConfig",
+        {**_GROUPED, **_WINDOW, **_EXPERTS, "intermediate_size": 64, "n_routed_experts": 4, "v_head_dim": 16}
+        | {"swa_num_key_value_heads": 4, "swa_v_head_dim": 16, "swa_head_dim": 16, "swa_num_attention_heads": 4},
+        (GQA, MASK, "sink"),
+        f"{_SOME_SLIDING}, learned sinks in those, KV heads of two numbers",
+    ),
+    Family(
+        "ModernBERT decoder",
+        "ModernBertDecoderConfig",
+        {**_PLAIN, "num_hidden_layers": 4, "local_attention": 2 * WINDOW},
+        (MASK,),
+        _SOME_SLIDING,
+    ),
+    Family("Nemotron", "NemotronConfig", {**_GROUPED, "initializer_range": 0.07}, (GQA,)),
+    Family("Persimmon", "PersimmonConfig", _PLAIN),
+    Family("Seed-OSS", "SeedOssConfig", _GROUPED, (GQA,)),
+    Family(
+        "Qwen 3 Next",
+        "Qwen3NextConfig",
+        {**_GROUPED, **_EXPERTS, **_HALF, **_LINEAR},
+        (GQA,),
+        "linear attention in the other layers",
+        "projection",
+    ),
+    Family(
+        "Qwen 3.5",
+        "Qwen3_5TextConfig",
+        {**_GROUPED, **_HALF, **_LINEAR},
+        (GQA,),
+        "linear attention in the other layers",
+        "projection",
+    ),
+    Family(
+        "Kimi Linear",
+        "KimiLinearConfig",
+        {**_PLAIN, **_LATENT, **_EXPERTS, **_HALF, "linear_num_heads": 4, "linear_head_dim": 16},
+        (),
+        "linear attention in the other layers, latent attention (MLA)",
+    ),
+    Family(
+        "LFM 2",
+        "Lfm2Config",
+        {**_GROUPED, "num_hidden_layers": 4, "layer_types": ["conv", "full_attention"] * 2},
+        (GQA,),
+        "convolutions in the other layers",
+    ),
+    Family(
+        "LFM 3",
+        "Lfm3Config",
+        {**_GROUPED, **_WINDOW, **_HALF, "layer_types": ["conv", "full_attention", "conv", "sliding_attention"]},
+        (GQA, MASK),
+        f"convolutions in the other layers, {_SOME_SLIDING}",
+        "projection",
+    ),
+    Family(
+        "Jamba",
+        "JambaConfig",
+        {**_PLAIN, **_KV, "num_hidden_layers": 4, "num_experts": 2, "attn_layer_period": 2, "attn_layer_offset": 1}
+        | {"mamba_d_state": 8, "mamba_dt_rank": 4, "use_mamba_kernels": False},
+        (GQA,),
+        "Mamba in the other layers",
+    ),
+    Family(
+        "Bamba",
+        "BambaConfig",
+        {**_PLAIN, **_KV, **_MAMBA, "num_hidden_layers": 4, "attn_layer_indices": [1, 3]},
+        (GQA,),
+        "Mamba in the other layers",
+    ),
+    Family(
+        "Falcon H1",
+        "FalconH1Config",
+        {**_PLAIN, **_KV, **_MAMBA, "mamba_d_ssm": 128},
+        (GQA,),
+        "Mamba beside the attention of each layer",
+    ),
+    Family(
+        "Granite 4",
+        "GraniteMoeHybridConfig",
+        {**_PLAIN, **_KV, **_MAMBA, **_HALF, "num_local_experts": 2, "shared_intermediate_size": 32}
+        | {"attention_multiplier": 0.25},
+        (GQA,),
+        "Mamba in the other layers",
+    ),
+    Family(
+        "Nemotron H",
+        "NemotronHConfig",
+        {**_GROUPED, "hybrid_override_pattern": "M*-*", "mamba_num_heads": 4, "mamba_head_dim": 32, "n_groups": 1}
+        | {"ssm_state_size": 16},
+        (GQA,),
+        "Mamba or a plain MLP in the other layers",
+    ),
+    Family(
+        "RecurrentGemma",
+        "RecurrentGemmaConfig",
+        {**_PLAIN, "num_hidden_layers": 4, "num_key_value_heads": 1, "lru_width": 64, "attention_window_size": WINDOW}
+        | {"block_types": ["recurrent", "attention"]},
+        (MASK,),
+        "recurrence in the other layers, one KV head, sliding window",
+    ),
+    Family(
+        "MiniMax",
+        "MiniMaxConfig",
+        {**_GROUPED, **_HALF, "num_local_experts": 2, "block_size": 16},
+        (GQA,),
+        "linear attention in the other layers",
+    ),
+    Family("OLMo Hybrid", "OlmoHybridConfig", {**_GROUPED, **_HALF}, (GQA,), "linear attention in the other layers"),
+    Family("GPT-J", "GPTJConfig", _GPTJ, alone=True),
+    Family("CodeGen", "CodeGenConfig", _GPTJ, alone=True),
+    Family("Falcon, one KV head", "FalconConfig", {**_FALCON, "multi_query": True}, special="one KV head", alone=True),
+    Family("Falcon, all KV heads", "FalconConfig", {**_FALCON, "parallel_attn": False}, alone=True),
+    Family(
+        "Falcon, grouped",
+        "FalconConfig",
+        {**_FALCON, "new_decoder_architecture": True, "num_kv_heads": 2},
+        special="as many value states in the cache as heads, kept once per KV head",
+        alone=True,
+    ),
+    Family("BLOOM", "BloomConfig", {**_OLD, "hidden_size": 64, "n_layer": 3, "n_head": 4}, alone=True),
+    Family("MPT", "MptConfig", {**_OLD, "d_model": 64, "n_layers": 3, "n_heads": 4, "max_seq_len": 64}, alone=True),
+    Family(
+        "GPT-Neo",
+        "GPTNeoConfig",
+        {**_OLD, "hidden_size": 64, "num_layers": 4, "num_heads": 4, "intermediate_size": 64, "window_size": WINDOW}
+        | {"max_position_embeddings": 64, "attention_types": [[["global", "local"], 2]], "initializer_range": 0.08},
+        ("window",),
+        _SOME_SLIDING,
+        alone=True,
+    ),
+    Family(
+        "XGLM",
+        "XGLMConfig",
+        {"vocab_size": VOCABULARY, "d_model": 64, "num_layers": 3, "attention_heads": 4, "ffn_dim": 64}
+        | {"max_position_embeddings": 64, "init_std": 0.15},
+        alone=True,
+    ),
+)
+"""Every family that is tested, in the order of the page."""
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A family of models that is refused, as one small random model of it stands for it."""
+
+    name: str
+    config: str
+    """Name of the configuration's class."""
+    settings: Sizes
+    why: str
+    """What is in the way, for the page."""
+    message: str
+    """A part of what the refusal says."""
+
+
+_BARE: Sizes = {"vocab_size": VOCABULARY, "hidden_size": 64, "num_hidden_layers": 2}
+_SMALL: Sizes = {**_BARE, "num_attention_heads": 4}
+_RECURRENT = "no softmax attention"
+_UNREADABLE = "has no softmax attention that can be read"
+REFUSED: tuple[Refused, ...] = (
+    Refused(
+        "BERT and other encoders",
+        "BertConfig",
+        {**_SMALL, "intermediate_size": 64, "max_position_embeddings": 64},
+        "tokens attend to later ones",
+        "BertLMHeadModel is no causal language model",
+    ),
+    Refused("Mamba", "MambaConfig", _BARE, _RECURRENT, _UNREADABLE),
+    Refused("Falcon Mamba", "FalconMambaConfig", _BARE, _RECURRENT, _UNREADABLE),
+    Refused("RWKV", "RwkvConfig", _BARE, _RECURRENT, _UNREADABLE),
+    Refused(
+        "xLSTM",
+        "xLSTMConfig",
+        {"vocab_size": VOCABULARY, "hidden_size": 64, "num_blocks": 2, "num_heads": 4},
+        _RECURRENT,
+        _UNREADABLE,
+    ),
+    Refused(
+        "GPT-1",
+        "OpenAIGPTConfig",
+        {"vocab_size": VOCABULARY, "n_embd": 64, "n_layer": 2, "n_head": 4},
+        "keeps no cache of keys and values",
+        "keeps no cache of keys and values",
+    ),
+    Refused(
+        "CPM-Ant",
+        "CpmAntConfig",
+        {**_SMALL, "dim_head": 16},
+        "reads a prompt of its own before every text, also after a cache",
+        "keeps no cache of keys and values to ask single queries from",
+    ),
+    Refused(
+        "Falcon with ALiBi: `tiiuae/falcon-rw-1b`, `tiiuae/falcon-rw-7b`",
+        "FalconConfig",
+        {**_SMALL, "alibi": True, "initializer_range": 0.15},
+        "its eager attention, which alone returns weights, differs from its usual one",
+        "computes something else with eager attention",
+    ),
+    Refused(
+        "DiffLlama",
+        "DiffLlamaConfig",
+        {**_SMALL, "intermediate_size": 64},
+        "subtracts one softmax from another",
+        "more than once in layer 0",
+    ),
+    Refused("HRM", "HrmTextConfig", _GROUPED, "goes through its layers several times", "more than once in layer 0"),
+    Refused(
+        "Zamba 2",
+        "Zamba2Config",
+        {**_SMALL, "layers_block_type": ["linear_attention", "hybrid"], "mamba_d_state": 16, "n_mamba_heads": 4},
+        "layers share one attention, which has no number",
+        "outside its 2 numbered layers",
+    ),
+    Refused(
+        "Doge", "DogeConfig", _SMALL, "a mask that is computed from the value states", "a mask of type torch.float"
+    ),
+    Refused(
+        "Inkling", "InklingTextConfig", _GROUPED, "adds a bias to its logits", "in a way this program does not know"
+    ),
+    Refused(
+        "DeepSeek-V3.2 with more than `index_topk` tokens",
+        "DeepseekV32Config",
+        {**_PLAIN, **_LATENT, **_EXPERTS, **_INDEXER, "index_topk": WINDOW},
+        "an indexer chooses the keys of each query",
+        f"set context_length to {WINDOW} or less",
+    ),
+)
+"""Families that are seen to be refused, in the order of the page."""
+
+
+@dataclass(frozen=True)
+class Plain:
+    """What eager attention makes of ``ids()``, by layer with attention."""
+
+    weights: dict[int, Tensor]
+    """Of all queries, (B, H, K, K)."""
+    values: dict[int, Tensor]
+    """Value states (B, Hkv, K, D), or the outputs of attention, (B, H, K, D)."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Largest differences between what is captured and eager."""
+
+    weights: dict[int, float]
+    """By query."""
+    values: list[float]
+    """By layer with attention."""
+    sinks: float
+    """Of the mass that eager's weights lack."""
+    first_keys: bool
+    """Whether the first keys are those to which eager gives weight."""
+
+
+def ids(batch: int = 2, keys: int = KEYS) -> Tensor:
+    """Token ids (B, K)."""
+    return torch.randint(2, VOCABULARY, (batch, keys), generator=torch.Generator().manual_seed(1))
+
+
+def made(family: Family | Refused) -> PreTrainedModel:
+    """A seeded random model of a family."""
+    torch.manual_seed(0)
+    with quiet():
+        return AutoModelForCausalLM.from_config(getattr(transformers, family.config)(**family.settings)).eval()
+
+
+@cache
+def model_of(family_name: str) -> PreTrainedModel:
+    """A seeded random model of a family, whose learned sinks matter if it has any."""
+    family = next(family for family in FAMILIES if family.name == family_name)
+    model = made(family)
+    for name, parameter in model.named_parameters():
+        if name.endswith(("sinks", "attention_sink_bias")):
+            torch.nn.init.normal_(parameter, mean=2.0)
+        if name.endswith("q_norm.weight"):
+            parameter.data *= family.damping
+    return model
+
+
+@cache
+def attention_of(family_name: str) -> Attention:
+    """How the model of a family is read."""
+    with quiet():
+        return probe(model_of(family_name), ids(1))
+
+
+@contextmanager
+def _eager(model: PreTrainedModel) -> Iterator[None]:
+    """Within it the model computes attention eagerly, whether or not it can be told so."""
+    before = model.config._attn_implementation
+    model.set_attn_implementation("eager")
+    model.config._attn_implementation = "eager"
+    try:
+        yield
+    finally:
+        model.set_attn_implementation(before)
+        model.config._attn_implementation = before
+
+
+def plain(family: Family) -> Plain:
+    """What the eager attention of a family's model makes of ``ids()``."""
+    model, attention = model_of(family.name), attention_of(family.name)
+    layers = [layer for layer, size in enumerate(attention.layers) if size.heads]
+    outputs: dict[int, Tensor] = {}
+    values: dict[int, Tensor] = {}
+    hooks = [
+        projection.register_forward_pre_hook(lambda _, given, layer=layer: outputs.update({layer: given[0]}))
+        for layer, projection in _projections(model, layers, {"o_proj", "out_proj", "c_proj", "dense", "Wo"})
+    ] + [
+        projection.register_forward_hook(lambda *given, layer=layer: values.update({layer: given[-1]}))
+        for layer, projection in _projections(model, layers, {"v_proj"})
+    ]
+    with quiet(), _eager(model), torch.inference_mode():
+        weights = model(input_ids=ids(), output_attentions=True, use_cache=False).attentions
+    for hook in hooks:
+        hook.remove()
+    if len(weights) == len(attention.layers):
+        weights = [weights[layer] for layer in layers]
+    by_layer = dict(zip(layers, weights, strict=True))
+    outputs = {layer: _by_head(outputs[layer], by_layer[layer].shape[1]) for layer in layers}
+    values = {layer: _by_head(values[layer], attention.layers[layer].kv_heads) for layer in layers if layer in values}
+    if family.sinks_apart:
+        by_layer = {layer: _with_sinks(by_layer[layer], values[layer], outputs[layer]) for layer in layers}
+    return Plain(by_layer, values if family.values == "projection" else outputs)
+
+
+def _with_sinks(weights: Tensor, values: Tensor, outputs: Tensor) -> Tensor:
+    """Weights (B, H, K, K) scaled so that, times value states (B, Hkv, K, D), they make the outputs (B, H, K, D)."""
+    sums = weights @ values.repeat_interleave(weights.shape[1] // values.shape[1], dim=1)
+    return weights * ((sums * outputs).sum(-1, keepdim=True) / sums.square().sum(-1, keepdim=True))
+
+
+def _projections(
+    model: PreTrainedModel, layers: Sequence[int], names: Collection[str]
+) -> Iterator[tuple[int, torch.nn.Module]]:
+    """The projections with some names of the attention in each of some layers.
+
+    What goes into that of outputs is weights times value states.
+    """
+    for module in model.modules():
+        layer = getattr(module, "layer_idx", getattr(module, "layer_id", None))
+        if "Attention" in type(module).__name__ and layer in layers:
+            for name, child in module.named_children():
+                if name in names:
+                    yield layer, child
+
+
+def _by_head(outputs: Tensor, heads: int) -> Tensor:
+    """Outputs of attention, or of a projection, (B, K, H * D) or (B, K, H, D) as (B, H, K, D)."""
+    return outputs.flatten(2).unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
+def measure(family: Family) -> Measured:
+    """Capture ``QUERIES`` of ``ids()`` and compare with eager, query by query and layer by layer."""
+    model, attention, expected = model_of(family.name), attention_of(family.name), plain_of(family.name)
+    with quiet():
+        captured = capture(model, attention, ids(), QUERIES)
+    of_queries, of_values, of_sinks, same_first = dict.fromkeys(QUERIES, 0.0), [], 0.0, True
+    for layer, eager in expected.weights.items():
+        size = attention.layers[layer]
+        rows = eager[:, :, QUERIES].transpose(1, 2)  # (B, Q, H, K)
+        difference = (captured.weights[layer, :, :, : size.heads] - rows).abs().amax(dim=(0, 2, 3))
+        of_queries = {q: max(of_queries[q], float(d)) for q, d in zip(QUERIES, difference, strict=True)}
+        lacking = 1 - rows.sum(-1)
+        of_sinks = max(of_sinks, float((captured.learned_sink[layer, :, :, : size.heads] - lacking).abs().max()))
+        same_first &= bool(((rows > 0).any(dim=2).any(dim=0).int().argmax(-1) == captured.first_key[:, layer]).all())
+        values = captured.values[layer, :, : size.kv_heads, :, : size.head_dim]
+        if family.values == "output":
+            values = eager @ values.repeat_interleave(size.heads // size.kv_heads, dim=1)
+        of_values.append(float((values - expected.values[layer]).abs().max()))
+    return Measured(of_queries, of_values, of_sinks, same_first)
+
+
+@cache
+def plain_of(family_name: str) -> Plain:
+    """``plain`` of the family with a name."""
+    return plain(next(family for family in FAMILIES if family.name == family_name))
+
+
+WORDS = {
+    "scale": "scale",
+    "causal": "later keys seen",
+    "row": "row of another query",
+    "value_order": "order of value states",
+    "value_keys": "value states of other keys",
+    GQA: "order of KV heads",
+    MASK: "window forgotten",
+    "softcap": "cap forgotten",
+    "sink": "sink forgotten",
+    "token": "query of another token",
+    "cache": "keys in another order",
+    "window": "window forgotten",
+}
+"""Deliberate mistakes as the page names them."""
+
+HEAD = """\
+# Models
+
+<!-- Written by `python -m tests.extract.families`; do not edit by hand. -->
+
+Most causal language models of transformers whose layers attend by softmax can be studied. How a model's attention is
+read is found out by itself, on a short sequence before any work begins, and is written to the provenance of the study:
+
+- **AttentionInterface**: models that compute attention through a function that can be replaced, which are all but the
+  oldest. Their layers work as always; beside it only the chosen queries meet the keys, in float32.
+- **two-pass**: other models fill a cache with the keys before a query, which then is asked alone, with eager attention.
+  Its weights are in the model's own type: in bfloat16 a row sums to 1 within 1 % only.
+
+Layers of another kind (linear attention, convolutions, Mamba, plain MLPs) have no weights to read: such a model is
+analysed on its attention layers, under their true numbers. Keys that a sliding window or a chunk hides from a query are
+no tokens to it. Where heads have learned sinks, the weight that goes to the sink is stored beside the weights of the
+keys. Value states are stored once per KV head, as the model gives them to its attention.
+
+To check a model of yours, run a study of one short sequence: every model is compared with its own eager attention,
+layer by layer, before it is read, and is refused in one line if they differ, or if a layer that should attend does not
+do so where it can be seen.
+
+## Refused
+
+These are seen to be refused, in the same way:
+
+| family | what is in the way |
+|---|---|
+"""
+
+TABLE = """
+## Tested
+
+The table is made of small random models, with windows shorter than the context, in float32 on the CPU. *Weights* and
+*value states* are the largest differences from eager attention, rounded up to a power of ten. *Noticed* are the
+deliberate mistakes that the comparison was seen to notice. `python -m tests.extract.families` measures all again.
+
+| family | class | path | attention layers | particulars | weights | value states | noticed |
+|---|---|---|---|---|---|---|---|
+"""
+
+
+def stated(error: float) -> float:
+    """The power of ten above twice an error, so that other processors stay below it; 1e-6 at least."""
+    return 10.0 ** math.ceil(math.log10(max(2 * error, 1e-6)))
+
+
+def row(family: Family) -> str:
+    """The line of a family in the page's table."""
+    attention, measured = attention_of(family.name), measure(family)
+    attending = sum(size.heads > 0 for size in attention.layers)
+    cells = (
+        family.name,
+        f"`{type(model_of(family.name)).__name__}`",
+        attention.path,
+        "all" if attending == len(attention.layers) else f"{attending} of {len(attention.layers)}",
+        family.special,
+        f"{stated(max(*measured.weights.values(), measured.sinks)):.0e}",
+        f"{stated(max(measured.values)):.0e}",
+        ", ".join(WORDS[control] for control in family.all_controls),
+    )
+    return "| " + " | ".join(cells) + " |"
+
+
+def before_the_rows() -> str:
+    """The page up to the lines of the families."""
+    return HEAD + "".join(f"| {refused.name} | {refused.why} |\n" for refused in REFUSED) + TABLE
+
+
+def main() -> None:
+    """Measure all families and write the page."""
+    PAGE.write_text(before_the_rows() + "".join(f"{row(family)}\n" for family in FAMILIES), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

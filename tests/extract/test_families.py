@@ -1,0 +1,235 @@
+"""Every family of models: captured against eager, layer by layer, with deliberate mistakes, and the page of that."""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import AttentionMaskInterface, PreTrainedModel
+from transformers.models.gpt_neo.modeling_gpt_neo import GPTNeoSelfAttention
+
+from extract import capture as module
+from extract import two_pass
+from extract.buffers import Buffers
+from extract.capture import capture, probe, query_weights
+from extract.hub import quiet
+from extract.kinds import OTHER_KINDS
+from storage.errors import UserError
+from tests.extract.families import (
+    FAMILIES,
+    KEYS,
+    PAGE,
+    QUERIES,
+    REFUSED,
+    VALUES,
+    WORDS,
+    Family,
+    Refused,
+    attention_of,
+    before_the_rows,
+    ids,
+    made,
+    measure,
+    model_of,
+    plain_of,
+    row,
+)
+
+WEIGHT_TOLERANCE = 5e-6
+"""Largest difference allowed to a softmax weight; eager sums the same float32 products in another order."""
+
+VALUE_TOLERANCE = 1e-4
+"""Largest difference allowed to a value state, of norm about 5; SDPA and eager drift apart layer by layer."""
+
+LATE = QUERIES[1:]
+"""The queries from which a window hides keys."""
+
+SHOWS_AT = {"causal": QUERIES[:-1], "mask": LATE, "window": LATE, **dict.fromkeys(VALUES, ())}
+"""The queries at which a mistake shows in the weights, if not at all."""
+
+every_family = pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name.replace(" ", ""))
+
+
+@pytest.fixture(autouse=True)
+def _noiseless() -> Iterator[None]:
+    with quiet():
+        yield
+
+
+@every_family
+def test_matches_eager_at_every_query_of_every_layer(family: Family, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "QUERY_BLOCK", 7)  # several blocks, the last one shorter
+    measured = measure(family)
+    assert max(measured.weights.values()) < WEIGHT_TOLERANCE
+    assert max(measured.values) < VALUE_TOLERANCE
+    assert measured.sinks < WEIGHT_TOLERANCE
+    assert measured.first_keys
+    attention = attention_of(family.name)
+    assert [size.heads == 0 for size in attention.layers] == [kind in OTHER_KINDS for kind in attention.kinds]
+    assert attention.path == ("two-pass" if family.alone else "AttentionInterface")
+
+
+@every_family
+def test_the_models_compared_are_unsaturated(family: Family) -> None:
+    captured = capture(model_of(family.name), attention_of(family.name), ids(), QUERIES)
+    for q in range(len(QUERIES)):
+        largest = captured.weights[:, :, q].amax(-1)
+        largest = largest[largest.isfinite()]
+        assert largest.numel() > 0
+        assert largest.median() < 0.5
+        assert (largest < 0.9).float().mean() > 0.9
+
+
+Weigh = Callable[..., tuple[Tensor, Tensor | None]]
+
+
+def wrong_scale(correct: Weigh, *arguments: object) -> object:
+    query, key, mask, rows, scale, softcap, s_aux = arguments
+    return correct(query, key, mask, rows, scale * 1.1, softcap, s_aux)
+
+
+def wrong_gqa_order(correct: Weigh, query: Tensor, key: Tensor, *rest: object) -> object:
+    """Query head h reads KV head h % Hkv."""
+    order = torch.arange(query.shape[1]).reshape(-1, key.shape[1]).T.flatten()
+    *settings, s_aux = rest
+    permuted, sink = correct(query[:, order], key, *settings, None if s_aux is None else s_aux[order])
+    back = order.argsort()
+    return permuted[:, back], None if sink is None else sink[:, back]
+
+
+def without_softcap(correct: Weigh, *arguments: object) -> object:
+    *before, _, s_aux = arguments
+    return correct(*before, None, s_aux)
+
+
+def without_sink(correct: Weigh, *arguments: object) -> object:
+    return correct(*arguments[:6], None)
+
+
+def not_causal(correct: Weigh, query: Tensor, key: Tensor, mask: Tensor | None, *rest: object) -> object:
+    """Every query sees the keys after itself."""
+    later = torch.ones(KEYS, KEYS).triu(1).bool()
+    return correct(query, key, torch.ones(1, 1, KEYS, KEYS).bool() if mask is None else mask | later, *rest)
+
+
+def row_before(correct: Weigh, query: Tensor, *rest: object) -> object:
+    """Row i is that of query i - 1."""
+    return correct(query.roll(1, dims=2), *rest)
+
+
+MISTAKES: dict[str, Callable[..., object]] = {
+    "scale": wrong_scale,
+    "gqa_order": wrong_gqa_order,
+    "softcap": without_softcap,
+    "sink": without_sink,
+    "causal": not_causal,
+    "row": row_before,
+}
+
+
+def in_another_order(values: Tensor) -> Tensor:
+    """The KV heads the other way round; the keys, if there is only one."""
+    return values.flip(1 if values.shape[1] > 1 else 2)
+
+
+def of_the_key_before(values: Tensor) -> Tensor:
+    return values.roll(1, dims=2)
+
+
+VALUE_MISTAKES: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "value_order": in_another_order,
+    "value_keys": of_the_key_before,
+}
+
+
+def make_mistake(control: str, family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if control in VALUE_MISTAKES:
+        put, mistake = Buffers.put, VALUE_MISTAKES[control]
+        monkeypatch.setattr(
+            Buffers,
+            "put",
+            lambda self, layer, weights, values, *sinks: put(self, layer, weights, mistake(values), *sinks),
+        )
+    elif control == "mask":
+        monkeypatch.delitem(AttentionMaskInterface._global_mapping, module.ATTENTION)
+    elif control == "window":
+        forget_windows(model_of(family), monkeypatch)
+    elif control == "token":
+        step = two_pass._step
+        monkeypatch.setattr(two_pass, "_step", lambda model, token, kept: step(model, token // 2 + 1, kept))
+    elif control == "cache":
+        fill = two_pass._fill
+        monkeypatch.setattr(two_pass, "_fill", lambda model, tokens, kept: fill(model, tokens.flip(1), kept))
+    else:
+        monkeypatch.setattr(module, "query_weights", partial(MISTAKES[control], query_weights))
+
+
+def forget_windows(model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The layers see all keys, and so it is said."""
+    monkeypatch.setattr(two_pass, "first_keys", lambda config, _query: [0] * config.num_hidden_layers)
+    for part in model.modules():
+        if isinstance(part, GPTNeoSelfAttention):
+            monkeypatch.setitem(part._buffers, "bias", torch.ones_like(part.bias).tril())
+
+
+@pytest.mark.parametrize(
+    ("family", "control"),
+    [(family, control) for family in FAMILIES for control in family.all_controls],
+    ids=lambda part: part.name.replace(" ", "") if isinstance(part, Family) else part,
+)
+def test_the_comparison_sees_mistakes_at_every_query(
+    family: Family, control: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attention_of(family.name)
+    plain_of(family.name)
+    make_mistake(control, family.name, monkeypatch)
+    measured = measure(family)
+    if control in VALUES:
+        assert min(measured.values) > 1000 * VALUE_TOLERANCE
+    assert measured.first_keys == (control not in {"mask", "window"})
+    for query in SHOWS_AT.get(control, QUERIES):
+        assert measured.weights[query] > 1000 * WEIGHT_TOLERANCE, query
+
+
+@every_family
+def test_a_query_is_bit_identical_alone_and_with_others(family: Family) -> None:
+    """But in two passes, where what the model reads at once is rounded with it."""
+    model, attention = model_of(family.name), attention_of(family.name)
+    together = capture(model, attention, ids(), QUERIES)
+    compare = partial(torch.testing.assert_close, atol=1e-5 if family.alone else 0, rtol=0, equal_nan=True)
+    for q, query in enumerate(QUERIES):
+        alone = capture(model, attention, ids(), (query,))
+        compare(together.weights[:, :, q], alone.weights[:, :, 0])
+        compare(together.learned_sink[:, :, q], alone.learned_sink[:, :, 0])
+        compare(together.values, alone.values)
+        assert torch.equal(together.first_key[q], alone.first_key[0])
+
+
+@pytest.mark.parametrize("refused", REFUSED, ids=lambda refused: refused.config)
+def test_families_that_cannot_be_captured_are_refused(refused: Refused) -> None:
+    with pytest.raises(UserError, match=refused.message) as refusal:
+        probe(made(refused), ids())
+    assert "\n" not in str(refusal.value)
+
+
+def errors(line: str) -> list[float]:
+    """What a line of the page's table states as largest errors."""
+    return [float(cell) for cell in line.split("|")[6:8]]
+
+
+def test_the_page_says_what_is_measured() -> None:
+    """A newer transformers may read a family otherwise: then write the page again, python -m tests.extract.families."""
+    text = PAGE.read_text(encoding="utf-8")
+    assert text.startswith(before_the_rows())
+    lines = text.removeprefix(before_the_rows()).splitlines()
+    assert len(lines) == len(FAMILIES)
+    for line, family in zip(lines, FAMILIES, strict=True):
+        now = row(family)
+        cells, expected = line.split("|"), now.split("|")
+        assert cells[:6] + cells[8:] == expected[:6] + expected[8:]
+        assert all(new <= said for new, said in zip(errors(now), errors(line), strict=True)), now
+
+
+def test_every_control_has_a_name_and_shows_somewhere() -> None:
+    assert {control for family in FAMILIES for control in family.all_controls} == set(WORDS)
