@@ -4,6 +4,7 @@ What does not belong here: finding and reading models (``extract.models``) or te
 """
 
 import logging
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,8 @@ from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils._validators import validate_repo_id
 from huggingface_hub.utils.tqdm import are_progress_bars_disabled, enable_progress_bars
 from transformers.utils import logging as transformers_logging
+
+_QUERY = re.compile(r"(https?://[^\s?'\"]+)\?[^\s'\"]*")
 
 
 def means_a_path(name: str) -> bool:
@@ -27,9 +30,12 @@ def means_a_path(name: str) -> bool:
 
 
 def one_line(error: BaseException) -> str:
-    """The first line of an error's message, without its full stop."""
+    """The first line of an error's message, without its full stop, and without what addresses have behind ``?``.
+
+    The address that the hub sends a client to for a file carries a signature there, which lets anyone read the file.
+    """
     lines = str(error).strip().splitlines()
-    return lines[0].rstrip(".") if lines else type(error).__name__
+    return _QUERY.sub(r"\1", lines[0].rstrip(".")) if lines else type(error).__name__
 
 
 @contextmanager

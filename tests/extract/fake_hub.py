@@ -1,12 +1,18 @@
 """A Hugging Face hub on loopback: serves directories as repositories, and refuses others as the real one does."""
 
 import json
+import re
+import socket
+import struct
 import threading
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from hashlib import sha1
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import unquote
 
 COMMIT = "c0ffee" + "0" * 34
 REFUSALS = {
@@ -17,31 +23,96 @@ REFUSALS = {
     "acme/no-config": (404, "EntryNotFound"),
 }
 
+CUT, RESET = "cut", "reset"
+"""Faults beside a status: a body that ends too early, and a connection that is reset."""
+
+
+@dataclass
+class DatasetHub:
+    """What a hub of datasets was asked for, and what it shall get wrong."""
+
+    address: str = ""
+    asked: list[str] = field(default_factory=list)
+    """Method and path of each request, in order."""
+    sent: Counter[str] = field(default_factory=Counter)
+    """Bytes of each file that were sent on request for a part of it."""
+    tokens: set[str | None] = field(default_factory=set)
+    """What requests were authorised with."""
+    faults: deque[int | str | None] = field(default_factory=deque)
+    """What to do on the next requests for a part of a file: ``CUT``, ``RESET`` or a status; None answers well."""
+
 
 @contextmanager
 def serve(repositories: Mapping[str, Path]) -> Iterator[str]:
-    """Serve the repositories by id; yields the address for HF_ENDPOINT."""
+    """Serve the repositories of models by id; yields the address for HF_ENDPOINT."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def log_message(self, *_: object) -> None:
-            """Print nothing."""
-
+    class Handler(_Quiet):
         def do_HEAD(self) -> None:
             status, content, error = _answer(repositories, self.path.partition("?")[0])
-            self.send_response(status)
-            self.send_header("X-Repo-Commit", COMMIT)
+            self.answer(status, content, error)
+
+    with _running(Handler) as address:
+        yield address
+
+
+@contextmanager
+def serve_datasets(repositories: Mapping[str, Path]) -> Iterator[DatasetHub]:
+    """Serve the repositories of datasets by id, whole and in parts, and every revision of them at one commit."""
+    hub = DatasetHub()
+
+    class Handler(_Quiet):
+        def do_HEAD(self) -> None:
+            path, _, query = unquote(self.path).partition("?")
+            hub.asked.append(f"{self.command} {path}")
+            hub.tokens.add(self.headers["Authorization"])
+            part = re.match(r"bytes=(\d+)-(\d*)", self.headers["Range"] or "")
+            fault = hub.faults.popleft() if part and hub.faults else None
+            status, content, error = _answer_dataset(repositories, path, query)
+            if part and status == 200:
+                status, content = 206, content[int(part[1]) : int(part[2]) + 1 if part[2] else None]
+                hub.sent[path.rpartition("/")[2]] += len(content)
+            if isinstance(fault, int):
+                status, content = fault, b""
+            self.answer(status, content, error, fault)
+
+    with _running(Handler) as hub.address:
+        yield hub
+
+
+class _Quiet(BaseHTTPRequestHandler):
+    """Answers every request as a HEAD, with the content behind it where it is a GET."""
+
+    def log_message(self, *_: object) -> None:
+        """Print nothing."""
+
+    def answer(self, status: int, content: bytes, error: str, fault: int | str | None = None) -> None:
+        if fault == RESET:
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.connection.shutdown(socket.SHUT_RD)
+            self.close_connection = True
+            return
+        self.send_response(status)
+        self.send_header("X-Repo-Commit", COMMIT)
+        if error:
             self.send_header("X-Error-Code", error)
-            self.send_header("ETag", f'"{sha1(content).hexdigest()}"')
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            if self.command == "GET":
-                self.wfile.write(content)
+        self.send_header("ETag", f'"{sha1(content).hexdigest()}"')
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(content[: len(content) // 2] if fault == CUT else content)
 
-        def do_GET(self) -> None:
-            self.do_HEAD()
+    def do_GET(self) -> None:
+        self.do_HEAD()
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
+    def do_HEAD(self) -> None:
+        raise NotImplementedError
+
+
+@contextmanager
+def _running(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """Run a server on a free port of loopback; yields its address."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
     thread.start()
     try:
         yield f"http://127.0.0.1:{server.server_port}"
@@ -63,3 +134,36 @@ def _answer(repositories: Mapping[str, Path], path: str) -> tuple[int, bytes, st
     if "/resolve/" in path and (file := repositories[name] / path.rpartition("/")[2]).is_file():
         return 200, file.read_bytes(), ""
     return 404, b"", "EntryNotFound"
+
+
+def _answer_dataset(repositories: Mapping[str, Path], path: str, query: str) -> tuple[int, bytes, str]:
+    """Status, content and error code for a path of the hub's interface to datasets, or of a file in one."""
+    name = "/".join(path.removeprefix("/api").split("/")[2:4])
+    rest = path.removeprefix("/api").removeprefix(f"/datasets/{name}")
+    if name in REFUSALS and (name != "acme/gated" or rest.startswith("/resolve/")):  # gated ones have public metadata
+        status, error = REFUSALS[name]
+        return status, b"", error
+    root = repositories.get(name)
+    if rest.startswith("/revision/"):
+        return 200, json.dumps({"id": name, "sha": COMMIT, "siblings": []}).encode(), ""
+    if root and (found := re.match(rf"/tree/{COMMIT}/?(.*)", rest)):
+        return _tree(root, found[1], "recursive=true" in query.lower())
+    if root and (found := re.match(r"/resolve/[^/]+/(.*)", rest)) and (root / found[1]).is_file():
+        return 200, (root / found[1]).read_bytes(), ""
+    return 404, b"", "EntryNotFound"
+
+
+def _tree(root: Path, folder: str, below: bool) -> tuple[int, bytes, str]:
+    """What lies in a folder of a repository, or also below it."""
+    if not (root / folder).is_dir():
+        return 404, b"", "EntryNotFound"
+    entries = [
+        {
+            "type": "file" if path.is_file() else "directory",
+            "path": path.relative_to(root).as_posix(),
+            "oid": "0" * 40,
+            "size": path.stat().st_size,
+        }
+        for path in sorted((root / folder).glob("**/*" if below else "*"))
+    ]
+    return 200, json.dumps(entries).encode(), ""

@@ -1,0 +1,244 @@
+"""Local files and directories as corpora: the same documents in every form, and the one line for each mistake."""
+
+import bz2
+import gzip
+import hashlib
+import json
+import os
+import random
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from extract import readers
+from extract.readers import documents, sha256
+from extract.settings import CorpusSettings
+from storage.errors import UserError
+from tests.extract.tiny import text
+
+PACKERS: dict[str, Callable[[bytes], bytes]] = {
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".zst": lambda content: pa.compress(content, codec="zstd", asbytes=True),
+}
+
+
+def corpus(name: object, **others: object) -> CorpusSettings:
+    return CorpusSettings(id=str(name), **others)
+
+
+def read(name: object, **others: object) -> list[str]:
+    return list(documents(corpus(name, **others)))
+
+
+def refusal(name: object, **others: object) -> str:
+    """The line that reading refuses with."""
+    with pytest.raises(UserError) as caught:
+        read(name, **others)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert str(name) in message
+    return message
+
+
+def as_lines(texts: list[str]) -> bytes:
+    return "".join(json.dumps({"id": i, "text": t}) + "\n" for i, t in enumerate(texts)).encode()
+
+
+def put(path: Path, content: bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return path
+
+
+TEXTS = [text(40, seed) + "é€𝄞" for seed in range(5)]
+
+
+def test_every_kind_of_file_gives_the_same_documents(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"body": TEXTS, "other": range(5)}), tmp_path / "a.parquet", row_group_size=2)
+    assert read(tmp_path / "a.parquet", column="body") == TEXTS
+    assert read(put(tmp_path / "a.jsonl", as_lines(TEXTS))) == TEXTS
+    assert read(put(tmp_path / "a.jsonl.txt", TEXTS[0].encode())) == TEXTS[:1]
+
+
+@pytest.mark.parametrize("suffix", PACKERS)
+def test_compressed_files_are_opened_on_the_fly(suffix: str, tmp_path: Path) -> None:
+    pack = PACKERS[suffix]
+    assert read(put(tmp_path / f"a.jsonl{suffix}", pack(as_lines(TEXTS)))) == TEXTS
+    assert read(put(tmp_path / f"a.txt{suffix}", pack(TEXTS[0].encode()))) == TEXTS[:1]
+    assert read(put(tmp_path / f"none.txt{suffix}", pack(b""))) == []
+
+
+def test_gzip_in_several_members_is_read_to_the_end(tmp_path: Path) -> None:
+    parts = [gzip.compress(as_lines([one])) for one in TEXTS]
+    assert read(put(tmp_path / "a.jsonl.gz", b"".join(parts))) == TEXTS
+
+
+def test_a_text_file_is_cut_at_line_ends_into_bounded_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readers, "BLOCK", 100)
+    content = text(500) + "é" * 1000 + "\nlast"
+    blocks = read(put(tmp_path / "a.txt", b"\xef\xbb\xbf" + content.encode()))
+    assert "".join(blocks) == content
+    assert max(map(len, blocks)) <= 200
+    assert all(block.endswith("\n") for block in blocks if "é" not in block and block != blocks[-1])
+
+
+def test_nulls_read_as_no_text(tmp_path: Path) -> None:
+    assert read(put(tmp_path / "a.jsonl", b'{"text": null}\n\n{"text": "b"}\n')) == ["", "b"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Documents 0 to 4 in order of the files' relative paths, whatever their kinds, among files that are none."""
+    root = tmp_path / "corpus"
+    put(root / "B.txt", TEXTS[0].encode())
+    put(root / "a" / "deep" / "er" / "z.jsonl.gz", gzip.compress(as_lines(TEXTS[1:2])))
+    put(root / "a" / "empty.txt", b"")
+    pq.write_table(pa.table({"text": TEXTS[2:4]}), root / "a" / "x.parquet")
+    put(root / "b.jsonl", as_lines(TEXTS[4:]))
+    for name in ("README.md", "a/notes.pdf", ".hidden.txt", ".git/x.txt", "a/.cache/y.jsonl", "a/__pycache__/x.pyc"):
+        put(root / name, b"\xffno text")
+    return root
+
+
+def test_a_directory_is_read_in_order_at_any_depth(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert read(folder) == TEXTS
+    assert read(f"{folder}/") == TEXTS
+    assert [file.relative for file in readers.files(corpus(folder))] == sorted(
+        ["B.txt", "a/deep/er/z.jsonl.gz", "a/empty.txt", "a/x.parquet", "b.jsonl"]
+    )
+    listed = os.walk
+
+    def otherwise(*asked: object, **options: object) -> object:
+        for place, folders, names in listed(*asked, **options):
+            folders.reverse()
+            yield place, folders, random.Random(3).sample(names, len(names))
+
+    monkeypatch.setattr(os, "walk", otherwise)
+    assert read(folder) == TEXTS
+
+
+def test_links_to_files_are_read_and_links_to_directories_are_not(folder: Path, tmp_path: Path) -> None:
+    outside = put(tmp_path / "blobs" / "c0ffee", b"outside")
+    (folder / "zz.txt").symlink_to(outside)
+    (folder / "around").symlink_to(folder)
+    assert read(folder) == [*TEXTS, "outside"]
+    outside.unlink()
+    assert f"'{folder}/zz.txt' cannot be read (No such file or directory)" in refusal(folder)
+
+
+def test_the_hash_of_a_file_is_that_of_its_bytes(tmp_path: Path) -> None:
+    path = put(tmp_path / "a.jsonl", as_lines(TEXTS))
+    assert sha256(corpus(path)) == hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_the_hash_of_a_directory_tells_names_and_contents_apart(folder: Path, tmp_path: Path) -> None:
+    first = sha256(corpus(folder))
+    put(folder / "README.md", b"changed")
+    put(folder / ".hidden.txt", b"changed")
+    moved = folder.rename(tmp_path / "elsewhere")
+    assert sha256(corpus(moved)) == first
+    (moved / "b.jsonl").rename(moved / "c.jsonl")
+    renamed = sha256(corpus(moved))
+    put(moved / "c.jsonl", as_lines(TEXTS))
+    assert len({first, renamed, sha256(corpus(moved))}) == 3
+    lines = {path.relative_to(moved).as_posix(): path for path in moved.rglob("*") if path.suffix in {".txt", ".gz"}}
+    del lines[".hidden.txt"], lines[".git/x.txt"]
+    lines |= {"a/x.parquet": moved / "a/x.parquet", "c.jsonl": moved / "c.jsonl"}
+    slow = "".join(f"{name} {hashlib.sha256(lines[name].read_bytes()).hexdigest()}\n" for name in sorted(lines))
+    assert sha256(corpus(moved)) == hashlib.sha256(slow.encode()).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("empty.txt", b"", "is empty"),
+        ("latin.txt", b"caf\xe9\n", "not UTF-8 at byte 3; convert it with iconv"),
+        ("latin.jsonl", b'{"text": "caf\xe9"}\n', "not UTF-8 at byte 13"),
+        ("latin.txt.gz", gzip.compress(b"caf\xe9\n"), "not UTF-8 at byte 3"),
+        ("cut.txt", "aé".encode()[:-1], "not UTF-8 at byte 1"),
+        ("wide.txt", "wide".encode("utf-16"), "not UTF-8 at byte 0"),
+        ("broken.jsonl", b'{"text": "a"}\n{"text": \n', "line 2, Expecting value"),
+        ("list.jsonl", b'{"text": "a"}\n[1]\n', "no JSON object: line 2"),
+        ("column.jsonl", b'{"body": "a", "id": 1}\n', "no column 'text' in line 1; set column to one of: body, id"),
+        ("number.jsonl", b'{"text": 3, "body": "a"}\n', "holds int in line 1; set column to one that holds text"),
+        ("broken.parquet", b"PAR1 nonsense", "is no readable Parquet file"),
+        ("plain.txt.gz", b"no gzip at all", "cannot be read (zlib inflate failed: incorrect header check)"),
+        ("cut.txt.gz", gzip.compress(as_lines(TEXTS))[:-20], "cannot be read (Truncated compressed stream)"),
+        ("cut.jsonl.bz2", bz2.compress(as_lines(TEXTS))[:-20], "cannot be read (Truncated compressed stream)"),
+        ("table.csv", b"a,b\n", "is no .txt/.jsonl/.parquet file; convert it"),
+        ("table.csv.gz", b"a,b\n", "is no .txt/.jsonl/.parquet file; convert it"),
+        ("table.parquet.gz", b"a,b\n", "is no .txt/.jsonl/.parquet file; convert it"),
+    ],
+)
+def test_broken_files(name: str, content: bytes, message: str, tmp_path: Path) -> None:
+    path = put(tmp_path / "one" / name, content)
+    assert message in refusal(path)
+    if "is no .txt" not in message:
+        put(tmp_path / "one" / "a.txt", b"well")
+        inside = refusal(path.parent) if content else f"'{path}' {message}"
+        assert f"'{path}'" in inside  # it says which file of the directory
+        assert message in inside
+
+
+def test_a_wrong_byte_is_found_behind_many_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readers, "BLOCK", 16)
+    content = ("é" * 101).encode() + b"\xff"
+    assert f"not UTF-8 at byte {len(content) - 1}" in refusal(put(tmp_path / "a.txt", content))
+
+
+@pytest.mark.parametrize("name", ["/no/such.txt", "no-such.txt", "no-such.jsonl.gz", "./no-such", "~/no such", "a/b/c"])
+def test_missing_files(name: str) -> None:
+    assert f"There is no corpus file '{name}'; give a .txt/.jsonl/.parquet file, a directory" in refusal(name)
+
+
+def test_a_directory_without_text(tmp_path: Path) -> None:
+    put(tmp_path / ".hidden.txt", b"hidden")
+    put(tmp_path / "notes.pdf", b"no text")
+    assert f"directory '{tmp_path}' has no .txt/.jsonl/.parquet file in it" in refusal(tmp_path)
+    put(tmp_path / "empty.txt", b"")
+    assert "is empty" in refusal(tmp_path)
+
+
+def test_a_pipe_is_no_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.txt")
+    assert "has no .txt/.jsonl/.parquet file in it" in refusal(tmp_path)
+    assert "is no .txt/.jsonl/.parquet file" in refusal(tmp_path / "pipe.txt")
+
+
+@contextmanager
+def ordinary_user() -> Iterator[None]:
+    """Without the right of root to read everything."""
+    user = os.geteuid()
+    os.seteuid(user or 65534)
+    try:
+        yield
+    finally:
+        os.seteuid(user)
+
+
+@pytest.mark.parametrize("locked", ["b.jsonl", "a/deep", "a/x.parquet", "."])
+def test_what_may_not_be_read(locked: str, folder: Path) -> None:
+    with tempfile.TemporaryDirectory() as temporary:  # unlike tmp_path, below a directory that is open to every user
+        Path(temporary).chmod(0o755)
+        there = Path(shutil.copytree(folder, Path(temporary) / "corpus"))
+        (there / locked).chmod(0)
+        with ordinary_user():
+            said = refusal(there)
+            with pytest.raises(UserError, match=r"\(Permission denied\); check its permissions"):
+                sha256(corpus(there))
+        (there / locked).chmod(0o755)
+    assert f"'{there / locked}'" in said
+    assert "(Permission denied); check its permissions" in said
+
+
+def test_a_lacking_parquet_column(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"body": ["a"], "n": [1]}), tmp_path / "a.parquet")
+    assert "no column 'text' in it; set column to one of: body, n" in refusal(tmp_path / "a.parquet")
+    assert "holds int in a row" in refusal(tmp_path / "a.parquet", column="n")

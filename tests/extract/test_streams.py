@@ -1,0 +1,367 @@
+"""Hub datasets over a hub on loopback: what is downloaded, what a break does to the stream, and each mistake's line."""
+
+import json
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import datasets
+import huggingface_hub.constants
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from huggingface_hub import HfFileSystem
+from huggingface_hub.hf_file_system import HfFileSystemFile
+from huggingface_hub.utils import close_session
+
+from extract import corpora, streams
+from extract.corpora import Windows, documents, identity
+from extract.hub import one_line
+from extract.settings import CorpusSettings
+from storage.errors import UserError
+from tests.extract.fake_hub import COMMIT, CUT, RESET, DatasetHub, serve_datasets
+from tests.extract.tiny import tiny_tokenizer
+
+ROWS, GROUP, SHARDS = 120, 30, 3
+REQUESTS = 6  # the hub's client asks that often before a fault comes through
+TOKENIZER = tiny_tokenizer()
+
+
+def words(seed: int) -> str:
+    """One document, which says where it is from and does not compress."""
+    return f"<{seed}> " + random.Random(seed).randbytes(300).hex()
+
+
+def number(document: str) -> int:
+    """Where a document is from."""
+    return int(document[1 : document.index(">")])
+
+
+EVERYTHING = {words(seed) for seed in range(SHARDS * ROWS)}
+
+
+def web(root: Path) -> Path:
+    """A dataset of three Parquet files with a column that nobody asked for."""
+    (root / "data").mkdir(parents=True)
+    for shard in range(SHARDS):
+        texts = [words(shard * ROWS + row) for row in range(ROWS)]
+        ballast = [random.Random(row).randbytes(4000).hex() for row in range(ROWS)]
+        path = root / f"data/train-0000{shard}-of-0000{SHARDS}.parquet"
+        pq.write_table(pa.table({"text": texts, "image": ballast}), path, row_group_size=GROUP, compression="none")
+    return root
+
+
+def lines(root: Path) -> Path:
+    """A dataset of two JSON Lines files, which come as one piece each."""
+    root.mkdir()
+    for shard in range(2):
+        rows = range(shard * ROWS // 2, (shard + 1) * ROWS // 2)
+        (root / f"train-{shard}.jsonl").write_text("".join(json.dumps({"text": words(row)}) + "\n" for row in rows))
+    return root
+
+
+def script(root: Path) -> Path:
+    """A dataset that only a program can read."""
+    root.mkdir()
+    (root / "script.py").write_text("raise SystemExit")
+    return root
+
+
+def empty(root: Path) -> Path:
+    """A repository without data."""
+    root.mkdir()
+    (root / "README.md").write_text("nothing yet")
+    return root
+
+
+def subsets(root: Path) -> Path:
+    """A dataset of two configurations."""
+    root.mkdir()
+    configurations = [{"config_name": name, "data_files": f"{name}.jsonl"} for name in ("plain", "long")]
+    (root / "README.md").write_text(f"---\n{json.dumps({'configs': configurations})}\n---\n")
+    for name in ("plain", "long"):
+        (root / f"{name}.jsonl").write_text(json.dumps({"text": f"{name} text"}) + "\n")
+    return root
+
+
+def branch(root: Path) -> Path:
+    """What the hub makes of a dataset of two subsets that comes as a script."""
+    for name in ("plain", "long"):
+        (root / name / "train").mkdir(parents=True)
+        pq.write_table(
+            pa.table({"text": [f"{name} {row}" for row in range(9)]}), root / name / "train" / "0000.parquet"
+        )
+    return root
+
+
+MAKERS: tuple[Callable[[Path], Path], ...] = (web, lines, script, empty, subsets, branch)
+
+
+@pytest.fixture(scope="module")
+def repositories(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    root = tmp_path_factory.mktemp("hub")
+    return {f"acme/{make.__name__}": make(root / make.__name__) for make in MAKERS} | {"acme/gated": root / "web"}
+
+
+def go_to(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    """Take the server at the address for the Hugging Face hub."""
+    template = address + "/{repo_id}/resolve/{revision}/{filename}"
+    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", address)
+    monkeypatch.setattr(huggingface_hub.constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+    monkeypatch.setattr(datasets.config, "HF_ENDPOINT", address)
+
+
+@pytest.fixture
+def hub(repositories: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DatasetHub]:
+    monkeypatch.setattr(streams, "SHUFFLED_DOCUMENTS", 20)
+    monkeypatch.setattr(streams, "PIECE", 2**12)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "datasets")
+    with serve_datasets(repositories) as served:
+        go_to(monkeypatch, served.address)
+        HfFileSystem.clear_instance_cache()
+        yield served
+        close_session()
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The seconds that would have been slept."""
+    slept: list[float] = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    return slept
+
+
+def corpus(name: str = "acme/web", **others: object) -> CorpusSettings:
+    return CorpusSettings(id=name, **others)
+
+
+def read(source: CorpusSettings, seed: int = 0) -> list[str]:
+    return list(documents(source, seed)[0])
+
+
+def windows(source: CorpusSettings, sequences: int = 4, seed: int = 0) -> Windows:
+    return corpora.windows(source, TOKENIZER, 16, sequences, seed)
+
+
+def refusal(source: CorpusSettings) -> str:
+    with pytest.raises(UserError) as caught:
+        windows(source)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert f"'{source.id}'" in message
+    return message
+
+
+@pytest.mark.usefixtures("hub")
+@pytest.mark.parametrize("name", ["acme/web", "acme/lines"])
+def test_every_document_comes_once_in_an_order_of_the_seed(name: str) -> None:
+    first, again, other = (read(corpus(name), seed) for seed in (1, 1, 2))
+    assert len(first) == len(set(first))
+    assert set(first) == (EVERYTHING if name == "acme/web" else {words(row) for row in range(ROWS)})
+    assert first == again
+    assert first != other
+    assert first != sorted(first)
+
+
+def test_nothing_is_downloaded_but_what_is_read(hub: DatasetHub) -> None:
+    texts, revision = documents(corpus(), 0)
+    first = [next(texts) for _ in range(15)]  # with 20 in the buffer, 35 of the first shard: two groups
+    assert revision == COMMIT
+    shard = number(first[0]) // ROWS
+    schema, chosen = "train-00000-of-00003.parquet", f"train-0000{shard}-of-00003.parquet"
+    assert shard > 0
+    assert set(hub.sent) == {schema, chosen}
+    footer, group = 2**16, GROUP * len(words(0))
+    assert hub.sent[schema] <= footer
+    assert 2 * group < hub.sent[chosen] < footer + 2 * group + 4 * streams.PIECE
+
+
+def test_no_thread_reads_ahead(hub: DatasetHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such a thread aborts the interpreter where it still reads when the interpreter ends."""
+    threads, fetch = set(), HfFileSystemFile.read
+
+    def watched(file: HfFileSystemFile, length: int = -1) -> bytes:
+        threads.add(threading.get_ident())
+        return fetch(file, length)
+
+    monkeypatch.setattr(HfFileSystemFile, "read", watched)
+    assert len(read(corpus())) == len(EVERYTHING)
+    assert len([asked for asked in hub.asked if asked.endswith(".parquet")]) > SHARDS
+    assert threads == {threading.get_ident()}
+
+
+@pytest.mark.usefixtures("hub")
+@pytest.mark.parametrize("name", ["acme/web", "acme/lines"])
+def test_a_shard_opens_at_any_row(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "ROWS", 7)  # so that rows are skipped in a group, in a batch, and over several
+    shards, _ = streams._opened(corpus(name))
+    for shard in shards:
+        rows = [row["text"] for row in shard(0)]
+        assert rows == sorted(rows, key=number)
+        for first in (1, 6, 7, 8, 20, 29, 30, 31, 45, len(rows) - 1, len(rows)):
+            assert [row["text"] for row in shard(first)] == rows[first:]
+
+
+@pytest.mark.usefixtures("hub")
+def test_the_seed_shuffles_shards_and_rows() -> None:
+    begins = {read(corpus(), seed)[0] for seed in range(8)}
+    assert len(begins) >= 6
+    assert {number(first) // ROWS for first in begins} == {0, 1, 2}
+
+
+def test_windows_name_the_commit_and_repeat(hub: DatasetHub) -> None:
+    first, again, other = (windows(corpus(revision="v1"), seed=seed) for seed in (1, 1, 2))
+    assert first.revision == COMMIT
+    assert identity(corpus()) is None
+    assert (first.tokens == again.tokens).all()
+    assert first.sha256 == again.sha256 != other.sha256
+    assert "GET /api/datasets/acme/web/revision/v1" in hub.asked
+    assert not [asked for asked in hub.asked if "/resolve/" in asked and COMMIT not in asked]
+
+
+@pytest.mark.parametrize("fault", [CUT, RESET, 500, 503, 429])
+@pytest.mark.parametrize("name", ["acme/web", "acme/lines"])
+def test_a_stream_that_breaks_goes_on_where_it_was(
+    name: str, fault: int | str, hub: DatasetHub, waits: list[float], caplog: pytest.LogCaptureFixture
+) -> None:
+    expected = read(corpus(name), 1)
+    texts, _ = documents(corpus(name), 1)
+    got = [next(texts) for _ in range(30)]
+    hub.faults.extend([fault] * 2 * REQUESTS)
+    got += texts
+    assert not hub.faults
+    assert got == expected
+    said = [record.getMessage() for record in caplog.records if record.name == "extract.streams"]
+    assert len(said) == 2
+    assert all(line.startswith(f"The stream of the corpus '{name}' broke (") for line in said)
+    assert [line.rpartition(";")[2] for line in said] == [" trying again in 2 s", " trying again in 4 s"]
+    assert {2.0, 4.0} <= set(waits)
+
+
+@pytest.mark.usefixtures("waits")
+def test_one_fault_heals_without_a_word(hub: DatasetHub, caplog: pytest.LogCaptureFixture) -> None:
+    expected = read(corpus())
+    hub.faults.extend([None, None, None, RESET])
+    assert read(corpus()) == expected
+    assert not hub.faults
+    assert not [record for record in caplog.records if record.name == "extract.streams"]
+
+
+@pytest.mark.usefixtures("waits")
+def test_a_document_that_came_begins_the_count_of_attempts_anew(hub: DatasetHub) -> None:
+    hub.faults.extend(([503] * (streams.ATTEMPTS - 1) * REQUESTS + [None] * 4) * 3)
+    assert set(read(corpus())) == EVERYTHING
+    assert not hub.faults
+
+
+def test_a_stream_that_stays_broken_is_given_up(hub: DatasetHub, waits: list[float]) -> None:
+    hub.faults.extend([None] * 2 + [503] * 1000)
+    said = refusal(corpus())
+    assert f"broke {streams.ATTEMPTS} times in a row (Server error '503 Service Unavailable' for url" in said
+    assert "run again, it continues after the finished sequences" in said
+    assert 60 < sum(waits) < 600  # an outage of a minute is outlasted, nobody waits for ten
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 416])
+def test_what_does_not_heal_is_not_tried_again(status: int, hub: DatasetHub, waits: list[float]) -> None:
+    hub.faults.extend([None] * 2 + [status] * 50)
+    refusal(corpus())
+    assert len(hub.faults) > 45
+    assert not waits
+
+
+MISTAKES: dict[str, tuple[CorpusSettings, str]] = {
+    "missing": (corpus("acme/missing"), "is neither a local file nor a dataset on the Hugging Face hub"),
+    "private": (corpus("acme/private"), "log in with `hf auth login` or set HF_TOKEN"),
+    "gated": (corpus("acme/gated"), "is gated: accept its terms at https://huggingface.co/datasets/acme/gated, then"),
+    "revision": (corpus("acme/no-such-revision", revision="v9"), "has no revision 'v9'; give a branch, tag or commit"),
+    "column": (corpus(column="body"), "has no column 'body' in it; set column to one of: text, image"),
+    "split": (corpus(split="test"), "has no split 'test'; set split to one of: train"),
+    "subset": (corpus("acme/subsets", subset="short"), "has no subset 'short'; set subset to one of: plain, long"),
+    "no subset": (corpus("acme/subsets"), "set subset to one of: plain, long"),
+    "script": (corpus("acme/script"), "comes as a script, which is never run; set revision to refs/convert/parquet"),
+    "empty": (corpus("acme/empty"), "doesn't contain any data files); choose another dataset"),
+    "little": (corpus("acme/subsets", subset="plain"), "has too little text"),
+}
+
+
+@pytest.mark.usefixtures("hub")
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes_are_said_at_once(mistake: str, waits: list[float]) -> None:
+    source, message = MISTAKES[mistake]
+    assert message in refusal(source)
+    assert not waits
+
+
+@pytest.mark.usefixtures("waits")
+@pytest.mark.parametrize("name", ["acme/web", "acme/gated", "acme/private", "acme/missing"])
+def test_the_token_is_sent_and_never_told(
+    name: str, hub: DatasetHub, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = "hf_" + "secret" * 6
+    monkeypatch.setenv("HF_TOKEN", token)
+    caplog.set_level(logging.DEBUG)
+    hub.faults.extend([None] * 2 + [503] * REQUESTS)
+    said = repr(windows(corpus())) if name == "acme/web" else refusal(corpus(name))
+    assert hub.tokens == {f"Bearer {token}"}
+    assert token not in said + caplog.text
+
+
+def offline_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+
+
+def offline_datasets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+
+
+def unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
+    go_to(monkeypatch, "http://127.0.0.1:9")
+
+
+@pytest.mark.parametrize("cut_off", [offline_hub, offline_datasets, unreachable])
+def test_without_the_hub_the_local_cache_is_read(
+    cut_off: Callable[[pytest.MonkeyPatch], None], hub: DatasetHub, monkeypatch: pytest.MonkeyPatch, waits: list[float]
+) -> None:
+    datasets.load_dataset("acme/lines", revision=COMMIT)
+    cut_off(monkeypatch)
+    hub.asked.clear()
+    assert set(read(corpus("acme/lines"))) == {words(row) for row in range(ROWS)}
+    assert windows(corpus("acme/lines", revision="main")).revision == COMMIT
+    other = "d" * 40
+    assert f"its commit {COMMIT} only" in refusal(corpus("acme/lines", revision=other))
+    assert "has no split 'test'; set split to one of: train" in refusal(corpus("acme/lines", split="test"))
+    assert "the Hugging Face hub cannot be reached; check the network and HF_HUB_OFFLINE" in refusal(corpus())
+    assert not hub.asked
+    assert not waits
+
+
+def test_the_parquet_branch_stands_in_for_a_script(hub: DatasetHub) -> None:
+    for subset in ("plain", "long"):
+        texts = read(corpus("acme/branch", revision=streams.PARQUET_BRANCH, subset=subset))
+        assert set(texts) == {f"{subset} {row}" for row in range(9)}
+    assert "GET /api/datasets/acme/branch/revision/refs/convert/parquet" in hub.asked
+    assert "cannot be read" in refusal(corpus("acme/branch", revision=streams.PARQUET_BRANCH, subset="short"))
+
+
+def test_signatures_in_addresses_are_not_told() -> None:
+    said = one_line(OSError("Server error '403' for url 'https://cdn.hub/a/b?X-Signature=s3cret&Key=K'. Is it?\nMore"))
+    assert said == "Server error '403' for url 'https://cdn.hub/a/b'. Is it?"
+
+
+def test_shuffling_keeps_every_item_and_reads_ahead_no_further_than_its_buffer() -> None:
+    taken: list[int] = []
+    items = streams.shuffled((taken.append(item) or item for item in range(1000)), 50, 7)
+    first = [next(items) for _ in range(10)]
+    assert len(taken) == 60
+    rest = list(items)
+    assert sorted(first + rest) == list(range(1000))
+    assert max(abs(item - place) for place, item in enumerate(first)) > 10
+    other: Any = streams.shuffled(range(1000), 50, 8)
+    assert list(other) != first + rest
