@@ -1,21 +1,22 @@
 """Extraction: a model reads the chosen sequences, and what its heads saw lands in the tensor store.
 
-Holds the order of the work, batches, the overlap of computing and writing, and the provenance. What does not belong
-here: how attention is captured (``extract.capture``), models (``extract.models``), text (``extract.corpora``), what
-a synthetic study is drawn from (``extract.synthetic``), the store's format (``storage``), and anything computed from
-the tensors (``geometry``).
+Holds the order of the work, the overlap of computing and writing, and the provenance. What does not belong here: how
+attention is captured (``extract.capture``), batches (``extract.batches``), models (``extract.models``), text
+(``extract.corpora``), what a synthetic study is drawn from (``extract.synthetic``), the store's format (``storage``),
+and anything computed from the tensors (``geometry``).
 """
 
 import errno
+import logging
 import platform
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
-from math import prod
-from pathlib import Path
+from itertools import islice, product
 from typing import Any
 
 import numpy as np
@@ -25,211 +26,311 @@ import transformers
 import zarr
 from numpy.typing import NDArray
 from tqdm import tqdm
+from tqdm.contrib.logging import logging_redirect_tqdm
 from transformers import PreTrainedModel
 
 from extract import corpora, models, synthetic
-from extract.capture import Captured, capture, probe
+from extract.batches import Batch, batch_size, batches, check_numbers, check_range, refuse_for_memory, widest
+from extract.capture import Attention, probe
 from extract.corpora import Windows
 from extract.hub import quiet
 from extract.models import Description
-from extract.settings import SYNTHETIC, ExtractionSettings
-from storage.arrays import TENSORS
+from extract.settings import SYNTHETIC, CorpusSettings, ExtractionSettings, Shard
+from storage.arrays import TENSORS, LayerSize, tensor_specs
 from storage.errors import UserError
+from storage.layers import present
+from storage.places import Place
 from storage.sequences import Provenance, SequenceStore
 
 PROBE_TOKENS = 64
 """Length of the sequence a model is tried on before the work begins."""
+
+PROBED = ("attention", "layer_kinds")
+"""What the provenance says of a model that only running it tells."""
+
+Before = Callable[[Mapping[str, int], Sequence[LayerSize], int], None]
+"""Is given the sizes of the store's axes, those of all layers, and how many sequences the store lacks, whoever is to
+write them; may refuse."""
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class ExtractionReport:
     """What an extraction did."""
 
-    path: Path
+    path: Place
     sequences: int
-    """Sequences in the store."""
+    """Sequences of the study."""
     written: int
     """Sequences written this time."""
+    missing: int
+    """Sequences that the store still lacks: those of other shards."""
     bytes: int
     """Of the store on disk."""
     documents_read: int
     documents_skipped: int
     """Documents read that were too short for one sequence."""
-    row_sum_deviation: float
-    """Largest deviation from 1 of the sum of one head's weights, over the whole store as read from disk."""
+    row_sum_deviation: float | None
+    """Largest deviation from 1 of the sum of one head's weights and learned sink, over the finished sequences of the
+    shard as read from disk; None where the weights have been dropped."""
     seconds: float
 
 
 @dataclass(frozen=True)
-class _Batch:
-    """Consecutive sequences and what was captured of them."""
+class _Task:
+    """What is to be extracted, and to where."""
 
-    first: int
-    tokens: NDArray[np.int32]
-    captured: Captured
+    settings: ExtractionSettings
+    study: str
+    path: Place
+    shard: Shard | None
+    before: Before | None
+
+    @property
+    def sequences(self) -> range:
+        """The sequences that are this process's to do."""
+        total = self.settings.sequences
+        return self.shard.sequences(total) if self.shard else range(total)
+
+    def missing(self) -> list[int]:
+        """Those of them that are not in the store yet."""
+        if not self.path.exists():
+            return list(self.sequences)
+        return [index for index in SequenceStore.open(self.path, TENSORS).missing() if index in self.sequences]
+
+    def corpus(self) -> CorpusSettings:
+        """What is read: of a hub dataset, the commit that an earlier run has read, should a branch have moved on."""
+        corpus = self.settings.corpus
+        if not self.path.exists():
+            return corpus
+        read = SequenceStore.open(self.path, TENSORS).provenance["inputs"]["corpus"].get("revision")
+        return corpus.model_copy(update={"revision": read}) if read else corpus
+
+    def ask(self, sizes: Mapping[str, int], layers: Sequence[LayerSize], missing: Sequence[int]) -> None:
+        """Let the caller refuse before this process's ``missing`` sequences are written."""
+        if self.before is None or not missing:
+            return
+        there = SequenceStore.open(self.path, TENSORS).finished().sum() if self.path.exists() else 0
+        self.before(sizes, layers, self.settings.sequences - int(there))
+
+    def store(
+        self, sizes: Mapping[str, int], layers: Sequence[LayerSize] | None, inputs: Mapping[str, Any], device: str
+    ) -> SequenceStore:
+        """The store, made where there is none."""
+        specs = tensor_specs(values=self.settings.values, computed=self.settings.dtype)
+        provenance = _provenance(self.settings, self.study, inputs, device)
+        return SequenceStore.resume(self.path, specs, sizes, provenance, layers, alone=self.shard is None)
 
 
 @quiet()
-def extract(settings: ExtractionSettings, *, study: str, path: Path) -> ExtractionReport:
+def extract(
+    settings: ExtractionSettings,
+    *,
+    study: str,
+    path: Place,
+    shard: Shard | None = None,
+    before: Before | None = None,
+) -> ExtractionReport:
     """Extract a study into the tensor store at ``path``, or continue where an earlier run was stopped.
 
-    Sequence i is always computed in the same batch, the (i // batch_size)-th, so that a run that was stopped and
-    started again ends bit-identical to one that was not. Everything that can be refused is refused before anything is
-    made on disk. One batch is written while the next is computed: captured tensors take at most two batches of memory,
-    2 * ``batch_bytes``. A finished store is only checked, without loading the model. The model ``synthetic`` is none:
-    its sequences are drawn one by one, each the same whichever were drawn before.
+    A sequence is always computed in the batch where an uninterrupted run would have it, so that a run that was stopped
+    and started again ends bit-identical to one that was not. Everything that can be refused is refused before anything
+    is made on disk. One batch is written while the next is computed. Memory beside the model's own: captured tensors of
+    at most two batches (``extract.batches.batches`` says how many bytes), and the value states of one sequence in the
+    type they are stored in, where that is not the model's. A finished store is only checked, without loading the model.
+    The model ``synthetic`` is none: its sequences are drawn one by one, each the same whichever were drawn before.
+
+    Parameters
+    ----------
+    shard
+        The part of the sequences to do; several processes may do theirs at the same time in one store. None: all, and
+        no other process works on the store.
+    before
+        Called once all sizes are known and before anything is written, if there is work to do.
 
     Raises
     ------
     UserError
         If the model, the corpus or the device cannot be used as asked, the store was made with other settings, the
-        model's numbers are not finite, or the disk is full or not writable.
+        model's numbers are not finite or too large for the store, the memory does not suffice for one sequence, or the
+        disk is full or not writable.
     """
     started = time.monotonic()
-    extracted = _drawn if settings.model.id == SYNTHETIC else _read
-    store, written = extracted(settings, study, path)
+    task = _Task(settings, study, path, shard, before)
+    store, written = _drawn(task) if settings.model.id == SYNTHETIC else _read(task)
     corpus = store.provenance["inputs"]["corpus"]
+    missing = store.missing()
     return ExtractionReport(
         path=path,
         sequences=settings.sequences,
         written=written,
+        missing=len(missing),
         bytes=store.bytes_on_disk(),
         documents_read=corpus["documents_read"],
         documents_skipped=corpus["documents_skipped"],
-        row_sum_deviation=_row_sum_deviation(store),
+        row_sum_deviation=_row_sum_deviation(store, sorted(set(task.sequences) - set(missing))),
         seconds=time.monotonic() - started,
     )
 
 
-def batch_bytes(sizes: Mapping[str, int], batch_size: int) -> int:
-    """Bytes of the captured tensors of one batch: weights, value states, first keys and positions of the queries.
-
-    ``sizes`` are those of the store's axes: ``query``, ``layer``, ``head``, ``kv_head``, ``key``, ``head_dim``.
-    """
-    weights = prod(sizes[axis] for axis in ("query", "layer", "head", "key"))
-    values = prod(sizes[axis] for axis in ("layer", "kv_head", "key", "head_dim"))
-    return 4 * (batch_size * (weights + values) + sizes["query"] * (sizes["layer"] + 1))
-
-
-def _drawn(settings: ExtractionSettings, study: str, path: Path) -> tuple[SequenceStore, int]:
+def _drawn(task: _Task) -> tuple[SequenceStore, int]:
     """Draw what is missing of a synthetic study; returns the store and how many sequences were written."""
-    heads = synthetic.planted(settings)
-    provenance = _provenance(settings, study, synthetic.INPUTS, torch.device("cpu"))
-    with _explained(path, settings.sequences):
-        store = SequenceStore.resume(path, TENSORS, synthetic.sizes(settings), provenance)
-        missing = store.missing()
-        done = settings.sequences - len(missing)
-        for index in tqdm(missing, total=settings.sequences, initial=done, unit="sequence", disable=None):
-            store.write(index, synthetic.draw_sequence(settings, heads, index))
+    settings, missing = task.settings, task.missing()
+    heads, sizes, layers = synthetic.planted(settings), synthetic.sizes(settings), synthetic.layers(settings)
+    task.ask(sizes, layers, missing)
+    with _explained(task):
+        store = task.store(sizes, layers, synthetic.INPUTS, "cpu")
+        for index in _bar(task, missing):
+            arrays = synthetic.draw_sequence(settings, heads, index)
+            for layer, values in enumerate(torch.from_numpy(arrays["values"])):
+                check_range(values, layer, settings)
+            store.write(index, arrays | {"values": arrays["values"].astype(settings.values, copy=False)})
     return store, len(missing)
 
 
-def _read(settings: ExtractionSettings, study: str, path: Path) -> tuple[SequenceStore, int]:
+def _read(task: _Task) -> tuple[SequenceStore, int]:
     """Let the model read what is missing of a study; returns the store and how many sequences were written."""
-    description = models.describe(settings)
-    store = _finished(settings, study, path, description)
-    return (store, 0) if store is not None else _extract(settings, study, path, description)
+    description = models.describe(task.settings)
+    store = _finished(task, description)
+    return (store, 0) if store is not None else _extract(task, description)
 
 
-def _finished(settings: ExtractionSettings, study: str, path: Path, description: Description) -> SequenceStore | None:
-    """The store at ``path`` if it is complete and made of the same things, None if there is work to do."""
-    if not path.exists():
+def _finished(task: _Task, description: Description) -> SequenceStore | None:
+    """The store if it lacks nothing of what is to be done and is made of the same things, None if there is work."""
+    if not task.path.exists():
         return None
-    stored = SequenceStore.open(path, TENSORS)
-    checksum = corpora.identity(settings.corpus)
-    corpus = {**stored.provenance["inputs"]["corpus"], **({"sha256": checksum} if checksum else {})}
-    provenance = _provenance(settings, study, {**description.provenance, "corpus": corpus}, description.device)
-    store = SequenceStore.resume(path, TENSORS, stored.sizes, provenance)
-    return None if store.missing() else store
+    stored = SequenceStore.open(task.path, TENSORS)
+    inputs = stored.provenance["inputs"]
+    checksum = corpora.identity(task.settings.corpus)
+    corpus = {**inputs["corpus"], **({"sha256": checksum} if checksum else {})}
+    probed = {name: inputs["model"][name] for name in PROBED if name in inputs["model"]}
+    known = description.provenance
+    asked = {**known, "model": known["model"] | probed, "corpus": corpus}
+    store = task.store(stored.sizes, stored.layers, asked, _device_name(description.device))
+    return None if set(store.missing()) & set(task.sequences) else store
 
 
-def _extract(
-    settings: ExtractionSettings, study: str, path: Path, description: Description
-) -> tuple[SequenceStore, int]:
+def _extract(task: _Task, description: Description) -> tuple[SequenceStore, int]:
     """Compute and write the missing sequences; returns the store and how many were written."""
+    settings = task.settings
+    if not description.provenance["tokenizer"]["bos"]:
+        logger.warning(
+            "the tokenizer of '%s' has no BOS: the first key of every sequence is an ordinary token", settings.model.id
+        )
     windows = corpora.windows(
-        settings.corpus, description.tokenizer, settings.context_length, settings.sequences, settings.seed
+        task.corpus(), description.tokenizer, settings.context_length, settings.sequences, settings.seed
     )
     _check_vocabulary(description, windows)
     model = models.load(description)
-    _check_finite(probe(model, torch.from_numpy(windows.tokens[:1, :PROBE_TOKENS])), settings)
-    corpus = {
-        "sha256": windows.sha256,
-        "documents_read": windows.documents_read,
-        "documents_skipped": windows.documents_skipped,
-    }
-    provenance = _provenance(settings, study, {**description.provenance, "corpus": corpus}, description.device)
-    missing = SequenceStore.open(path, TENSORS).missing() if path.exists() else list(range(settings.sequences))
-    batches = _batches(model, windows, missing, settings)
-    first = [next(batches)]  # before the store is made: a model that fails on it leaves nothing behind
-    sizes = _sizes(first[0], settings.sequences)
-    with _explained(path, settings.sequences):
-        store = SequenceStore.resume(path, TENSORS, sizes, provenance)
-        done = settings.sequences - len(missing)
-        with tqdm(total=settings.sequences, initial=done, unit="sequence", disable=None) as bar:
-            _write_all(store, _all_batches(first, batches), frozenset(missing), bar)
+    attention = _probe(model, windows, settings)
+    sizes, missing = _sizes(settings, attention), task.missing()
+    task.ask(sizes, attention.layers, missing)
+    read = batches(model, attention, windows.tokens, missing, settings, _first_size(task, attention, missing))
+    first = list(islice(read, 1))
+    _check_all(first, settings)  # before the store is made: a model that fails on it leaves nothing behind
+    with _explained(task):
+        inputs = _inputs(description, attention, windows)
+        store = task.store(sizes, attention.layers, inputs, _device_name(description.device))
+        _write_all(_all_batches(first, read), partial(_write, store, settings), _bar(task, missing))
     return store, len(missing)
 
 
-def _batches(
-    model: PreTrainedModel, windows: Windows, missing: Sequence[int], settings: ExtractionSettings
-) -> Iterator[_Batch]:
-    """Captured batches, each whole, that hold a missing sequence; batch b always starts at b * batch_size."""
-    size = settings.batch_size
-    for first in sorted({index // size * size for index in missing}):
-        tokens = windows.tokens[first : first + size]
-        captured = capture(model, torch.from_numpy(tokens), settings.query_positions)
-        yield _Batch(first, tokens, _check_finite(captured, settings))
+def _probe(model: PreTrainedModel, windows: Windows, settings: ExtractionSettings) -> Attention:
+    """How the model's attention is read, found on the beginning of the first sequence."""
+    try:
+        return probe(model, torch.from_numpy(windows.tokens[:1, :PROBE_TOKENS]))
+    except (RuntimeError, MemoryError) as error:
+        if models.out_of_memory(error):
+            refuse_for_memory(settings)
+        raise
 
 
-def _all_batches(first: list[_Batch], rest: Iterator[_Batch]) -> Iterator[_Batch]:
+def _first_size(task: _Task, attention: Attention, missing: Sequence[int]) -> int:
+    """Sequences of a batch at first: where an earlier run was stopped, as many as its last sequence was read with."""
+    if not missing or missing[0] == task.sequences.start:
+        return batch_size(task.settings, attention)
+    return int(SequenceStore.open(task.path, TENSORS).read("batch", missing[0] - 1))
+
+
+def _bar(task: _Task, missing: Sequence[int]) -> tqdm:
+    """Progress over the sequences that are to be done."""
+    total = len(task.sequences)
+    return tqdm(missing, total=total, initial=total - len(missing), unit="sequence", disable=None)
+
+
+def _check_all(first: Sequence[Batch], settings: ExtractionSettings) -> None:
+    """Check batches without keeping one in memory."""
+    for batch in first:
+        check_numbers(batch, settings)
+
+
+def _all_batches(first: list[Batch], rest: Iterator[Batch]) -> Iterator[Batch]:
     """The batch taken out of the list ``first``, so that it does not stay in memory to the end, then the rest."""
-    yield first.pop()
+    while first:
+        yield first.pop()
     yield from rest
 
 
-def _write_all(store: SequenceStore, batches: Iterator[_Batch], missing: frozenset[int], bar: tqdm) -> None:
-    """Write batches in a thread of their own, each while the next one is computed."""
-    with ThreadPoolExecutor(max_workers=1) as writer:
+def _write_all(read: Iterable[Batch], write: Callable[[Batch], int], bar: tqdm) -> None:
+    """Write batches in a thread of their own, each while the next one is computed and before the one after that is."""
+    with bar, logging_redirect_tqdm(), ThreadPoolExecutor(max_workers=1) as writer:
         waiting: Future[int] | None = None
-        for batch in batches:
+        for batch in read:
             if waiting is not None:
                 bar.update(waiting.result())
-            waiting = writer.submit(_write, store, batch, missing)
+            waiting = writer.submit(write, batch)
         if waiting is not None:
             bar.update(waiting.result())
 
 
-def _write(store: SequenceStore, batch: _Batch, missing: frozenset[int]) -> int:
+def _write(store: SequenceStore, settings: ExtractionSettings, batch: Batch) -> int:
     """Write those sequences of a batch that are missing; returns how many."""
-    captured, count = batch.captured, 0
-    for row, tokens in enumerate(batch.tokens):
-        if batch.first + row in missing:
-            arrays = {
-                "attention": captured.weights[row].numpy(),
-                "values": captured.values[row].numpy(),
-                "tokens": tokens,
-                "first_key": captured.first_key.numpy(),
-                "query_position": captured.query_position.numpy(),
-            }
-            store.write(batch.first + row, arrays)
-            count += 1
-    return count
+    check_numbers(batch, settings)
+    for index in batch.wanted:
+        store.write(index, _arrays(batch, index - batch.first, settings))
+    return len(batch.wanted)
 
 
-def _sizes(batch: _Batch, sequences: int) -> dict[str, int]:
-    """Sizes of the store's axes."""
-    _, queries, layers, heads, keys = batch.captured.weights.shape
-    _, _, kv_heads, _, head_dim = batch.captured.values.shape
+def _arrays(batch: Batch, row: int, settings: ExtractionSettings) -> dict[str, NDArray[Any]]:
+    """The arrays of one sequence of a batch, as the store holds them; views, but for value states of another type."""
+    captured = batch.captured
     return {
-        "sequence": sequences,
-        "query": queries,
-        "layer": layers,
+        "attention": captured.weights[:, row].transpose(0, 1).numpy(),
+        "values": captured.values[:, row].to(getattr(torch, settings.values)).numpy(),
+        "learned_sink": captured.learned_sink[:, row].transpose(0, 1).numpy(),
+        "tokens": batch.tokens[row],
+        "first_key": captured.first_key.numpy(),
+        "query_position": captured.query_position.numpy(),
+        "batch": np.array(batch.size, np.int32),
+    }
+
+
+def _sizes(settings: ExtractionSettings, attention: Attention) -> dict[str, int]:
+    """Sizes of the store's axes."""
+    heads, kv_heads, head_dim = widest(attention.layers)
+    return {
+        "sequence": settings.sequences,
+        "query": len(settings.query_positions),
+        "layer": len(attention.layers),
         "head": heads,
         "kv_head": kv_heads,
-        "key": keys,
+        "key": settings.context_length,
         "head_dim": head_dim,
     }
+
+
+def _inputs(description: Description, attention: Attention, windows: Windows) -> dict[str, Any]:
+    """The part of the provenance on model, tokenizer and corpus."""
+    known = description.provenance
+    probed = dict(zip(PROBED, (attention.path, list(attention.kinds)), strict=True))
+    corpus = {
+        "sha256": windows.sha256,
+        "revision": windows.revision,
+        "documents_read": windows.documents_read,
+        "documents_skipped": windows.documents_skipped,
+    }
+    return {**known, "model": known["model"] | probed, "corpus": corpus}
 
 
 def _check_vocabulary(description: Description, windows: Windows) -> None:
@@ -243,24 +344,7 @@ def _check_vocabulary(description: Description, windows: Windows) -> None:
         raise UserError(msg)
 
 
-def _check_finite(captured: Captured, settings: ExtractionSettings) -> Captured:
-    """Refuse weights or value states that are infinite or no numbers; returns what it was given."""
-    for layer in range(captured.values.shape[1]):
-        if not (captured.weights[:, :, layer].isfinite().all() and captured.values[:, layer].isfinite().all()):
-            remedy = (
-                "its weights are damaged or it overflows; get another checkpoint"
-                if settings.dtype == "float32"
-                else f"{settings.dtype} overflows or is too coarse; set dtype to "
-                + ("bfloat16 or float32" if settings.dtype == "float16" else "float32")
-            )
-            msg = f"The model '{settings.model.id}' computes numbers that are not finite in layer {layer}: {remedy}"
-            raise UserError(msg)
-    return captured
-
-
-def _provenance(
-    settings: ExtractionSettings, study: str, inputs: Mapping[str, Any], device: torch.device
-) -> Provenance:
+def _provenance(settings: ExtractionSettings, study: str, inputs: Mapping[str, Any], device: str) -> Provenance:
     """What makes the store, as JSON; two runs with equal provenance write equal bytes."""
     return {
         "study": study,
@@ -268,7 +352,7 @@ def _provenance(
         "inputs": dict(inputs),
         "versions": {
             "attention-geometry": _own_version(),
-            "device": _device_name(device),
+            "device": device,
             "numpy": np.__version__,
             "python": platform.python_version(),
             "tokenizers": tokenizers.__version__,
@@ -293,31 +377,43 @@ def _device_name(device: torch.device) -> str:
 
 
 @contextmanager
-def _explained(path: Path, sequences: int) -> Iterator[None]:
+def _explained(task: _Task) -> Iterator[None]:
     """Raise what a user can mend as a ``UserError``: a full disk, a place that cannot be written."""
     try:
         yield
     except OSError as error:
-        _explain(error, path, sequences)
+        _explain(error, task)
         raise
 
 
-def _explain(error: OSError, path: Path, sequences: int) -> None:
+def _explain(error: OSError, task: _Task) -> None:
     """Raise the ``UserError`` of a system error that a user can mend."""
+    path, total = task.path, task.settings.sequences
     if error.errno in {errno.ENOSPC, errno.EDQUOT}:
         kept = int(SequenceStore.open(path, TENSORS).finished().sum()) if path.exists() else 0
         msg = (
-            f"The disk is full: {path} keeps {kept} of {sequences} sequences; "
+            f"The disk is full: {path} keeps {kept} of {total} sequences; "
             "free space and run again, it continues after them"
         )
         raise UserError(msg) from error
     if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST}:
-        msg = f"The store {path} cannot be written ({error.strerror}); choose another data root with --home"
+        msg = (
+            f"The store {path} cannot be written ({error.strerror}); choose another place with --home, "
+            "or for tensors alone with ATTENTION_GEOMETRY_TENSORS"
+        )
         raise UserError(msg) from error
 
 
-def _row_sum_deviation(store: SequenceStore) -> float:
-    """Largest deviation from 1 of a row sum of the stored weights, read one query of one sequence at a time."""
-    attention = store.array("attention")
-    sums = (np.asarray(attention[index]).sum(axis=-1, dtype=np.float64) for index in np.ndindex(attention.shape[:2]))
-    return float(np.max([np.abs(row - 1).max() for row in sums]))  # NaN if any is, unlike max()
+def _row_sum_deviation(store: SequenceStore, sequences: Iterable[int] | None = None) -> float | None:
+    """Largest deviation from 1 of what a head gives to keys and learned sink, over some sequences or all of the store.
+
+    Read one query of one sequence at a time; None where the weights have been dropped.
+    """
+    if "attention" in store.dropped:
+        return None
+    chosen = range(store.sizes["sequence"]) if sequences is None else sequences
+    there, largest = present(store, "head"), [0.0]
+    for at in product(chosen, range(store.sizes["query"])):
+        sums = store.read("attention", at).sum(axis=-1, dtype=np.float64) + store.read("learned_sink", at)
+        largest.append(np.abs(sums[there] - 1).max())
+    return float(np.max(largest))  # NaN if any is, unlike max()

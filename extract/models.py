@@ -46,6 +46,16 @@ PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".h5", ".msgpack")
 LOADING_ERRORS = (OSError, ValueError, TypeError, KeyError, AttributeError, ImportError, RuntimeError, SafetensorError)
 """What transformers raises on checkpoints it cannot read."""
 
+OUT_OF_MEMORY = (
+    "out of memory",
+    "can't allocate memory",
+    "not enough memory",
+    "status_alloc_failed",
+    "allocation_failed",
+)
+"""What is said when there is no more memory, in lower case: by torch's allocators on GPUs, on the CPU, and on the CPU
+under Windows; by cuBLAS and cuDNN, and by cuDNN from version 9 on."""
+
 
 @dataclass(frozen=True)
 class Source:
@@ -67,9 +77,11 @@ class Description:
     config: PreTrainedConfig
     tokenizer: PreTrainedTokenizerBase
     device: torch.device
+    device_map: str | None
+    """How the layers are spread over several GPUs; None: all are on ``device``."""
     dtype: torch.dtype
-    provenance: dict[str, dict[str, str]]
-    """``model``: id, commit or SHA-256 of the files, architecture, attention path; ``tokenizer``: SHA-256."""
+    provenance: dict[str, dict[str, str | bool]]
+    """``model``: id, commit or SHA-256 of the files, architecture; ``tokenizer``: SHA-256, whether it has a BOS."""
 
 
 @quiet()
@@ -89,21 +101,24 @@ def describe(settings: ExtractionSettings) -> Description:
     tokenizer = _tokenizer(source)
     architecture = (config.architectures or [type(config).__name__])[0]
     weights = {"commit": source.commit} if source.commit else {"sha256": _files_hash(Path(source.location))}
-    provenance = {
-        "model": {"id": source.name, **weights, "architecture": architecture, "attention": "sdpa"},
-        "tokenizer": {"sha256": _tokenizer_hash(tokenizer)},
+    provenance: dict[str, dict[str, str | bool]] = {
+        "model": {"id": source.name, **weights, "architecture": architecture},
+        "tokenizer": {"sha256": _tokenizer_hash(tokenizer), "bos": tokenizer.bos_token_id is not None},
     }
-    return Description(source, config, tokenizer, device, getattr(torch, settings.dtype), provenance)
+    dtype = getattr(torch, settings.dtype)
+    return Description(source, config, tokenizer, device, settings.device_map, dtype, provenance)
 
 
 @quiet()
 def load(description: Description) -> PreTrainedModel:
-    """The described model in eval mode, in its dtype, on its device.
+    """The described model in eval mode, in its dtype, on its device, or spread over all GPUs.
+
+    Weights go from the files to where they stay; nowhere are there two copies of the model.
 
     Raises
     ------
     UserError
-        If the weights cannot be read, or do not cover the model.
+        If the weights cannot be read, do not cover the model, or do not fit into memory.
     """
     source = description.source
     try:
@@ -112,13 +127,15 @@ def load(description: Description) -> PreTrainedModel:
             revision=source.commit,
             config=description.config,
             dtype=description.dtype,
+            device_map=description.device_map or {"": description.device},
             use_safetensors=True,
             trust_remote_code=False,
             output_loading_info=True,
         )
-        model: PreTrainedModel = loaded[0].to(description.device).eval()
-    except LOADING_ERRORS as error:
-        msg = f"The weights of the model '{source.name}' cannot be loaded: {one_line(error)}"
+        model: PreTrainedModel = loaded[0].eval()
+    except (*LOADING_ERRORS, MemoryError) as error:
+        remedy = "; set dtype: bfloat16 or device_map: auto, or use another device" if out_of_memory(error) else ""
+        msg = f"The weights of the model '{source.name}' cannot be loaded: {one_line(error)}{remedy}"
         raise UserError(msg) from error
     prefix = f"{model.base_model_prefix}."
     if lacking := sorted(key for key in loaded[1]["missing_keys"] if key.startswith(prefix)):
@@ -128,6 +145,14 @@ def load(description: Description) -> PreTrainedModel:
         )
         raise UserError(msg)
     return model
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that an allocation failed for lack of memory, of a device or of this machine."""
+    said = str(error).lower()
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or (
+        isinstance(error, RuntimeError) and any(words in said for words in OUT_OF_MEMORY)
+    )
 
 
 @quiet()

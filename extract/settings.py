@@ -1,14 +1,19 @@
 """Settings of an extraction: which model reads which text, how long, how many, on what.
 
-Holds the pydantic models that ``studies.yaml`` is validated with, as far as extraction is concerned. What does not
-belong here: analysis settings and the file itself (``dagster_project.studies``).
+Holds the pydantic models that ``studies.yaml`` is validated with, as far as extraction is concerned, and which part of
+the sequences a process does. What does not belong here: analysis settings and the file itself
+(``dagster_project.studies``).
 """
 
+import re
+from dataclasses import dataclass
 from math import inf, pi
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Annotated, Any, Literal, NoReturn, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError, PydanticKnownError
+
+from storage.errors import UserError
 
 EMBEDDED = "embedded"
 """The name of the model and of the corpus that are shipped with the package."""
@@ -35,9 +40,13 @@ class ModelSettings(_Settings):
 
 
 class CorpusSettings(_Settings):
-    """A corpus: ``embedded``, a local file, or a hub dataset."""
+    """A corpus: ``embedded``, a local file or directory, or a hub dataset."""
 
-    id: str = Field(min_length=1, description="`embedded`, a .txt/.jsonl/.parquet file, or a hub dataset id")
+    id: str = Field(
+        min_length=1,
+        description="`embedded`, a .txt/.jsonl/.parquet file (.txt and .jsonl also as .gz/.bz2/.zst), a directory of "
+        "such files, or a hub dataset id, which is streamed",
+    )
     revision: str | None = Field(None, min_length=1, description="branch, tag or commit of the hub dataset")
     subset: str | None = Field(None, description="configuration of the hub dataset")
     split: str = Field("train", min_length=1, description="split of the hub dataset")
@@ -118,7 +127,18 @@ class ExtractionSettings(_Settings):
     seed: int = Field(0, ge=0, description="decides which sequences of the corpus are read")
     dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="of the model's weights")
     device: str = Field("auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$", description="auto, cpu, mps, cuda or cuda:N")
-    batch_size: int = Field(4, ge=1, description="sequences per forward pass")
+    device_map: Literal["auto", "balanced", "balanced_low_0", "sequential"] | None = Field(
+        None,
+        description="spread the model's layers over all GPUs, as accelerate's device_map does; left out: one device",
+    )
+    batch_size: int | Literal["auto"] = Field(
+        "auto",
+        description="sequences per forward pass at most, or auto: as many as make 1 GiB of captured tensors, 16 at "
+        "most; where memory runs out, half as many are tried",
+    )
+    values: Literal["float32", "float16"] = Field(
+        "float32", description="type that value states are stored in; float16 takes half the space and rounds them"
+    )
     synthetic: SyntheticSettings | None = Field(
         None, validate_default=True, description="what the tensors of the model `synthetic` are drawn from"
     )
@@ -166,6 +186,24 @@ class ExtractionSettings(_Settings):
             _refuse("a synthetic study is drawn in float32 on the CPU; leave it out")
         return given
 
+    @field_validator("device_map")
+    @classmethod
+    def _spreads(cls, given: str | None, known: ValidationInfo) -> str | None:
+        """Layers are spread over all GPUs, not over one."""
+        if given is not None and _is_synthetic(known):
+            _refuse("a synthetic study is drawn on the CPU; leave it out")
+        if given is not None and known.data.get("device", "auto") not in {"auto", "cuda"}:
+            _refuse("input goes with `device: auto` or `device: cuda` only")
+        return given
+
+    @field_validator("batch_size", mode="before")
+    @classmethod
+    def _together(cls, given: Any) -> Any:
+        """At least one sequence."""
+        if given != "auto" and (type(given) is not int or given < 1):
+            _refuse("input should be auto or a whole number from 1")
+        return given
+
     @field_validator("synthetic", mode="before")
     @classmethod
     def _draws(cls, given: Any, known: ValidationInfo) -> Any:
@@ -191,6 +229,41 @@ class ExtractionSettings(_Settings):
     def query_positions(self) -> tuple[int, ...]:
         """Positions of the queries, ascending: those asked for, or the last of the context."""
         return self.queries or (self.context_length - 1,)
+
+
+@dataclass(frozen=True)
+class Shard:
+    """The ``index``-th of ``count`` parts of a study's sequences, counted from 1; separate processes do one each."""
+
+    index: int
+    count: int
+
+    def __str__(self) -> str:
+        return f"{self.index}/{self.count}"
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.index <= self.count:
+            msg = f"There is no shard {self.index} of {self.count}; give K/N with K from 1 to N, such as 2/4"
+            raise UserError(msg)
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The shard that ``K/N`` names.
+
+        Raises
+        ------
+        UserError
+            If the text has another form, or there is no such part.
+        """
+        found = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text.strip())
+        if found is None:
+            msg = f"'{text}' is no shard; give K/N, the K-th of N parts counted from 1, such as 2/4"
+            raise UserError(msg)
+        return cls(int(found[1]), int(found[2]))
+
+    def sequences(self, total: int) -> range:
+        """The sequences of this part, of ``total``: consecutive ones, and none where there are more parts than that."""
+        return range(total * (self.index - 1) // self.count, total * self.index // self.count)
 
 
 def _is_synthetic(known: ValidationInfo) -> bool:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from extract.settings import SYNTHETIC, ExtractionSettings, SyntheticSettings
 from geometry.assumed import Assumed, draw_values, draw_weights
+from storage.arrays import LayerSize
 
 OF_VALUES = ("value_scale", "lambda_sink", "beta", "rho_0")
 """Parameters of value states, one of each for every KV head."""
@@ -92,20 +93,28 @@ def sizes(settings: ExtractionSettings) -> dict[str, int]:
     }
 
 
+def layers(settings: ExtractionSettings) -> tuple[LayerSize, ...]:
+    """Sizes of the layers, which are all alike."""
+    part = _part(settings)
+    return (LayerSize(part.heads, part.kv_heads, part.head_dim),) * part.layers
+
+
 def draw_sequence(settings: ExtractionSettings, heads: Sequence[Planted], index: int) -> dict[str, NDArray[Any]]:
     """The arrays of sequence ``index``, the same whichever were drawn before it.
 
     ``heads`` are those that ``planted`` gives. The weights of a query are the same whichever other queries the study
-    has, and so are the values. Tokens are the positions; no window hides a key. Memory: the arrays, in float32, and one
-    head's in float64.
+    has, and so are the values. Tokens are the positions; no window hides a key, no head has a learned sink. Memory: the
+    arrays, in float32, and one head's in float64.
     """
     size, positions = sizes(settings), settings.query_positions
     return {
         "attention": np.stack([_weights(settings, heads, index, query) for query in positions]),
         "values": _values(settings, heads, index),
+        "learned_sink": np.zeros([size[axis] for axis in ("query", "layer", "head")], np.float32),
         "tokens": np.arange(size["key"], dtype=np.int32),
         "first_key": np.zeros((size["query"], size["layer"]), np.int32),
         "query_position": np.array(positions, np.int32),
+        "batch": np.array(1, np.int32),
     }
 
 

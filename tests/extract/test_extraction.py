@@ -1,33 +1,44 @@
 """Extraction end to end: what lands in the store, resuming, the overlap of work, and what is refused."""
 
+import copy
 import errno
 import gc
+import io
 import json
+import logging
 import os
+import random
+import re
 import shutil
 import signal
-import subprocess
 import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable
-from dataclasses import fields
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, BertConfig, MistralModel
+from transformers import AutoModelForCausalLM, BertConfig, MistralModel, PreTrainedModel
 
-from extract import extraction, models
-from extract.capture import Captured
-from extract.extraction import ExtractionReport, batch_bytes, extract
-from extract.settings import ExtractionSettings
-from storage.arrays import TENSORS
+from extract import batches, corpora, extraction, models
+from extract.batches import batch_bytes, batch_size
+from extract.buffers import Buffers
+from extract.capture import Attention, Captured, capture
+from extract.corpora import Windows
+from extract.extraction import ExtractionReport, extract
+from extract.settings import CorpusSettings, ExtractionSettings, Shard
+from storage.arrays import TENSORS, LayerSize
 from storage.errors import UserError
 from storage.sequences import SequenceStore
+from tests.extract.families import attention_of, model_of
+from tests.extract.killed import narrow, start
 from tests.extract.tiny import VOCABULARY, text, tiny_tokenizer, write_checkpoint
 
 SEQUENCES, KEYS, BATCH = 9, 24, 2
@@ -145,51 +156,52 @@ def test_nothing_is_printed_without_a_terminal(inputs: Path, tmp_path: Path, cap
     assert capfd.readouterr() == ("", "")
 
 
-IN_ANOTHER_PROCESS = """
-import os, signal, sys, time
-from pathlib import Path
-from extract.extraction import extract
-from extract.settings import ExtractionSettings
-from storage.sequences import SequenceStore
-
-write, how = SequenceStore.write, sys.argv[3]
-
-def slowly_or_by_half(self, sequence, arrays):
-    if how == "half" and sequence == 3:
-        self.array("values")[sequence] = arrays["values"]
-        os.kill(os.getpid(), signal.SIGKILL)
-    time.sleep(0.1)
-    write(self, sequence, arrays)
-
-SequenceStore.write = slowly_or_by_half
-extract(ExtractionSettings.model_validate_json(sys.argv[1]), study="tiny", path=Path(sys.argv[2]))
-"""
-
-
-def start(inputs: Path, path: Path, how: str) -> subprocess.Popen[bytes]:
-    python = [sys.executable, "-c", IN_ANOTHER_PROCESS, settings(inputs).model_dump_json(), str(path), how]
-    return subprocess.Popen(python, env={**os.environ, "PYTHONPATH": str(Path(extraction.__file__).parents[1])})
-
-
 def finished(path: Path) -> int:
     return int(SequenceStore.open(path, TENSORS).finished().sum()) if path.exists() else 0
 
 
 def test_killed_twice_it_ends_bit_identical(inputs: Path, uninterrupted: Path, tmp_path: Path) -> None:
     path = tmp_path / "store"
-    assert start(inputs, path, "half").wait(timeout=120) == -signal.SIGKILL
+    process = start(settings(inputs), path, half=3)
+    process.join(timeout=120)
+    assert process.exitcode == -signal.SIGKILL
     assert finished(path) == 3  # sequence 3 is written in part and does not count
 
-    process = start(inputs, path, "slow")
-    while finished(path) < 5 and process.poll() is None:
+    process = start(settings(inputs), path, pause=0.1)
+    while finished(path) < 5 and process.is_alive():
         time.sleep(0.01)
     process.kill()
-    assert process.wait() == -signal.SIGKILL
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
     assert 5 <= finished(path) < SEQUENCES
 
     left = SEQUENCES - finished(path)
     assert run(inputs, path).written == left
     assert tree(path) == tree(uninterrupted)
+
+
+KILLS = 20
+
+
+def test_killed_at_any_moment_it_ends_bit_identical(inputs: Path, uninterrupted: Path, tmp_path: Path) -> None:
+    """Moments are drawn over a whole run, one from each of as many equal parts of it; then one more in the restart."""
+    chosen, pause = settings(inputs), 0.02
+    start(chosen, tmp_path / "warm").join()
+    began = time.monotonic()
+    start(chosen, tmp_path / "timed", pause=pause).join()
+    duration, draws, found = time.monotonic() - began, random.Random(0), []
+    for kill in range(KILLS):
+        path = tmp_path / str(kill)
+        for moment in ((kill + draws.random()) / KILLS, draws.random()):
+            process = start(chosen, path, pause=pause)
+            time.sleep(moment * duration)
+            process.kill()
+            process.join()
+            found.append(finished(path) if path.exists() else -1)
+        run(inputs, path)
+        assert tree(path) == tree(uninterrupted), (kill, found)
+    assert -1 in found  # killed before there was a store
+    assert any(0 <= count < SEQUENCES for count in found)  # and while it was written
 
 
 def test_a_batch_is_computed_whole_and_only_what_is_missing_is_written(
@@ -200,13 +212,17 @@ def test_a_batch_is_computed_whole_and_only_what_is_missing_is_written(
     store = SequenceStore.open(path, TENSORS)
     for name, spec in store.specs.items():
         store.array(name)[5] = spec.fill
-    computed: list[int] = []
-    original = extraction.capture
-    monkeypatch.setattr(
-        extraction, "capture", lambda model, ids, queries: computed.append(len(ids)) or original(model, ids, queries)
-    )
+    computed: list[torch.Tensor] = []
+    original = batches.capture
+
+    def watched(model: object, how: object, ids: torch.Tensor, *others: object) -> Captured:
+        computed.append(ids)
+        return original(model, how, ids, *others)
+
+    monkeypatch.setattr(batches, "capture", watched)
     assert run(inputs, path).written == 1
-    assert computed == [BATCH]
+    (ids,) = computed
+    np.testing.assert_array_equal(ids, store.read("tokens", slice(4, 4 + BATCH)))
     assert tree(path) == tree(uninterrupted)
 
 
@@ -263,18 +279,26 @@ def test_writing_overlaps_computing_and_holds_at_most_two_batches(
     second_pass = threading.Event()
     alive: weakref.WeakSet[Captured] = weakref.WeakSet()
     most = 0
-    capture, write = extraction.capture, SequenceStore.write
+    made: list[weakref.ref[Buffers]] = []
+    seen: list[torch.Tensor] = []
+    original, write, make = batches.capture, SequenceStore.write, batches.Buffers
 
-    def watched_capture(model: object, ids: torch.Tensor, queries: tuple[int, ...]) -> Captured:
+    def watched_capture(*arguments: object) -> Captured:
         nonlocal captures, most
         captures += 1
         if captures == 2:
             second_pass.set()
-        captured = capture(model, ids, queries)
+        captured = original(*arguments)
         alive.add(captured)
+        seen.append(captured.weights.clone())
         gc.collect()
         most = max(most, len(alive))
         return captured
+
+    def watched_make(*sizes: object, **others: object) -> Buffers:
+        buffers = make(*sizes, **others)
+        made.append(weakref.ref(buffers))
+        return buffers
 
     def watched_write(self: SequenceStore, sequence: int, arrays: dict[str, np.ndarray]) -> None:
         assert second_pass.wait(timeout=60), "nothing was computed while the first batch was written"
@@ -282,13 +306,19 @@ def test_writing_overlaps_computing_and_holds_at_most_two_batches(
         time.sleep(0.02)
         write(self, sequence, arrays)
 
-    monkeypatch.setattr(extraction, "capture", watched_capture)
+    monkeypatch.setattr(batches, "capture", watched_capture)
+    monkeypatch.setattr(batches, "Buffers", watched_make)
     monkeypatch.setattr(SequenceStore, "write", watched_write)
     monkeypatch.setattr(Captured, "__hash__", object.__hash__)
     monkeypatch.setattr(Captured, "__eq__", object.__eq__)
     run(inputs, tmp_path / "store")
+    stored = SequenceStore.open(tmp_path / "store", TENSORS).read("attention", ...)
+    np.testing.assert_array_equal(stored, torch.cat(seen, dim=1).permute(1, 2, 0, 3, 4))  # none was captured over
     assert captures == 5
     assert most == 2
+    assert len(made) == 2
+    gc.collect()
+    assert all(buffers() is None for buffers in made)  # nothing holds them afterwards
     assert len(writers) == 1
     assert threading.get_ident() not in writers
 
@@ -297,18 +327,19 @@ def test_batch_bytes_are_those_of_the_captured_tensors(
     inputs: Path, uninterrupted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken: list[int] = []
-    original = extraction.capture
+    original = batches.capture
 
-    def measured(model: object, ids: torch.Tensor, queries: tuple[int, ...]) -> Captured:
-        captured = original(model, ids, queries)
-        tensors = [getattr(captured, part.name) for part in fields(captured)]
+    def measured(*arguments: object) -> Captured:
+        captured = original(*arguments)
+        tensors = (captured.weights, captured.values, captured.learned_sink)
         taken.append(sum(tensor.untyped_storage().nbytes() for tensor in tensors))
         return captured
 
-    monkeypatch.setattr(extraction, "capture", measured)
-    run(inputs, tmp_path / "store")
-    sizes = SequenceStore.open(uninterrupted, TENSORS).sizes
-    assert taken == [batch_bytes(sizes, BATCH)] * 4 + [batch_bytes(sizes, 1)]
+    monkeypatch.setattr(batches, "capture", measured)
+    run(inputs, tmp_path / "store", dtype="bfloat16")
+    layers = SequenceStore.open(uninterrupted, TENSORS).layers
+    stated = batch_bytes(layers, batch=BATCH, queries=len(QUERIES), keys=KEYS, dtype=torch.bfloat16)
+    assert taken == [stated] * 5  # the last batch, of one sequence, in the same memory
 
 
 def spoil(inputs: Path, tmp_path: Path, change: Callable[[dict[str, torch.Tensor]], object]) -> Path:
@@ -334,6 +365,44 @@ def test_a_model_that_overflows_in_float16_is_told_of_bfloat16(inputs: Path, tmp
     said = refusal(folder, tmp_path / "data" / "store", dtype="float16")
     assert "in layer 2: float16 overflows or is too coarse; set dtype to bfloat16 or float32" in said
     run(folder, tmp_path / "store", dtype="bfloat16")
+
+
+def with_model(model: PreTrainedModel, inputs: Path, tmp_path: Path) -> Path:
+    """A copy of the inputs with another model."""
+    folder = Path(shutil.copytree(inputs, tmp_path / "inputs"))
+    shutil.rmtree(folder / "tiny")
+    model.save_pretrained(folder / "tiny")
+    tiny_tokenizer().save_pretrained(folder / "tiny")
+    return folder
+
+
+EVERY_WAY = ["Mistral", "GPT-J", "GPT-Neo", "Falcon, one KV head", "Falcon, grouped"]
+"""Families read through the attention function, and by two passes with all that differs in their caches."""
+
+
+@pytest.mark.parametrize("family", EVERY_WAY)
+def test_nan_from_the_start_is_refused_by_its_layer(family: str, inputs: Path, tmp_path: Path) -> None:
+    model = copy.deepcopy(model_of(family))
+    spoilt = re.compile(r"\.1\..*(v_proj|query_key_value)\.weight")
+    (weights,) = [parameter for name, parameter in model.named_parameters() if spoilt.search(name)]
+    weights.data.fill_(torch.nan)
+    said = refusal(with_model(model, inputs, tmp_path), tmp_path / "data" / "store")
+    assert "computes numbers that are not finite in layer 1: " in said
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("family", EVERY_WAY)
+def test_nan_in_mid_study_is_refused_by_its_layer_and_what_is_written_stays(
+    family: str, inputs: Path, uninterrupted: Path, tmp_path: Path
+) -> None:
+    tokens = SequenceStore.open(uninterrupted, TENSORS).read("tokens", ...)
+    sequence, position = next(place for place in np.argwhere(~np.isin(tokens, tokens[: 2 * BATCH])) if place[1] < KEYS)
+    model = copy.deepcopy(model_of(family))
+    model.get_input_embeddings().weight.data[tokens[sequence, position]] = torch.nan
+    path = tmp_path / "store"
+    said = refusal(with_model(model, inputs, tmp_path), path)
+    assert "computes numbers that are not finite in layer 0: " in said
+    assert finished(path) == sequence // BATCH * BATCH
 
 
 def test_a_model_that_fails_on_its_first_batch_leaves_nothing(
@@ -385,6 +454,31 @@ def test_a_full_disk_keeps_what_is_written_and_continues(
     assert tree(path) == tree(uninterrupted)
 
 
+def test_a_hub_dataset_is_read_on_at_the_commit_where_it_was_begun(
+    inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str | None] = []
+    windows, write, path = corpora.windows, SequenceStore.write, tmp_path / "store"
+
+    def moved(corpus: CorpusSettings, *others: Any) -> Windows:
+        """As if the branch had another commit each time one asks."""
+        asked.append(corpus.revision)
+        return replace(windows(corpus, *others), revision=corpus.revision or f"commit-{len(asked)}")
+
+    def stopped(self: SequenceStore, sequence: int, arrays: dict[str, np.ndarray]) -> None:
+        if sequence == 5:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write(self, sequence, arrays)
+
+    monkeypatch.setattr(corpora, "windows", moved)
+    with monkeypatch.context() as patched:
+        patched.setattr(SequenceStore, "write", stopped)
+        refusal(inputs, path)
+    run(inputs, path)
+    assert asked == [None, "commit-1"]
+    assert SequenceStore.open(path, TENSORS).whole().provenance["inputs"]["corpus"]["revision"] == "commit-1"
+
+
 def test_a_place_that_cannot_be_written(inputs: Path, tmp_path: Path) -> None:
     (tmp_path / "data").write_text("a file")
     assert "cannot be written (" in refusal(inputs, tmp_path / "data" / "store")
@@ -409,3 +503,361 @@ def test_the_row_sums_of_every_query_are_checked(query: int, inputs: Path, unint
     attention = SequenceStore.open(path, TENSORS).array("attention")
     attention[4, query] = np.asarray(attention[4, query]) * np.float32(0.5)
     assert run(inputs, path).row_sum_deviation == pytest.approx(0.5, abs=1e-6)
+
+
+# --- memory that does not suffice ---
+
+SAID = "out of memory with {} sequences at a time; going on with {}"
+FULL = "[enforce fail at alloc_cpu.cpp:121] DefaultCPUAllocator: can't allocate memory"
+
+
+def test_without_a_batch_size_one_is_found_from_sizes_alone(inputs: Path) -> None:
+    def found(layers: Sequence[LayerSize], **others: object) -> int:
+        chosen = settings(inputs, **{"batch_size": "auto", "queries": None, "context_length": 1024} | others)
+        return batch_size(chosen, Attention("AttentionInterface", tuple(layers), (), torch.float32))
+
+    small, large = [LayerSize(12, 12, 64)] * 12, [LayerSize(32, 8, 128)] * 32
+    assert found(small, sequences=9) == 9  # never more than there are
+    assert found(small, sequences=99) == 16
+    assert found(large, sequences=99) == 7  # 4 * 32 * (32 * 1025 + 8 * 1024 * 128) bytes each, of 2**30
+    assert found(large, sequences=99, context_length=16384) == 1
+    assert found(large, sequences=99, batch_size=24) == 24
+
+
+def test_out_of_memory_halves_the_batch_and_goes_on(
+    inputs: Path, uninterrupted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(batches, "capture", narrow(BATCH))
+    path = tmp_path / "store"
+    assert run(inputs, path, batch_size="auto").written == SEQUENCES
+    assert [record.message for record in caplog.records] == [SAID.format(9, 4), SAID.format(4, 2)]
+    store, plain = SequenceStore.open(path, TENSORS), SequenceStore.open(uninterrupted, TENSORS)
+    for name in store.specs:
+        np.testing.assert_array_equal(store.read(name, ...), plain.read(name, ...), err_msg=name)
+    assert (store.read("batch", ...) == BATCH).all()
+
+
+def test_out_of_memory_later_begins_again_at_the_sequence_where_it_happened(
+    inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    computed: list[int] = []
+    original = batches.capture
+
+    def fails(model: object, how: object, ids: torch.Tensor, *others: object) -> Captured:
+        computed.append(len(ids))
+        if len(computed) == 2:
+            raise RuntimeError(FULL)
+        return original(model, how, ids, *others)
+
+    monkeypatch.setattr(batches, "capture", fails)
+    run(inputs, tmp_path / "store", batch_size=4)
+    assert computed == [4, 4, 2, 2, 1]
+    assert SequenceStore.open(tmp_path / "store", TENSORS).read("batch", ...).tolist() == [4] * 4 + [2] * 5
+
+
+LONGER = 14
+
+
+def roomy_at_first(most: int) -> Callable[..., Captured]:
+    """``capture`` in a memory that has room for ``most`` sequences, but for batches that begin where its first did."""
+    first: list[torch.Tensor] = []
+    narrowed = narrow(most)
+
+    def read(model: object, how: object, ids: torch.Tensor, *others: object) -> Captured:
+        first.append(ids[0])
+        return (capture if torch.equal(ids[0], first[0]) else narrowed)(model, how, ids, *others)
+
+    return read
+
+
+def written(inputs: Path, path: Path, size: int, *, stop: int | None = None) -> list[int]:
+    """Extract, until the disk is full at the sequence ``stop``; returns the sequences in the order of their writing."""
+    order: list[int] = []
+    write = SequenceStore.write
+
+    def watched(self: SequenceStore, sequence: int, arrays: dict[str, np.ndarray]) -> None:
+        if sequence == stop:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        order.append(sequence)
+        write(self, sequence, arrays)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(SequenceStore, "write", watched)
+        (run if stop is None else refusal)(inputs, path, batch_size=size, sequences=LONGER)
+    return order
+
+
+@pytest.mark.parametrize(("size", "most", "stored"), [(5, 4, [5] * 5 + [2] * 9), (7, 4, [7] * 7 + [3] * 7)])
+def test_halving_inside_a_batch_writes_nothing_twice_and_restarts_end_bit_identical(
+    size: int, most: int, stored: list[int], inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches, "capture", roomy_at_first(most))
+    whole = tmp_path / "whole"
+    assert written(inputs, whole, size) == list(range(LONGER))
+    assert SequenceStore.open(whole, TENSORS).read("batch", ...).tolist() == stored
+    for stop in (2, size - 1, size, size + 1):
+        path = tmp_path / str(stop)
+        assert written(inputs, path, size, stop=stop) == list(range(stop))
+        assert written(inputs, path, size) == list(range(stop, LONGER))
+        assert tree(path) == tree(whole), stop
+
+
+class Terminal(io.StringIO):
+    """What is shown on a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_halving_is_said_on_a_line_of_its_own_above_the_bar(
+    inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(batches, "capture", roomy_at_first(4))
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr(logging.root, "handlers", [logging.StreamHandler(terminal)])
+    written(inputs, tmp_path / "store", 5)
+    lines = [line.rpartition("\r")[2] for line in terminal.getvalue().split("\n")]
+    assert lines.count(SAID.format(5, 2)) == 1
+    assert f"{LONGER}/{LONGER}" in lines[-2]
+
+
+def test_sequences_lost_before_and_after_a_halving_are_computed_as_before(
+    inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches, "capture", roomy_at_first(4))
+    path = tmp_path / "store"
+    written(inputs, path, 5)
+    before, store, lost = tree(path), SequenceStore.open(path, TENSORS), [2, 4, 5, 9]
+    for name, spec in store.specs.items():
+        for sequence in lost:
+            store.array(name)[sequence] = spec.fill
+    assert written(inputs, path, 5) == lost
+    assert tree(path) == before
+
+
+@pytest.mark.parametrize("sequence", [1, 5, 8])
+def test_after_a_kill_no_larger_batch_is_tried_than_memory_sufficed_for(
+    sequence: int, inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    chosen, whole, path = settings(inputs, batch_size="auto"), tmp_path / "whole", tmp_path / "store"
+    start(chosen, whole, most=3).join()
+    process = start(chosen, path, most=3, half=sequence)
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    monkeypatch.setattr(batches, "capture", narrow(3))
+    run(inputs, path, batch_size="auto")
+    assert caplog.records == []
+    assert tree(path) == tree(whole)
+
+
+def test_one_sequence_that_does_not_fit_is_refused(
+    inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches, "capture", narrow(0))
+    said = refusal(inputs, tmp_path / "data" / "store")
+    assert f"The memory does not suffice for one sequence of {KEYS} tokens" in said
+    assert "lower context_length, set dtype: bfloat16 or device_map: auto, or use another device" in said
+    assert not (tmp_path / "data").exists()
+
+
+def raising(error: Exception) -> Callable[..., Any]:
+    """A function that only raises."""
+
+    def fails(*_: object, **__: object) -> Any:
+        raise error
+
+    return fails
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory."), MemoryError(), RuntimeError(FULL)])
+@pytest.mark.parametrize("family", ["Mistral", "GPT-J"])
+def test_a_model_that_cannot_even_be_tried_is_refused(
+    error: Exception, family: str, inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = with_model(model_of(family), inputs, tmp_path)
+    monkeypatch.setattr(type(model_of(family).base_model), "forward", raising(error))
+    said = refusal(folder, tmp_path / "data" / "store")
+    assert f"The memory does not suffice for one sequence of {KEYS} tokens" in said
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize(("place", "name"), [(batches, "capture"), (extraction, "probe")])
+def test_other_errors_of_the_forward_pass_are_not_taken_for_it(
+    place: ModuleType, name: str, inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(place, name, raising(RuntimeError("expected scalar type Half")))
+    with pytest.raises(RuntimeError, match="expected scalar type Half"):
+        run(inputs, tmp_path / "store")
+
+
+# --- shards ---
+
+
+def test_three_processes_fill_one_store(inputs: Path, uninterrupted: Path, tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    processes = [start(settings(inputs), path, shard=Shard(index, 3), pause=0.01) for index in (1, 2, 3)]
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0, 0, 0]
+    assert tree(path) == tree(uninterrupted)
+
+
+def test_a_shard_does_its_own_sequences_and_says_what_is_missing(
+    inputs: Path, uninterrupted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, asked = tmp_path / "store", []
+
+    def one(index: int, count: int = 2) -> ExtractionReport:
+        return extract(
+            settings(inputs),
+            study="tiny",
+            path=path,
+            shard=Shard(index, count),
+            before=lambda sizes, layers, missing: asked.append((sizes["sequence"], len(layers), missing)),
+        )
+
+    first = one(1)
+    assert (first.sequences, first.written, first.missing) == (SEQUENCES, 4, 5)
+    assert first.row_sum_deviation is not None
+    assert 0 <= first.row_sum_deviation < 1e-6
+    assert SequenceStore.open(path, TENSORS).missing() == [4, 5, 6, 7, 8]
+    with monkeypatch.context() as patched:
+        patched.setattr(models, "load", lambda _: pytest.fail("the weights were loaded"))
+        assert one(1).written == 0
+        assert one(1, 99).written == 0  # has none to do
+    assert (one(2).written, one(2).missing) == (5, 0)
+    assert asked == [(SEQUENCES, 3, SEQUENCES), (SEQUENCES, 3, 5)]  # of the store, not of the shard
+    assert tree(path) == tree(uninterrupted)
+    assert run(inputs, path).written == 0
+
+
+def test_a_shard_without_sequences_makes_the_store_and_no_more(inputs: Path, tmp_path: Path) -> None:
+    report = extract(settings(inputs), study="tiny", path=tmp_path / "store", shard=Shard(1, 99))
+    assert (report.written, report.missing, report.row_sum_deviation) == (0, SEQUENCES, 0)
+
+
+def test_a_shard_leaves_alone_what_another_is_writing(inputs: Path, tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    extract(settings(inputs), study="tiny", path=path, shard=Shard(1, 2))
+    others = path / "values" / ("0" * 32 + ".partial")
+    others.write_text("half")
+    extract(settings(inputs), study="tiny", path=path, shard=Shard(2, 2))
+    assert others.exists()
+    run(inputs, path)
+    assert not others.exists()
+
+
+def test_who_is_asked_before_may_refuse(inputs: Path, tmp_path: Path) -> None:
+    def refuse(*_: object) -> None:
+        msg = "no room"
+        raise UserError(msg)
+
+    path = tmp_path / "data" / "store"
+    with pytest.raises(UserError, match="no room"):
+        extract(settings(inputs), study="tiny", path=path, before=refuse)
+    assert not path.parent.exists()
+
+
+# --- value states as stored, layers of other kinds, tokenizers without BOS ---
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_value_states_may_be_stored_in_float16(dtype: str, inputs: Path, tmp_path: Path) -> None:
+    run(inputs, tmp_path / "full", dtype=dtype)
+    run(inputs, tmp_path / "half", dtype=dtype, values="float16")
+    full, half = (SequenceStore.open(tmp_path / name, TENSORS) for name in ("full", "half"))
+    assert (full.array("values").dtype, half.array("values").dtype) == (np.float32, np.float16)
+    np.testing.assert_array_equal(half.array("values")[:], full.array("values")[:].astype(np.float16))
+    np.testing.assert_array_equal(half.read("attention", ...), full.read("attention", ...))
+    np.testing.assert_array_equal(full.array("values")[:], full.array("values")[:].astype(np.float32))
+
+
+def test_value_states_beyond_float16_are_refused(inputs: Path, tmp_path: Path) -> None:
+    name = "model.layers.2.self_attn.v_proj.weight"
+    folder = spoil(inputs, tmp_path, lambda weights: weights[name].mul_(1e5))
+    said = refusal(folder, tmp_path / "data" / "store", values="float16")
+    assert re.search(r"value states of up to \S+ in layer 2, too large for float16; set values: float32", said)
+    assert not (tmp_path / "data").exists()
+    run(folder, tmp_path / "store")
+
+
+def test_how_attention_was_read_stands_in_the_provenance(uninterrupted: Path) -> None:
+    stored = SequenceStore.open(uninterrupted, TENSORS).provenance["inputs"]
+    assert stored["model"]["attention"] == "AttentionInterface"
+    assert stored["model"]["layer_kinds"] == ["sliding_attention"] * 3
+    assert stored["tokenizer"]["bos"] is True
+
+
+def checkpoint_of(inputs: Path, tmp_path: Path, architecture: str) -> Path:
+    """A copy of the inputs with a model of another family."""
+    folder = Path(shutil.copytree(inputs, tmp_path / "inputs"))
+    shutil.rmtree(folder / "tiny")
+    write_checkpoint(folder / "tiny", architecture)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("family", "path", "sizes"),
+    [
+        ("LFM 2", "AttentionInterface", [(0, 0, 0), (4, 2, 16)] * 2),
+        ("Gemma 4", "AttentionInterface", [(4, 2, 16), (4, 2, 32)] * 2),
+        ("GPT-J", "two-pass", [(4, 4, 16)] * 3),
+    ],
+)
+def test_every_layer_is_stored_by_its_number_and_size(
+    family: str, path: str, sizes: list[tuple[int, int, int]], inputs: Path, tmp_path: Path
+) -> None:
+    folder, place = with_model(model_of(family), inputs, tmp_path), tmp_path / "store"
+    report = run(folder, place)
+    assert report.row_sum_deviation is not None
+    assert report.row_sum_deviation < 1e-6
+    store = SequenceStore.open(place, TENSORS)
+    assert store.layers == tuple(LayerSize(*size) for size in sizes)
+    assert store.provenance["inputs"]["model"]["attention"] == path
+    tokens = torch.from_numpy(store.read("tokens", slice(4, 6)))
+    expected = capture(model_of(family), attention_of(family), tokens, QUERIES)
+    np.testing.assert_array_equal(store.read("attention", slice(4, 6)), expected.weights.permute(1, 2, 0, 3, 4))
+    np.testing.assert_array_equal(store.read("values", slice(4, 6)), expected.values.transpose(0, 1))
+    np.testing.assert_array_equal(store.read("first_key", 4), expected.first_key)
+    for layer, (heads, kv_heads, head_dim) in enumerate(sizes):
+        there = np.isfinite(store.read("values", ...)[:, layer])
+        assert there[:, :kv_heads, :, :head_dim].all()
+        assert not there[:, kv_heads:].any()
+        assert not there[..., head_dim:].any()
+        assert np.isnan(store.read("attention", ...)[:, :, layer, heads:]).all()
+    assert run(folder, place).written == 0
+
+
+def test_learned_sinks_are_stored_beside_the_weights(inputs: Path, tmp_path: Path) -> None:
+    folder, path = checkpoint_of(inputs, tmp_path, "gpt_oss"), tmp_path / "store"
+    report = run(folder, path)
+    assert report.row_sum_deviation is not None
+    assert report.row_sum_deviation < 1e-6
+    store = SequenceStore.open(path, TENSORS)
+    sinks, sums = store.read("learned_sink", ...), store.read("attention", ...).sum(axis=-1)
+    assert sinks.min() > 0
+    assert sinks.max() > 0.05
+    np.testing.assert_allclose(sums + sinks, 1, atol=1e-6)
+    store.array("learned_sink")[2, 1] = 0
+    assert sinks[2, 1].max() > 0.01
+    deviation = run(folder, path).row_sum_deviation
+    assert deviation == pytest.approx(sinks[2, 1].max(), abs=1e-6)
+
+
+def test_dropped_weights_are_not_looked_at(inputs: Path, uninterrupted: Path, tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    shutil.copytree(uninterrupted, path)
+    SequenceStore.open(path, TENSORS).drop(["attention", "values"])
+    report = run(inputs, path)
+    assert (report.written, report.row_sum_deviation) == (0, None)
+
+
+def test_a_tokenizer_without_bos_is_said_once(inputs: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder, path = Path(shutil.copytree(inputs, tmp_path / "inputs")), tmp_path / "store"
+    tiny_tokenizer(bos=False).save_pretrained(folder / "tiny")
+    run(folder, path)
+    run(folder, path)
+    (record,) = caplog.records
+    assert "has no BOS: the first key of every sequence is an ordinary token" in record.message
+    assert SequenceStore.open(path, TENSORS).provenance["inputs"]["tokenizer"]["bos"] is False

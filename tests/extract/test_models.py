@@ -13,9 +13,12 @@ import huggingface_hub.constants
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
 
 from extract import models
-from extract.models import describe, load, token_texts
+from extract.capture import capture, probe
+from extract.hub import quiet
+from extract.models import describe, load, out_of_memory, token_texts
 from extract.settings import ExtractionSettings, ModelSettings
 from storage.errors import UserError
 from tests.extract.fake_hub import COMMIT, REFUSALS, serve
@@ -159,6 +162,101 @@ def test_an_absent_cuda_device(device: str, count: int, checkpoint: Path, monkey
     assert f"The device '{device}' is asked for, but this machine has {count} CUDA devices" in said
 
 
+def test_all_layers_spread_over_what_is_there_compute_the_same(checkpoint: Path) -> None:
+    """On a machine without GPUs accelerate puts them all on the CPU."""
+    ids = torch.arange(20)[None]
+    plain, spread = (load(describe(settings(checkpoint, device_map=chosen))) for chosen in (None, "auto"))
+    with torch.inference_mode():
+        assert torch.equal(plain(ids).logits, spread(ids).logits)
+
+
+def test_layers_on_several_devices_are_captured(checkpoint: Path, tmp_path: Path) -> None:
+    """The last layers stay on the disk and come when they are needed, as those of another device would."""
+    described = describe(settings(checkpoint))
+    places = {"model.embed_tokens": "cpu", "model.rotary_emb": "cpu", "model.layers.0": "cpu", "model.norm": "disk"}
+    places |= {"model.layers.1": "disk", "model.layers.2": "disk", "lm_head": "cpu"}
+    with quiet():
+        spread = AutoModelForCausalLM.from_pretrained(
+            checkpoint, device_map=places, offload_folder=tmp_path / "offloaded", dtype=described.dtype
+        )
+    assert {parameter.device.type for parameter in spread.parameters()} == {"cpu", "meta"}
+    plain, ids = load(described), torch.arange(40).reshape(2, 20)
+    found, expected = (capture(model, probe(model, ids[:1]), ids, [7, 19]) for model in (spread, plain))
+    assert torch.equal(found.weights, expected.weights)
+    assert torch.equal(found.values, expected.values)
+
+
+def test_weights_are_read_once_to_where_they_stay(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+    original = AutoModelForCausalLM.from_pretrained
+
+    def watched(*arguments: object, **others: object) -> object:
+        asked.append(others["device_map"])
+        return original(*arguments, **others)
+
+    monkeypatch.setattr(models.AutoModelForCausalLM, "from_pretrained", watched)
+    monkeypatch.setattr(torch.nn.Module, "to", lambda *_, **__: pytest.fail("the weights were moved"))
+    load(describe(settings(checkpoint)))
+    load(describe(settings(checkpoint, device_map="balanced")))
+    assert asked == [{"": torch.device("cpu")}, "balanced"]
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nmore"),
+            "CUDA out of memory. Tried .*",
+        ),
+        (MemoryError(), "MemoryError"),
+    ],
+)
+def test_a_model_larger_than_the_memory(
+    error: Exception, said: str, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> object:
+        raise error
+
+    monkeypatch.setattr(models.AutoModelForCausalLM, "from_pretrained", full)
+    assert re.search(f"cannot be loaded: {said}; set dtype: bfloat16 or device_map: auto", refusal(checkpoint))
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate"), True),
+        (
+            RuntimeError("[enforce fail at alloc_cpu.cpp:121] DefaultCPUAllocator: can't allocate memory"),
+            True,
+        ),
+        (RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 10 bytes."), True),
+        (RuntimeError("MPS backend out of memory (MPS allocated: 1 GB)"), True),
+        (RuntimeError("CUDA error: out of memory"), True),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), True),
+        (RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"), True),
+        (RuntimeError("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"), True),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm`"), False),
+        (MemoryError(), True),
+        (RuntimeError("expected scalar type Half"), False),
+        (OSError("out of memory"), False),
+    ],
+)
+def test_what_lack_of_memory_looks_like(error: Exception, expected: bool) -> None:
+    assert out_of_memory(error) is expected
+
+
+def test_the_allocator_of_this_machine_is_understood() -> None:
+    with pytest.raises(RuntimeError) as caught:
+        torch.empty(2**60, dtype=torch.float32)
+    assert out_of_memory(caught.value)
+
+
+@pytest.mark.parametrize("bos", [True, False])
+def test_the_description_says_whether_there_is_a_bos(bos: bool, checkpoint: Path) -> None:
+    tiny_tokenizer(bos=bos).save_pretrained(checkpoint)
+    assert describe(settings(checkpoint)).provenance["tokenizer"]["bos"] is bos
+
+
 def test_token_texts_keep_spaces_and_special_tokens(checkpoint: Path) -> None:
     ids = tiny_tokenizer()(text(50))["input_ids"]
     texts = token_texts(ModelSettings(id=str(checkpoint)), ids)
@@ -169,17 +267,21 @@ def test_token_texts_keep_spaces_and_special_tokens(checkpoint: Path) -> None:
     assert len(token_texts(ModelSettings(id=str(checkpoint)), range(VOCABULARY))) == VOCABULARY
 
 
+SECRET = "hf_NobodyShallEverReadThis"
+
 IN_ANOTHER_PROCESS = """
 import json, sys
+from huggingface_hub import get_token
 from extract.models import describe, load
 from extract.settings import ExtractionSettings
 from storage.errors import UserError
+assert get_token()
 said = {}
 for name in sys.argv[1:]:
     try:
         asked = ExtractionSettings(model={"id": name}, corpus="embedded", context_length=32, sequences=1)
         description = describe(asked)
-        said[name] = [description.source.commit, type(load(description)).__name__]
+        said[name] = [description.source.commit, type(load(description)).__name__, str(description.provenance)]
     except UserError as error:
         said[name] = str(error)
 print(json.dumps(said))
@@ -190,9 +292,13 @@ def ask_hub(names: list[str], home: Path, endpoint: str) -> dict[str, str | list
     """What a fresh process, whose hub is ``endpoint``, makes of some ids."""
     python = [sys.executable, "-c", IN_ANOTHER_PROCESS, *names]
     source = str(Path(models.__file__).parents[1])
-    variables = {**os.environ, "HF_HOME": str(home), "HF_ENDPOINT": endpoint, "PYTHONPATH": source}
-    done = subprocess.run(python, env=variables, capture_output=True, text=True, check=True)
+    hub = {"HF_HOME": str(home), "HF_ENDPOINT": endpoint, "HF_TOKEN": SECRET}
+    done = subprocess.run(
+        python, env={**os.environ, **hub, "PYTHONPATH": source}, capture_output=True, text=True, check=True
+    )
     assert done.stderr == ""
+    assert SECRET not in done.stdout
+    assert not any(SECRET.encode() in file.read_bytes() for file in home.rglob("*") if file.is_file())
     return json.loads(done.stdout)
 
 
@@ -202,7 +308,7 @@ def test_hub_ids_load_at_their_commit_or_say_what_to_do(checkpoint: Path, tmp_pa
     names = [*REFUSALS, "acme/tiny", "acme/pickled"]
     with serve({"acme/tiny": checkpoint, "acme/pickled": pickled}) as endpoint:
         said = ask_hub(names, tmp_path / "home", endpoint)
-    assert said["acme/tiny"] == [COMMIT, "LlamaForCausalLM"]
+    assert said["acme/tiny"][:2] == [COMMIT, "LlamaForCausalLM"]
     assert (
         "accept its licence at https://huggingface.co/acme/gated, then log in with `hf auth login`"
         in said["acme/gated"]

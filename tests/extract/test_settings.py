@@ -1,8 +1,9 @@
-"""The queries of a study: what may be asked for, and what is said of the rest."""
+"""Queries, batches, devices and shards of a study: what may be asked for, and what is said of the rest."""
 
 import pytest
 
 from dagster_project.studies import parse_study
+from extract.settings import Shard
 from storage.errors import UserError
 
 GIVEN = {"model": "embedded", "corpus": "embedded", "context_length": 64, "sequences": 1}
@@ -63,3 +64,67 @@ def test_queries_without_a_length_do_not_hide_that_it_is_missing() -> None:
     given = {name: value for name, value in GIVEN.items() if name != "context_length"}
     with pytest.raises(UserError, match=r"field 'context_length' is missing; add it \(tokens in each sequence\)$"):
         parse_study("one", given | {"queries": [7]}, "studies.yaml")
+
+
+# --- batches and devices ---
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"batch_size": 0}, "field 'batch_size': input should be auto or a whole number from 1, found 0"),
+        ({"batch_size": -4}, "field 'batch_size': input should be auto or a whole number from 1, found -4"),
+        ({"batch_size": "all"}, "field 'batch_size': input should be auto or a whole number from 1, found 'all'"),
+        ({"batch_size": True}, "field 'batch_size': input should be auto or a whole number from 1, found True"),
+        ({"batch_size": 2.0}, "field 'batch_size': input should be auto or a whole number from 1, found 2.0"),
+        ({"values": "bfloat16"}, "field 'values': input should be 'float32' or 'float16'"),
+        ({"device_map": "all"}, "field 'device_map': input should be 'auto', 'balanced'"),
+        (
+            {"device_map": "auto", "device": "cpu"},
+            "field 'device_map': input goes with `device: auto` or `device: cuda` only, found 'auto'",
+        ),
+        ({"device_map": "auto", "device": "cuda:1"}, "field 'device_map': input goes with `device: auto` or"),
+        (
+            {"device_map": "auto", "model": "synthetic", "corpus": None},
+            "field 'device_map': a synthetic study is drawn on the CPU; leave it out",
+        ),
+    ],
+)
+def test_batches_and_devices_with_an_error(given: dict[str, object], said: str) -> None:
+    with pytest.raises(UserError) as caught:
+        parse_study("one", GIVEN | given, "studies.yaml")
+    assert str(caught.value).startswith(f"studies.yaml: study 'one', {said}")
+    assert "\n" not in str(caught.value)
+
+
+def test_batches_and_devices_as_asked() -> None:
+    study = parse_study("one", GIVEN, "studies.yaml")
+    assert (study.batch_size, study.device_map, study.values) == ("auto", None, "float32")
+    for device in ("auto", "cuda"):
+        given = {"batch_size": 3, "device_map": "balanced", "device": device, "values": "float16"}
+        study = parse_study("one", GIVEN | given, "studies.yaml")
+        assert (study.batch_size, study.device_map, study.values) == (3, "balanced", "float16")
+        assert parse_study("one", study.model_dump(mode="json"), "again") == study
+
+
+# --- shards ---
+
+
+@pytest.mark.parametrize("total", [1, 2, 9, 100])
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 12])
+def test_shards_are_consecutive_and_cover_every_sequence_once(total: int, count: int) -> None:
+    parts = [Shard.parse(f"{index}/{count}").sequences(total) for index in range(1, count + 1)]
+    assert [index for part in parts for index in part] == list(range(total))
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+@pytest.mark.parametrize("text", ["", "2", "2/", "/4", "a/b", "2/4/8", "-1/4", "1.5/4", "²/4", "2 of 4"])
+def test_what_is_no_shard(text: str) -> None:
+    with pytest.raises(UserError, match=r"is no shard; give K/N, the K-th of N parts counted from 1, such as 2/4$"):
+        Shard.parse(text)
+
+
+@pytest.mark.parametrize("text", ["0/4", "5/4", "0/0", "1/0"])
+def test_a_shard_that_is_not_there(text: str) -> None:
+    with pytest.raises(UserError, match=r"^There is no shard \d of \d; give K/N with K from 1 to N, such as 2/4$"):
+        Shard.parse(text)

@@ -15,9 +15,9 @@ from dagster_project.studies import parse_study, read_studies, shipped_file
 from extract import extraction, synthetic
 from extract.extraction import ExtractionReport, extract
 from extract.models import token_texts
-from extract.settings import SYNTHETIC, ExtractionSettings
+from extract.settings import SYNTHETIC, ExtractionSettings, Shard
 from extract.synthetic import OF_VALUES, OF_WEIGHTS, Planted, draw_sequence, planted
-from storage.arrays import TENSORS
+from storage.arrays import TENSORS, LayerSize
 from storage.errors import UserError
 from storage.sequences import SequenceStore
 
@@ -251,6 +251,32 @@ def test_nothing_is_printed_without_a_terminal(tmp_path: Path, capfd: pytest.Cap
     assert capfd.readouterr() == ("", "")
 
 
+def test_every_sequence_is_drawn_alone_and_no_head_has_a_learned_sink(uninterrupted: Path) -> None:
+    store = SequenceStore.open(uninterrupted, TENSORS)
+    assert store.layers == (LayerSize(6, 3, 48),) * 2
+    assert (store.read("batch", ...) == 1).all()
+    assert (store.read("learned_sink", ...) == 0).all()
+
+
+def test_value_states_may_be_stored_in_float16(uninterrupted: Path, tmp_path: Path) -> None:
+    run(tmp_path / "half", values="float16")
+    full, half = SequenceStore.open(uninterrupted, TENSORS), SequenceStore.open(tmp_path / "half", TENSORS)
+    np.testing.assert_array_equal(half.array("values")[:], full.array("values")[:].astype(np.float16))
+    with pytest.raises(UserError, match="in layer 0, too large for float16; set values: float32"):
+        run(tmp_path / "large", values="float16", part={"value_scale": [1e7, 1e7]})
+
+
+def test_shards_draw_what_one_process_does(uninterrupted: Path, tmp_path: Path) -> None:
+    asked: list[tuple[int, ...]] = []
+    path = tmp_path / "store"
+    for index in (2, 1, 3):
+        part = Shard(index, 3)
+        extract(settings(), study="drawn", path=path, shard=part, before=lambda *sizes: asked.append(sizes[1:]))
+    assert tree(path) == tree(uninterrupted)
+    second, third = (len(Shard(index, 3).sequences(SEQUENCES)) for index in (2, 3))
+    assert asked == [((LayerSize(6, 3, 48),) * 2, missing) for missing in (SEQUENCES, SEQUENCES - second, third)]
+
+
 # --- resuming ---
 
 IN_ANOTHER_PROCESS = """
@@ -326,9 +352,8 @@ def test_a_name_a_length_and_a_number_describe_a_study() -> None:
     for form in ("json", "python"):
         described = study.model_dump(mode=form)
         assert parse_study("x", described, "again") == study
-        assert study.extraction() == ExtractionSettings.model_validate(
-            {name: value for name, value in described.items() if name != "analysis"}
-        )
+        own = {name: value for name, value in described.items() if name in ExtractionSettings.model_fields}
+        assert study.extraction() == ExtractionSettings.model_validate(own)
 
 
 @pytest.mark.parametrize(

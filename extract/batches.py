@@ -1,0 +1,244 @@
+"""Batches: which sequences a model reads together, how many memory allows, and what is wrong with what was captured.
+
+Holds the size of batches, halving it where memory runs out, the two buffers used in turn, and the check of what was
+captured. What does not belong here: how attention is captured (``extract.capture``), writing (``extract.extraction``).
+
+Sequence i is read in the batch that begins at i // size * size, whichever sequences are missing, so what is computed
+of a sequence depends on the size of the batches and on nothing else.
+"""
+
+import logging
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from extract.buffers import Buffers
+from extract.capture import Attention, Captured, capture
+from extract.models import out_of_memory
+from extract.settings import ExtractionSettings
+from storage.arrays import LayerSize
+from storage.errors import UserError
+
+CAPTURED_BYTES = 2**30
+"""Bytes of the captured tensors of one batch whose size is to be found, unless one sequence takes more."""
+
+MOST_TOGETHER = 16
+"""Most sequences of such a batch: a forward pass of more is hardly faster, and needs more memory."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Consecutive sequences that were read together, and what was captured of them."""
+
+    first: int
+    wanted: Sequence[int]
+    """Indices of those sequences of the batch that are missing in the store, ascending."""
+    size: int
+    """Sequences of a batch; the last one of a study may have fewer."""
+    tokens: NDArray[np.int32]
+    """Token ids, int32 (sequences, keys)."""
+    captured: Captured
+
+
+def batch_bytes(layers: Sequence[LayerSize], *, batch: int, queries: int, keys: int, dtype: torch.dtype) -> int:
+    """Bytes of the captured tensors of one batch: weights and learned sinks in float32, value states in ``dtype``."""
+    heads, kv_heads, head_dim = widest(layers)
+    weights = len(layers) * queries * heads * (keys + 1) * torch.float32.itemsize
+    return batch * (weights + len(layers) * kv_heads * keys * head_dim * dtype.itemsize)
+
+
+def widest(layers: Sequence[LayerSize]) -> tuple[int, int, int]:
+    """Query heads, KV heads and length of a value state, each as the largest layer needs."""
+    return (
+        max(layer.heads for layer in layers),
+        max(layer.kv_heads for layer in layers),
+        max(layer.head_dim for layer in layers),
+    )
+
+
+def batch_size(settings: ExtractionSettings, attention: Attention) -> int:
+    """Sequences to read together at first: those asked for, or as many as make ``CAPTURED_BYTES``.
+
+    It depends on sizes alone, not on the memory that is free at the moment, which no later run would find again.
+    """
+    if settings.batch_size == "auto":
+        one = batch_bytes(
+            attention.layers,
+            batch=1,
+            queries=len(settings.query_positions),
+            keys=settings.context_length,
+            dtype=attention.dtype,
+        )
+        wanted = min(MOST_TOGETHER, max(1, CAPTURED_BYTES // one))
+    else:
+        wanted = settings.batch_size
+    return min(wanted, settings.sequences)
+
+
+def batches(
+    model: PreTrainedModel,
+    attention: Attention,
+    tokens: NDArray[np.int32],
+    missing: Sequence[int],
+    settings: ExtractionSettings,
+    size: int,
+) -> Iterator[Batch]:
+    """Read every batch that holds a missing sequence, each whole, in order.
+
+    Where memory runs out, batches have half as many sequences from there on, and a warning says so. Batches are
+    captured into two buffers in turn: ask for the next batch but one only when this one is not needed any more. No
+    sequence is wanted of two batches, though a batch may begin inside the one before when its size has been halved.
+
+    Memory on top of the forward pass: 2 * ``batch_bytes``. With a model on a GPU it is page-locked, and torch rounds
+    each page-locked tensor up to a power of two, so that it is up to twice as much.
+
+    Parameters
+    ----------
+    tokens
+        Those of all sequences of the study, int32 (sequences, keys).
+    missing
+        Indices of the sequences that are wanted, ascending.
+    size
+        Sequences of a batch at first.
+
+    Raises
+    ------
+    UserError
+        If the memory does not suffice for one sequence, or the model's attention cannot be captured.
+    """
+    reader, at = _Reader(model, attention, settings, size), 0
+    while at < len(missing):
+        first = missing[at] // reader.size * reader.size
+        together = tokens[first : first + reader.size]
+        captured = reader.read(together)
+        if captured is None:
+            reader.halve()
+            continue
+        after = bisect_left(missing, first + reader.size)
+        yield Batch(first, missing[at:after], reader.size, together, captured)
+        at = after
+
+
+@dataclass
+class _Reader:
+    """A model that reads batches of at most ``size`` sequences, and the memory for what is captured of two of them."""
+
+    model: PreTrainedModel
+    attention: Attention
+    settings: ExtractionSettings
+    size: int
+    buffers: deque[Buffers] = field(default_factory=deque)
+
+    @property
+    def pinned(self) -> bool:
+        """Whether what is captured comes from a GPU, to page-locked memory."""
+        return self.model.device.type == "cuda"
+
+    def read(self, tokens: NDArray[np.int32]) -> Captured | None:
+        """Capture a batch, or return None where memory runs out; what the attempt held is free again by then."""
+        try:
+            self._turn()
+            queries = self.settings.query_positions
+            return capture(self.model, self.attention, torch.from_numpy(tokens), queries, self.buffers[0])
+        except (RuntimeError, MemoryError) as error:
+            if not out_of_memory(error):
+                raise
+        return None
+
+    def halve(self) -> None:
+        """Read half as many sequences together from now on."""
+        from accelerate.utils import release_memory
+
+        self.buffers.clear()
+        release_memory()
+        if self.pinned and hasattr(torch.accelerator, "empty_host_cache"):  # older releases of torch lack it
+            torch.accelerator.empty_host_cache()
+        if self.size == 1:
+            refuse_for_memory(self.settings)
+        logger.warning("out of memory with %d sequences at a time; going on with %d", self.size, self.size // 2)
+        self.size //= 2
+
+    def _turn(self) -> None:
+        """Put first the buffers that were not used last; they are made when they are first needed."""
+        if len(self.buffers) == 2:
+            self.buffers.rotate()
+            return
+        made = Buffers(
+            self.attention.layers,
+            batch=self.size,
+            queries=len(self.settings.query_positions),
+            keys=self.settings.context_length,
+            dtype=self.attention.dtype,
+            pin=self.pinned,
+        )
+        self.buffers.appendleft(made)
+
+
+def refuse_for_memory(settings: ExtractionSettings) -> NoReturn:
+    """Refuse a study of which the memory does not hold one sequence.
+
+    Raises
+    ------
+    UserError
+        Always.
+    """
+    msg = (
+        f"The memory does not suffice for one sequence of {settings.context_length} tokens with the model "
+        f"'{settings.model.id}'; lower context_length, set dtype: bfloat16 or device_map: auto, or use another device"
+    )
+    raise UserError(msg)
+
+
+def check_numbers(batch: Batch, settings: ExtractionSettings) -> None:
+    """Wait until a batch has arrived, and refuse numbers that are not finite or that the store cannot hold.
+
+    Raises
+    ------
+    UserError
+        If weights or value states are infinite or no numbers, or value states are beyond the type they are stored in;
+        the message names the layer.
+    """
+    captured = batch.captured
+    captured.wait()
+    for layer, size in enumerate(captured.layers):
+        weights = captured.weights[layer, :, :, : size.heads]
+        values = captured.values[layer, :, : size.kv_heads, :, : size.head_dim]
+        sinks = captured.learned_sink[layer, :, :, : size.heads]
+        if not all(numbers.isfinite().all() for numbers in (weights, values, sinks)):
+            msg = f"The model '{settings.model.id}' computes numbers that are not finite in layer {layer}: "
+            raise UserError(msg + _remedy(settings))
+        check_range(values, layer, settings)
+
+
+def check_range(values: Tensor, layer: int, settings: ExtractionSettings) -> None:
+    """Refuse finite value states of a layer that are infinite in the type they are stored in.
+
+    Raises
+    ------
+    UserError
+        If there are such; the message names the layer.
+    """
+    if settings.values == "float16" and values.to(torch.float16).isinf().any():
+        msg = (
+            f"The model '{settings.model.id}' has value states of up to {float(values.abs().max()):.3g} in layer "
+            f"{layer}, too large for float16; set values: float32"
+        )
+        raise UserError(msg)
+
+
+def _remedy(settings: ExtractionSettings) -> str:
+    """What to do about numbers that are not finite."""
+    if settings.dtype == "float32":
+        return "its weights are damaged or it overflows; get another checkpoint"
+    better = "bfloat16 or float32" if settings.dtype == "float16" else "float32"
+    return f"{settings.dtype} overflows or is too coarse; set dtype to {better}"

@@ -1,0 +1,74 @@
+"""Extraction in processes of their own, which can be killed: each is forked from one that has imported everything."""
+
+import multiprocessing
+import os
+import signal
+import time
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import zarr
+
+from extract import batches
+from extract.extraction import extract
+from extract.settings import ExtractionSettings, Shard
+from storage.sequences import SequenceStore
+
+create_array, write, capture = zarr.Group.create_array, SequenceStore.write, batches.capture
+
+
+def start(
+    settings: ExtractionSettings,
+    path: Path,
+    *,
+    shard: Shard | None = None,
+    pause: float = 0.0,
+    half: int | None = None,
+    most: int | None = None,
+) -> BaseProcess:
+    """Begin to extract in another process.
+
+    ``pause`` is how long it sleeps before each array that it makes and each sequence that it writes; ``half`` is a
+    sequence in whose writing it kills itself; ``most`` is how many sequences have room in memory.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.extract.killed", "transformers.models.mistral.modeling_mistral"])
+    with mock.patch.dict(os.environ, PYTHONPATH=str(Path(__file__).parents[2])):
+        process = context.Process(target=_extract, args=(settings, path, shard, pause, half, most))
+        process.start()
+    return process
+
+
+def _extract(
+    settings: ExtractionSettings, path: Path, shard: Shard | None, pause: float, half: int | None, most: int | None
+) -> None:
+    def slow_create(group: zarr.Group, *args: object, **others: object) -> object:
+        time.sleep(pause)
+        return create_array(group, *args, **others)
+
+    def slow_write(store: SequenceStore, sequence: int, arrays: dict[str, np.ndarray]) -> None:
+        if sequence == half:
+            store.array("values")[sequence] = arrays["values"]
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(pause)
+        write(store, sequence, arrays)
+
+    zarr.Group.create_array, SequenceStore.write = slow_create, slow_write
+    if most is not None:
+        batches.capture = narrow(most)
+    extract(settings, study="tiny", path=path, shard=shard)
+
+
+def narrow(most: int) -> object:
+    """``capture`` in a memory that has room for ``most`` sequences."""
+    import torch
+
+    def fails(model: object, attention: object, ids: torch.Tensor, *others: object) -> object:
+        if len(ids) > most:
+            msg = "CUDA out of memory. Tried to allocate 2.00 GiB."
+            raise torch.OutOfMemoryError(msg)
+        return capture(model, attention, ids, *others)
+
+    return fails
