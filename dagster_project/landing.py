@@ -6,20 +6,20 @@ derived there (``sql/derived``). Heavy libraries are imported inside the functio
 """
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dagster_project.home import Home
-from dagster_project.pipeline import check_made, open_sources, summary_paths
+from dagster_project.pipeline import check_made, drop_tensors, open_sources, summary_paths
 from dagster_project.studies import Study
 from storage.locks import exclusive
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from dagster_project.summaries.sources import F64, Sources
+    from dagster_project.summaries.sources import Sources
     from storage.sequences import SequenceStore
     from storage.warehouse import Landing
 
@@ -28,6 +28,8 @@ logger = logging.getLogger(__name__)
 
 def land_study(home: Home, name: str, study: Study) -> "Landing":
     """Land a study's rows in the warehouse; they are published if no check finds a violation.
+
+    Then weights and value states go, if the study does not keep them.
 
     Raises
     ------
@@ -42,6 +44,8 @@ def land_study(home: Home, name: str, study: Study) -> "Landing":
         landing = land(home.warehouse, name, tables, expected_rows(sources.tensors, kappas=len(study.analysis.kappas)))
     total = f"{sum(landing.rows.values()):,}"
     logger.info("%s: %s rows landed, %.1f MB, %.1f s", name, total, landing.bytes / 1e6, landing.seconds)
+    if landing.published and not study.keep_tensors:
+        logger.info("%s: %.1f MB of tensors dropped", name, drop_tensors(home, name, study) / 1e6)
     return landing
 
 
@@ -82,10 +86,10 @@ def _tables(sources: "Sources", summaries: Mapping[str, Any]) -> dict[str, Any]:
     from storage import rows
 
     tensors, metrics, study, queries = sources.tensors, sources.metrics, sources.study, sources.queries
-    tokens = np.asarray(tensors.array("tokens")[:])
+    tokens = tensors.read("tokens", slice(None))
     return {
         "studies": rows.study_rows(tensors, metrics, summaries),
-        "heads": rows.head_rows(tensors.sizes),
+        "heads": rows.head_rows(tensors.layers),
         "tokens": rows.token_rows(tokens, token_texts(study.model, np.unique(tokens).tolist())),
         "selection_counts": rows.selection_rows(metrics, queries),
         "upper_bounds": rows.upper_bound_rows(metrics, queries),
@@ -93,7 +97,7 @@ def _tables(sources: "Sources", summaries: Mapping[str, Any]) -> dict[str, Any]:
         "value_scales": rows.value_scale_rows(metrics, queries),
         "sink_similarity": rows.sink_similarity_rows(metrics),
         "planted_assumptions": _planted_rows(study),
-        **_position_tables(tensors, metrics, queries),
+        **_position_tables(metrics),
     }
 
 
@@ -116,80 +120,49 @@ def _planted_rows(study: Study) -> Iterator["pa.RecordBatch"]:
     yield pa.RecordBatch.from_pylist(rows)
 
 
-def _position_tables(tensors: "SequenceStore", metrics: "SequenceStore", queries: Sequence[int]) -> dict[str, Any]:
+def _position_tables(metrics: "SequenceStore") -> dict[str, Any]:
     """The rows of the tables by position or distance, as streams; in memory is one layer of one sequence."""
+    from dagster_project.summaries.curves import spreads
     from storage.rows import distance_rows, position_rows
 
-    sequences, everything = tensors.sizes["sequence"], np.zeros(tensors.sizes["layer"], np.int32)
-    norms, cosines = (_spreads(metrics, name) for name in ("value_norm", "mean_cosine"))
+    sequences, everything = metrics.sizes["sequence"], np.zeros(metrics.sizes["layer"], np.int32)
+    norms, cosines = (spreads(metrics, name) for name in ("value_norm", "mean_cosine"))
     return {
         "value_norm_by_position": position_rows(
             norms, sequences=sequences, head="kv_head", quantity="norm", first=everything, constant={}
         ),
-        "attention_by_position": _weight_rows(tensors, queries),
         "cosine_by_distance": distance_rows(cosines, sequences=sequences),
     }
-
-
-def _weight_rows(tensors: "SequenceStore", queries: Sequence[int]) -> Iterator["pa.RecordBatch"]:
-    """The rows of ``attention_by_position``, one batch per query and layer."""
-    from storage.rows import position_rows
-
-    first_key = np.asarray(tensors.array("first_key")[:]).max(axis=0)
-    for index, query in enumerate(queries):
-        yield from position_rows(
-            _spreads(tensors, "attention", index, query + 1),
-            sequences=tensors.sizes["sequence"],
-            head="head",
-            quantity="weight",
-            first=first_key[index],
-            constant={"query": query},
-        )
-
-
-def _spreads(
-    store: "SequenceStore", name: str, query: int | None = None, stop: int | None = None
-) -> "Iterator[tuple[F64, F64]]":
-    """Mean and deviation over sequences, (head, key) each, layer by layer; ``query`` indexes an array with that axis.
-
-    ``stop`` is how many keys are wanted, if not all.
-    """
-    from dagster_project.summaries.curves import Spread
-
-    array = store.array(name)
-    for layer in range(store.sizes["layer"]):
-        spread = Spread()
-        for sequence in range(store.sizes["sequence"]):
-            at = (sequence, layer) if query is None else (sequence, query, layer)
-            spread.add(np.asarray(array[(*at, slice(None), slice(stop))], np.float64))
-        yield spread.value(), spread.deviation()
 
 
 def expected_rows(tensors: "SequenceStore", *, kappas: int) -> dict[str, int]:
     """How many rows each table must get, from what was extracted and the number of κ alone."""
     from dagster_project.summaries.sources import query_positions
+    from storage.layers import attending
 
-    sizes, queries = tensors.sizes, np.asarray(query_positions(tensors))
-    keys = queries[:, None] + 1 - np.asarray(tensors.array("first_key")[:])  # (sequence, query, layer)
-    selections = int((keys - 1).sum()) * sizes["head"]
-    kv_heads, positions = sizes["layer"] * sizes["kv_head"], int(keys.min(axis=0).sum()) * sizes["head"]
+    sizes, queries, layers = tensors.sizes, np.asarray(query_positions(tensors)), attending(tensors)
+    keys = queries[:, None] + 1 - tensors.read("first_key", slice(None))[:, :, layers]  # (sequence, query, layer)
+    by_layer = np.array([tensors.layers[layer].heads for layer in layers])
+    heads, kv_heads = int(by_layer.sum()), sum(tensors.layers[layer].kv_heads for layer in layers)
+    selections, positions = int(((keys - 1) * by_layer).sum()), int((keys.min(axis=0) * by_layer).sum())
+    rows = sizes["sequence"] * queries.size
     return {
         "studies": 1,
-        "heads": sizes["layer"] * sizes["head"],
+        "heads": heads,
         "tokens": sizes["sequence"] * sizes["key"],
         "selection_counts": selections,
         "upper_bounds": selections * kappas,
-        "attention_rows": keys.size * sizes["head"],
-        "value_scales": keys.size * sizes["kv_head"],
+        "attention_rows": rows * heads,
+        "value_scales": rows * kv_heads,
         "sink_similarity": sizes["sequence"] * kv_heads,
         "value_norm_by_position": kv_heads * sizes["key"],
         "cosine_by_distance": kv_heads * (sizes["key"] - 2),
         "assumption_norms": kv_heads,
         "assumption_similarity": kv_heads,
         "assumption_similarity_model": 1,
-        "assumption_weights": queries.size * sizes["layer"] * sizes["head"],
+        "assumption_weights": queries.size * heads,
         "assumption_weights_model": queries.size,
-        "selection_means": int((keys.max(axis=0) - 1).sum()) * sizes["head"],
+        "selection_means": int(((keys.max(axis=0) - 1) * by_layer).sum()),
         "selection_means_model": int((keys.max(axis=(0, 2)) - 1).sum()),
         "attention_by_position": positions,
         "contributions": positions,

@@ -135,8 +135,8 @@ def _headlines(source: Source) -> list[words.Headline]:
 
 def _outstanding(source: Source) -> list[str]:
     curves, elbow = source.of_query("curves_by_n").rows(), only_row(source.of_query("elbow_of_model"))
-    sinks, effect = source.of_query("sink_by_head").rows(), source.of_query("sink_effect_by_n").rows()
-    return words.outstanding(curves, elbow, sinks, source.of_query("taxonomy_of_heads").rows(), effect)
+    names = ("sink_by_head", "learned_sinks", "taxonomy_of_heads", "sink_effect_by_n")
+    return words.outstanding(curves, elbow, *(source.of_query(name).rows() for name in names))
 
 
 def _texts(connection: duckdb.DuckDBPyConnection, study: str) -> list[tuple[int, list[words.Row]]]:

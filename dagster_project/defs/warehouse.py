@@ -33,7 +33,7 @@ _CHECKS = [
     kinds={"duckdb", "sql"},
     deps=[selection_metrics, *summaries],
     pool="warehouse",
-    code_version="5",
+    code_version="6",
     check_specs=_CHECKS,
 )
 def warehouse(context: dg.AssetExecutionContext, data_root: DataRoot) -> dg.MaterializeResult:

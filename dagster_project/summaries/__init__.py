@@ -15,6 +15,7 @@ from dagster_project.summaries.expectation import effects, expectation
 from dagster_project.summaries.fits import similarity, weights
 from dagster_project.summaries.means import selection_means
 from dagster_project.summaries.norms import norms
+from dagster_project.summaries.positions import attention_by_position
 from dagster_project.summaries.sink import sink_effect
 from dagster_project.summaries.sources import Sources, Tables
 
@@ -58,6 +59,7 @@ STEPS: dict[str, Step] = {
         Step("assumption_norms", ("assumption_norms",), 2, norms),
         Step("assumption_similarity", ("assumption_similarity", "assumption_similarity_model"), 1, similarity),
         Step("assumption_weights", ("assumption_weights", "assumption_weights_model"), 1, weights),
+        Step("attention_by_position", ("attention_by_position",), 1, attention_by_position),
         Step("selection_means", ("selection_means", "selection_means_model"), 2, selection_means),
         Step("sink_effect", ("sink_effect",), 1, sink_effect),
         Step("contributions", ("contributions",), 1, contributions),

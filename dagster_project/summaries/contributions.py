@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from dagster_project.summaries.curves import Mean, Spread
 from dagster_project.summaries.sources import F64, Sources, Tables
+from storage.layers import attending, of_layer
 from storage.rows import batch
 
 
@@ -22,8 +23,7 @@ def contributions(sources: Sources) -> Tables:
     """
     from tqdm import tqdm
 
-    layers = sources.metrics.sizes["layer"]
-    places = [(query, layer) for query in range(len(sources.queries)) for layer in range(layers)]
+    places = [(query, layer) for query in range(len(sources.queries)) for layer in attending(sources.metrics)]
     progress = tqdm(places, desc="contributions", unit="layer", disable=None)
     return {"contributions": (batch(_of_layer(sources, query, layer)) for query, layer in progress)}
 
@@ -45,17 +45,21 @@ def _of_layer(sources: Sources, query: int, layer: int) -> dict[str, Any]:
     Positions that the window of any sequence hides have no row: a window hides the same in all of them.
     """
     tensors, metrics, position = sources.tensors, sources.metrics, sources.queries[query]
-    sequences, heads, kv_heads = (metrics.sizes[axis] for axis in ("sequence", "head", "kv_head"))
-    first = int(np.asarray(tensors.array("first_key")[:, query, layer]).max())
-    seen, group = slice(first, position + 1), heads // kv_heads
+    sequences, size = metrics.sizes["sequence"], metrics.layers[layer]
+    first = int(of_layer(tensors, "first_key", layer, query=query).max())
+    seen, group = slice(first, position + 1), size.heads // size.kv_heads
+    places = [(tensors, "attention"), (metrics, "cos_last_of_keys")]
+    places += [(metrics, "value_norm"), (metrics, "cos_sink_of_keys")]
     norms, last, sink = Spread(), Mean(), Mean()
     for sequence in range(sequences):
-        weight = np.asarray(tensors.array("attention")[sequence, query, layer, :, seen], np.float64)
-        length = np.asarray(metrics.array("value_norm")[sequence, layer, :, seen], np.float64)
+        weight, cos_last, length, cos_sink = (
+            of_layer(store, name, layer, sequence=sequence, query=query, key=seen).astype(np.float64)
+            for store, name in places
+        )
         norms.add(weight * length.repeat(group, axis=0))
-        last.add(np.asarray(metrics.array("cos_last_of_keys")[sequence, query, layer, :, seen], np.float64))
-        sink.add(np.asarray(metrics.array("cos_sink_of_keys")[sequence, layer, :, seen], np.float64))
-    head, index = (axis.ravel() for axis in np.indices((heads, position + 1 - first), dtype=np.int32))
+        last.add(cos_last)
+        sink.add(cos_sink)
+    head, index = (axis.ravel() for axis in np.indices((size.heads, position + 1 - first), dtype=np.int32))
     constant = {"query": position, "sequences": sequences}
     return {
         **{name: np.full(head.size, value, np.int32) for name, value in constant.items()},

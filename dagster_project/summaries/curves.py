@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dagster_project.summaries.sources import F64
+from storage.layers import attending, of_layer
 
 if TYPE_CHECKING:
     from storage.sequences import SequenceStore
@@ -44,8 +45,8 @@ class Curves:
 
     def of(self, sequence: int, layer: int) -> F64:
         """The curves of one layer of one sequence, (head, key)."""
-        at = (sequence, layer) if self.query is None else (sequence, self.query, layer)
-        curves = np.asarray(self.store.array(self.name)[at], np.float64)[:, : self.stop]
+        where = {} if self.query is None else {"query": self.query}
+        curves = of_layer(self.store, self.name, layer, sequence=sequence, **where)[:, : self.stop].astype(np.float64)
         if self.first is not None:
             curves[:, : self.first[layer]] = np.nan
         return curves
@@ -53,9 +54,14 @@ class Curves:
     def of_model(self, sequence: int) -> F64:
         """The mean over all heads of one sequence, (1, key)."""
         mean = Mean()
-        for layer in range(self.store.sizes["layer"]):
-            mean.add(self.of(sequence, layer))
+        for layer in attending(self.store):
+            mean.add(self.padded(self.of(sequence, layer)))
         return mean.over_heads()
+
+    def padded(self, curves: F64) -> F64:
+        """The curves of one layer, with rows of NaN for the heads that only other layers have."""
+        lacking = self.store.sizes[self.store.specs[self.name].dims[-2]] - len(curves)
+        return np.pad(curves, ((0, lacking), (0, 0)), constant_values=np.nan)
 
 
 class Mean:
@@ -107,6 +113,18 @@ class Spread:
         return np.sqrt(_ratio(self._squares, self._known))
 
 
+def spreads(store: "SequenceStore", name: str, **where: int | slice) -> Iterator[tuple[F64, F64]]:
+    """Mean and deviation over sequences of an array, (head, key) each, layer by layer.
+
+    ``where`` is as for ``storage.layers.of_layer``; in memory is one layer of one sequence, with its statistics.
+    """
+    for layer in range(store.sizes["layer"]):
+        spread = Spread()
+        for sequence in range(store.sizes["sequence"]):
+            spread.add(of_layer(store, name, layer, sequence=sequence, **where).astype(np.float64))
+        yield spread.value(), spread.deviation()
+
+
 def _ratio(total: F64, known: NDArray[np.integer]) -> F64:
     ratio: F64 = np.divide(total, known, out=np.full(total.shape, np.nan), where=known > 0)
     return ratio
@@ -124,10 +142,10 @@ def fitted(curves: Curves, what: str) -> Iterator[tuple[int | None, list[Any], F
     """
     from tqdm import tqdm
 
-    layers, whole = curves.store.sizes["layer"], Mean()
-    for layer in tqdm(range(layers), desc=what, unit="layer", disable=None):
+    whole = Mean()
+    for layer in tqdm(attending(curves.store), desc=what, unit="layer", disable=None):
         mean = mean_of(curves.of(sequence, layer) for sequence in range(curves.sequences))
-        whole.add(mean)
+        whole.add(curves.padded(mean))
         fits = _in_parallel(curves.fit, mean)
         parts = (curves.of(sequence, layer) for sequence in range(curves.sequences))
         yield layer, fits, _standard_errors(curves, fits, mean, parts)

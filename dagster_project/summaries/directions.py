@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from dagster_project.summaries.sources import Sources, Tables
+from storage.layers import attending, of_layer
 from storage.rows import batch
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def _directions(tensors: "SequenceStore", found: "list[Heads]") -> Iterator[pa.R
     """
     from tqdm import tqdm
 
-    for layer in tqdm(range(tensors.sizes["layer"]), desc="value directions", unit="layer", disable=None):
+    for layer in tqdm(attending(tensors), desc="value directions", unit="layer", disable=None):
         found.append(_directions_of_layer(tensors, layer))
         yield batch(_direction_columns(found[-1], layer, tensors.sizes["sequence"]))
 
@@ -50,10 +51,11 @@ def _directions_of_layer(tensors: "SequenceStore", layer: int) -> "Heads":
 
     from geometry.directions import DirectionMoments
 
-    moments = [DirectionMoments(tensors.sizes["head_dim"]) for _ in range(tensors.sizes["kv_head"])]
+    size = tensors.layers[layer]
+    moments = [DirectionMoments(size.head_dim) for _ in range(size.kv_heads)]
     with threadpool_limits(limits=1, user_api="blas"):  # products this small take longer on more threads
         for sequence in range(tensors.sizes["sequence"]):
-            values = np.asarray(tensors.array("values")[sequence, layer])
+            values = of_layer(tensors, "values", layer, sequence=sequence)
             for of_head, states in zip(moments, values, strict=True):
                 of_head.add(states[1:])
         return [of_head.principal() for of_head in moments]
@@ -74,8 +76,8 @@ def _direction_columns(heads: "Heads", layer: int, sequences: int) -> dict[str, 
 
 def _points(tensors: "SequenceStore", found: "Sequence[Heads]") -> Iterator[pa.RecordBatch]:
     """The rows of ``value_directions``, one batch per layer."""
-    for layer, heads in enumerate(found):
-        values = np.asarray(tensors.array("values")[0, layer])
+    for layer, heads in zip(attending(tensors), found, strict=True):
+        values = of_layer(tensors, "values", layer, sequence=0)
         nothing = np.full((tensors.sizes["key"], 3), np.nan)
         points = np.array(
             [head.project(states) if head else nothing for head, states in zip(heads, values, strict=True)]

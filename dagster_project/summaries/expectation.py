@@ -8,6 +8,7 @@ import logging
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
+from statistics import mode
 from typing import Any
 
 import numpy as np
@@ -109,7 +110,8 @@ def _effects(sources: Sources, typical: Any) -> Iterator[pa.RecordBatch]:
     from geometry.monte_carlo import parameter_effects, within_premise
 
     analysis, seed, n_keys = sources.study.analysis, sources.study.seed, sources.query + 1
-    base, head_dim, size = within_premise(typical, n_keys, sources.tensors.sizes["head_dim"], seed=seed)
+    commonest = mode(size.head_dim for size in sources.tensors.layers if size.heads)
+    base, head_dim, size = within_premise(typical, n_keys, commonest, seed=seed)
     kappa = analysis.kappas[len(analysis.kappas) // 2]
     yield _drawn(
         parameter_effects(

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from dagster_project.summaries.curves import Curves, fitted, mean_of
 from dagster_project.summaries.sources import F64, Sources, Tables, standard_error
+from storage.layers import Head, present
 from storage.rows import batch
 
 DECAY_PARAMETERS = ("beta", "beta_floor", "floor")
@@ -29,16 +30,17 @@ def similarity(sources: Sources) -> Tables:
         fit_decay,
         lambda fit: np.array([getattr(fit, f"{name}_influence") for name in DECAY_PARAMETERS]),
     )
-    rho = [np.asarray(metrics.array(name)[:], np.float64) for name in ("rho_0", "rho_0_sd")]  # (sequence, layer, kv)
+    rho = [metrics.read(name, slice(None)).astype(np.float64) for name in ("rho_0", "rho_0_sd")]
+    there = present(metrics, "kv_head")  # (layer, kv_head), the last axes of rho
     heads: list[pa.RecordBatch] = []
     model: list[pa.RecordBatch] = []
     for is_model, columns in _tables(curves, "Assumption 2", "kv_head", _decay_row, {}):
         if is_model:
-            parts = (mean_of(given.reshape(len(given), -1).T)[:, None] for given in rho)
+            parts = (mean_of(given[:, there].T)[:, None] for given in rho)
             model.append(batch(columns | _rho_columns(*parts)))
         else:
             layer = int(columns["layer"][0])
-            heads.append(batch(columns | _rho_columns(*(given[:, layer] for given in rho))))
+            heads.append(batch(columns | _rho_columns(*(given[:, layer, there[layer]] for given in rho))))
     return {"assumption_similarity": iter(heads), "assumption_similarity_model": iter(model)}
 
 
@@ -80,7 +82,7 @@ def _weight_curves(sources: Sources, index: int, query: int) -> Curves:
         ),
         _relative,
         index,
-        np.asarray(sources.tensors.array("first_key")[:, index]).max(axis=0),
+        sources.tensors.read("first_key", (slice(None), index)).max(axis=0),
         keys,
     )
 
@@ -109,16 +111,15 @@ def _phase_row(fit: Any, errors: F64) -> dict[str, Any]:
 
 
 def _tables(
-    curves: Curves, what: str, head: str, row: Callable[[Any, F64], dict[str, Any]], extra: Mapping[str, Any]
+    curves: Curves, what: str, head: Head, row: Callable[[Any, F64], dict[str, Any]], extra: Mapping[str, Any]
 ) -> Iterator[tuple[bool, dict[str, Any]]]:
     """Columns of one layer after the other, then of the model (True); ``extra`` columns have one value each."""
-    sizes = curves.store.sizes
+    sequences, heads = curves.store.sizes["sequence"], int(present(curves.store, head).sum())
     for layer, fits, errors in fitted(curves, what):
         rows = [row(fit, error) for fit, error in zip(fits, errors, strict=True)]
         columns = {name: _column(name, [given[name] for given in rows]) for name in rows[0]}
-        constant = {"sequences": sizes["sequence"], **extra} | (
-            {f"{head}s": sizes["layer"] * sizes[head]} if layer is None else {"layer": layer}
-        )
+        constant = {"sequences": sequences, **extra}
+        constant |= {f"{head}s": heads} if layer is None else {"layer": layer}
         place = {} if layer is None else {head: np.arange(len(rows), dtype=np.int16)}
         yield layer is None, place | columns | {name: np.full(len(rows), value) for name, value in constant.items()}
 

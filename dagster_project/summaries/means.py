@@ -11,6 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dagster_project.summaries.sources import F64, Sources, Tables
+from storage.layers import of_layer
 from storage.rows import batch
 
 
@@ -44,15 +45,17 @@ def _means_of_layers(sources: Sources, index: int, drawn: NDArray[np.float32], m
     from geometry.bootstrap import selection_means as means_of_layer
 
     metrics, query = sources.metrics, sources.queries[index]
-    heads, n_keys = metrics.sizes["head"], np.asarray(metrics.array("n_keys")[:, index]).max(axis=0)
+    n_keys = metrics.read("n_keys", (slice(None), index)).max(axis=0)  # -1 in layers without attention
     for layer in tqdm(np.flatnonzero(n_keys > 1), desc=f"bootstrap, query {query}", unit="layer", disable=None):
 
         def counts(layer: int = int(layer)) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int32]]]:
             for sequence in range(metrics.sizes["sequence"]):
-                at = (sequence, index, layer)
-                k_in, k_out = (np.asarray(metrics.array(name)[at]) for name in ("k_in", "k_out"))
+                k_in, k_out = (
+                    of_layer(metrics, name, layer, sequence=sequence, query=index) for name in ("k_in", "k_out")
+                )
                 yield k_in, k_out
 
+        heads = metrics.layers[layer].heads
         means = means_of_layer(counts, heads=heads, n_keys=int(n_keys[layer]), drawn=drawn)
         model.add(means)
         head, n = (axis.ravel() for axis in np.indices(means.mean.shape[1:], dtype=np.int32))

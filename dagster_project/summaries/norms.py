@@ -12,6 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dagster_project.summaries.sources import F64, Sources, Tables, standard_error
+from storage.layers import attending, of_layer
 from storage.rows import batch
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def norms(sources: Sources) -> Tables:
     """Assumption 1: the norms of the value states of every KV head, layer by layer."""
     from tqdm import tqdm
 
-    layers = tqdm(range(sources.metrics.sizes["layer"]), desc="Assumption 1", unit="layer", disable=None)
+    layers = tqdm(attending(sources.metrics), desc="Assumption 1", unit="layer", disable=None)
     return {"assumption_norms": (batch(_norms_of_layer(sources.metrics, layer)) for layer in layers)}
 
 
@@ -33,11 +34,10 @@ def _norms_of_layer(metrics: "SequenceStore", layer: int) -> dict[str, Any]:
     """Columns of ``assumption_norms``, one row per KV head of a layer; one chunk in memory and a little a sequence."""
     from geometry.quantiles import stream_quantiles
 
-    sequences, kv_heads, keys = (metrics.sizes[axis] for axis in ("sequence", "kv_head", "key"))
+    sequences, keys, kv_heads = metrics.sizes["sequence"], metrics.sizes["key"], metrics.layers[layer].kv_heads
 
     def chunks() -> Iterator[NDArray[np.float32]]:
-        array = metrics.array("value_norm")
-        return (np.asarray(array[sequence, layer]) for sequence in range(sequences))
+        return (of_layer(metrics, "value_norm", layer, sequence=sequence) for sequence in range(sequences))
 
     total = np.zeros((kv_heads, keys - 1))
     sinks, medians, variations = (np.empty((sequences, kv_heads)) for _ in range(3))

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dagster_project.summaries.sources import Sources, Tables
+from storage.layers import of_layer
 from storage.rows import batch
 
 
@@ -32,16 +33,16 @@ def _effect_of_query(sources: Sources, query: int, drawn: NDArray[np.float32]) -
     from geometry.bootstrap import SinkEffect
 
     metrics, position = sources.metrics, sources.queries[query]
-    n_keys = np.asarray(metrics.array("n_keys")[:, query]).max(axis=0)
+    n_keys = metrics.read("n_keys", (slice(None), query)).max(axis=0)  # -1 in layers without attention
     effect = SinkEffect(int(n_keys.max()), drawn)
     for layer in tqdm(np.flatnonzero(n_keys > 1), desc=f"sink effect, query {position}", unit="layer", disable=None):
 
         def counts(layer: int = int(layer)) -> Iterator[NDArray[np.int32]]:
-            array = metrics.array("k_in")
-            return (np.asarray(array[sequence, query, layer]) for sequence in range(metrics.sizes["sequence"]))
+            sequences = range(metrics.sizes["sequence"])
+            return (of_layer(metrics, "k_in", layer, sequence=sequence, query=query) for sequence in sequences)
 
-        rho_0 = np.asarray(metrics.array("rho_0_of_keys")[:, query, layer])
-        group = metrics.sizes["head"] // metrics.sizes["kv_head"]
+        rho_0, size = of_layer(metrics, "rho_0_of_keys", int(layer), query=query), metrics.layers[layer]
+        group = size.heads // size.kv_heads
         effect.add(counts, rho_0.repeat(group, axis=1), int(n_keys[layer]))
     low, high = effect.interval()
     constant = {"query": position, "sequences": metrics.sizes["sequence"]}

@@ -55,7 +55,7 @@ class Sources:
 
 def query_positions(tensors: "SequenceStore") -> tuple[int, ...]:
     """Position of each query of a tensor store, the same in every sequence, ascending."""
-    return tuple(np.asarray(tensors.array("query_position")[0]).tolist())
+    return tuple(tensors.read("query_position", 0).tolist())
 
 
 def standard_error(values: F64) -> F64:

@@ -12,7 +12,7 @@ import altair as alt
 import pyarrow as pa
 
 from reports import theme, words
-from reports.charts.elements import counts, layered, level
+from reports.charts.elements import counts, layer_axis, layered, level
 from reports.charts.positions import POSITIONS, along_positions, labelled, spread
 from reports.words import Row
 
@@ -81,8 +81,8 @@ def sink_by_layer(sinks: pa.Table) -> alt.LayerChart:
     sinks
         ``sink_by_head``: layer, head, sink_weight (share, or NULL: left out), uniform_weight (share).
     """
-    rows = words.known(sinks.to_pylist(), "sink_weight")
-    x = alt.X("layer:O").title("Layer").axis(grid=False, labelAngle=0, labelOverlap=True)
+    found = sinks.to_pylist()
+    rows, x = words.known(found, "sink_weight"), layer_axis(found)
     axis, scale = alt.Axis(format="~%"), alt.Scale(zero=True)
     y = partial(alt.Y, title="Attention weight of position 0 (share)", scale=scale, axis=axis)
     layer, head = alt.Tooltip("layer:O", title="Layer"), alt.Tooltip("head:O", title="Head")
@@ -93,7 +93,7 @@ def sink_by_layer(sinks: pa.Table) -> alt.LayerChart:
     return layered(
         rows,
         "Attention on the sink by layer",
-        f"Strip chart of the weight each head gives position 0. {words.sink_by_layer(sinks.to_pylist())}",
+        f"Strip chart of the weight each head gives position 0. {words.sink_by_layer(found)}",
         level(min(row["uniform_weight"] for row in rows), "uniform"),
         ticks.encode(tooltip=[layer, head, share(weight, title="Weight of position 0")]),
         means.encode(tooltip=[layer, share(mean, title="Mean over its heads")]),

@@ -105,9 +105,20 @@ def keyed(
     return named.encode(color=color, strokeDash=dash)
 
 
+def layers_to_last(rows: Sequence[Row]) -> list[int]:
+    """Every layer up to the last with heads: those without attention in between leave a gap in a chart."""
+    return list(range(1 + max(row["layer"] for row in rows)))
+
+
+def layer_axis(rows: Sequence[Row]) -> alt.X:
+    """Layers from left to right."""
+    x = alt.X("layer:O", scale=alt.Scale(domain=layers_to_last(rows))).title("Layer")
+    return x.axis(grid=False, labelAngle=0, labelOverlap=True)
+
+
 def head_grid(rows: Sequence[Row]) -> tuple[alt.Chart, int]:
     """Layers by heads: a chart with these axes, and its height in pixels."""
-    layers, columns = (sorted({row[axis] for row in rows}) for axis in ("layer", "head"))
+    layers, columns = layers_to_last(rows), sorted({row["head"] for row in rows})
     least, most = theme.ROW_HEIGHTS
     grid = alt.Chart().encode(
         x=alt.X("head:O", scale=alt.Scale(domain=columns)).title("Head").axis(labelAngle=0, labelOverlap=True),

@@ -13,8 +13,8 @@ from typing import Any
 import altair as alt
 import pyarrow as pa
 
-from reports import theme, words
-from reports.charts.elements import log_ticks
+from reports import words
+from reports.charts.elements import head_grid, log_ticks
 from reports.charts.labels import label_colour
 from reports.words import Row
 
@@ -139,20 +139,14 @@ def _quantity(rows: Sequence[Row], n: int) -> alt.Parameter:
 
 def _map(rows: Sequence[Row], chosen: alt.Parameter, n: int) -> alt.LayerChart:
     """Layers by heads: two layers of cells of which the dropdown shows one, letters or values, and the choice."""
-    layers, columns = (sorted({row[axis] for row in rows}) for axis in ("layer", "head"))
-    base = alt.Chart().encode(
-        x=alt.X("head:O", scale=alt.Scale(domain=columns)).title("Head").axis(labelAngle=0, labelOverlap=True),
-        y=alt.Y("layer:O", scale=alt.Scale(domain=layers)).title("Layer").axis(labelOverlap=True),
-    )
+    base, height = head_grid(rows)
     numbers = [name for name in quantities(rows, n) if name != LABEL]
     cells = [_labels(base), *([_numbers(base, numbers)] if numbers else [])]
-    is_roomy = len(columns) <= WRITTEN_HEADS
+    is_roomy = len({row["head"] for row in rows}) <= WRITTEN_HEADS
     letters = [_letters(base, is_roomy=is_roomy), *(_values(base) if numbers and is_roomy else [])]
     frames = [base.mark_rect(style=style, filled=False, aria=False) for style in ("chosen", "chosen-inside")]
     frames = [frame.transform_filter(chosen) for frame in frames]
     touched = base.mark_rect(opacity=0).encode(tooltip=_tooltip(n)).properties(name="cells").add_params(chosen)
-    least, most = theme.ROW_HEIGHTS
-    height = len(layers) * max(least, min(most, theme.MAP_HEIGHT // len(layers)))
     chart = alt.LayerChart(layer=[*cells, *letters, *frames, touched]).resolve_scale(color="independent")
     sized: alt.LayerChart = chart.properties(width=MAP_WIDTH, height=height)
     return sized

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from reports import words
-from reports.charts.elements import DASH_DOT, DASHED, SOLID, keyed, layered, level, n_axis, points
+from reports.charts.elements import DASH_DOT, DASHED, SOLID, keyed, layer_axis, layered, level, n_axis, points
 from reports.charts.plane import KEY, LAST, SINK, STEPS, equal, note, ring
 from reports.words import Row
 
@@ -329,11 +329,12 @@ def dimensions(heads: pa.Table) -> alt.LayerChart:
         ``principal_directions_by_head``: layer, kv_head, effective_dimension (number of directions, or NULL: left
         out), share_1, share_2, share_3 (shares of squared length), head_dim.
     """
-    rows = words.known(heads.to_pylist(), "effective_dimension")
+    found = heads.to_pylist()
+    rows = words.known(found, "effective_dimension")
     largest = max(row["effective_dimension"] for row in rows)
     sizes = {row["head_dim"] for row in rows}
     near = [size for size in sizes if size <= NEAR * largest] if len(sizes) == 1 else []
-    x = alt.X("layer:O").title("Layer").axis(grid=False, labelAngle=0, labelOverlap=True)
+    x = layer_axis(found)
     y = partial(alt.Y, title="Effective dimension (number of directions)", scale=alt.Scale(zero=True))
     shares = [
         alt.Tooltip(f"share_{index}:Q", title=f"Share of the {name} direction", format=".3~p")
@@ -353,7 +354,7 @@ def dimensions(heads: pa.Table) -> alt.LayerChart:
     return layered(
         rows,
         "Effective dimension by layer",
-        f"Strip chart of the effective dimension of each KV head. {words.dimensions(heads.to_pylist())}",
+        f"Strip chart of the effective dimension of each KV head. {words.dimensions(found)}",
         *(level(size, f"all {size}") for size in near),
         ticks.encode(tooltip=tooltip),
         means.encode(tooltip=of_layer),

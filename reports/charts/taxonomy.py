@@ -12,7 +12,7 @@ import altair as alt
 import pyarrow as pa
 
 from reports import words
-from reports.charts.elements import ABOVE, head_grid, layered, n_axis, points
+from reports.charts.elements import ABOVE, head_grid, layer_axis, layered, layers_to_last, n_axis, points
 from reports.charts.labels import (
     LETTERED,
     dots,
@@ -53,7 +53,6 @@ def kinds_by_layer(shares: pa.Table, heads: pa.Table) -> alt.LayerChart:
     heads
         ``taxonomy_of_heads``: layer, label, fits_rule, for the description and for what is pale.
     """
-    x = alt.X("layer:O").title("Layer").axis(labelAngle=0, labelOverlap=True)
     tooltip = [
         alt.Tooltip("layer:O", title="Layer"),
         alt.Tooltip("label:N", title="Kind"),
@@ -62,6 +61,7 @@ def kinds_by_layer(shares: pa.Table, heads: pa.Table) -> alt.LayerChart:
         alt.Tooltip("share:Q", title="Share of the layer", format=".3~p"),
     ]
     found = heads.to_pylist()
+    x = layer_axis(found)
     return layered(
         stacked(_by_fit(shares.to_pylist(), found), "layer"),
         "Kinds of heads over depth",
@@ -97,7 +97,7 @@ def kinds_map(heads: pa.Table) -> alt.LayerChart:
     base, height = head_grid(rows)
     lettered = len({row["head"] for row in rows}) <= LETTERED
     color = label_colour(symbol="square", letters=lettered)
-    size = min(11, height // len({row["layer"] for row in rows}) - 2)
+    size = min(11, height // len(layers_to_last(rows)) - 2)
     letters, shapes = base.encode(text="letter:N"), base.encode(shape=label_shape())
     signs = [
         (

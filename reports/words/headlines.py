@@ -82,13 +82,19 @@ def _sink_norm(sinks: Sequence[Row]) -> Headline:
 
 
 def outstanding(
-    curves: Sequence[Row], elbow: Row | None, sinks: Sequence[Row], kinds: Sequence[Row], effect: Sequence[Row]
+    curves: Sequence[Row],
+    elbow: Row | None,
+    sinks: Sequence[Row],
+    learned: Sequence[Row],
+    kinds: Sequence[Row],
+    effect: Sequence[Row],
 ) -> list[str]:
-    """What stands out, in at most four sentences; what cannot be said is left out.
+    """What stands out, in at most five sentences; what cannot be said is left out.
 
-    From ``curves_by_n``, ``elbow_of_model``, ``sink_by_head``, ``taxonomy_of_heads`` and ``sink_effect_by_n``.
+    From ``curves_by_n``, ``elbow_of_model``, ``sink_by_head``, ``learned_sinks``, ``taxonomy_of_heads`` and
+    ``sink_effect_by_n``.
     """
-    told = (_separability(curves, elbow), _sink(sinks), _kinds(kinds), _effect(effect))
+    told = (_separability(curves, elbow), _sink(sinks), _learned(learned), _kinds(kinds), _effect(effect))
     return [sentence for sentence in told if sentence]
 
 
@@ -116,6 +122,18 @@ def _sink(sinks: Sequence[Row]) -> str:
     return (
         f"The first token takes more than half of the attention in {heavy} of {count(len(rows), 'head')}, and most, "
         f"{percent(high['sink_weight'])}, in {place(high)}."
+    )
+
+
+def _learned(sinks: Sequence[Row]) -> str:
+    """How much learned sinks take from the keys; nothing where no head has one."""
+    rows = [row for row in known(sinks, "mean_learned_sink") if row["mean_learned_sink"] > 0]
+    if not rows:
+        return ""
+    mean, have = fmean(row["mean_learned_sink"] for row in rows), "has" if len(rows) == 1 else "have"
+    return (
+        f"{len(rows):,} of {count(len(sinks), 'head')} {have} a learned sink, which is no key and takes "
+        f"{percent(mean)} of the attention on average; the weights of their keys sum to the rest."
     )
 
 

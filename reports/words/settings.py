@@ -4,14 +4,21 @@ What does not belong here: what came of it (the other modules of this package).
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from reports.words.numbers import Row, count
+from reports.words.numbers import Row, count, spans
+
+CAPTURED = {
+    "AttentionInterface": "rows of the queries, computed beside the forward pass (AttentionInterface)",
+    "two-pass": "rows of the queries, each from a pass of its own over a cache of the keys before it (two-pass)",
+}
+"""How attention was read, by what the provenance says of it."""
 
 
 def facts(study: Row) -> dict[str, str]:
     """The settings one asks for first, by name (``study_overview``); those that a study does not have are left out."""
+    provenance, (heads, values) = json.loads(study["provenance"]), _sizes(study)
     least, most = study["least_keys"], study["most_keys"]
     keys = f"{most}" if least == most else f"{least} to {most}, by layer"
     told = {
@@ -19,12 +26,15 @@ def facts(study: Row) -> dict[str, str]:
         "Commit or SHA-256": study["revision"],
         "Corpus": study["corpus"],
         "Text": f"{count(study['sequences'], 'sequence')} of {count(study['context_length'], 'token')}",
-        "Heads": f"{count(study['layers'], 'layer')} of {count(study['heads'], 'head')}",
-        "Value states": f"{count(study['kv_heads'], 'KV head')} in each layer, {study['head_dim']} numbers each",
+        "Heads": heads,
+        "Kinds of layers": _kinds(_of(provenance, "inputs", "model", "layer_kinds"), study["attention_layers"]),
+        "Attention": CAPTURED.get(_of(provenance, "inputs", "model", "attention")),
+        "Value states": values,
+        "Value states stored in": _of(provenance, "settings", "values"),
         "Keys of the query": keys if most else None,
         "Weights in": study["dtype"],
         "Device": study["device"],
-        "Versions": _versions(json.loads(study["provenance"])),
+        "Versions": _versions(provenance),
     }
     return {name: value for name, value in told.items() if value}
 
@@ -36,6 +46,38 @@ def entries(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
             yield from entries(item, f"{name}.{key}" if name else key)
     else:
         yield name, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _sizes(study: Row) -> tuple[str, str]:
+    """How many heads there are, and how many KV heads with value states of which length."""
+    if study["alike"]:
+        return (
+            f"{count(study['layers'], 'layer')} of {count(study['heads'], 'head')}",
+            f"{count(study['kv_heads'], 'KV head')} in each layer, {study['head_dim']} numbers each",
+        )
+    return (
+        f"{count(study['all_heads'], 'head')} in {len(study['attention_layers'])} of {count(study['layers'], 'layer')}",
+        f"up to {count(study['kv_heads'], 'KV head')} in a layer, up to {study['head_dim']} numbers each",
+    )
+
+
+def _kinds(kinds: Sequence[str] | None, analysed: Collection[int]) -> str:
+    """Which layers are of which kind, if not all are of one; empty if none were recorded."""
+    layers: dict[str, list[int]] = {}
+    for layer, kind in enumerate(kinds or ()):
+        layers.setdefault(kind.replace("_", " ") + ("" if layer in analysed else ", not analysed"), []).append(layer)
+    told = [
+        f"layer{'s' if len(numbers) > 1 else ''} {spans(numbers, range(len(kinds or ())))}: {kind}"
+        for kind, numbers in layers.items()
+    ]
+    return "; ".join(told) if len(told) > 1 else ""
+
+
+def _of(provenance: Any, *names: str) -> Any:
+    """A part of the provenance; ``None`` where it was not recorded."""
+    for name in names:
+        provenance = provenance.get(name) if isinstance(provenance, dict) else None
+    return provenance
 
 
 def _versions(provenance: Mapping[str, Any]) -> str:

@@ -1,5 +1,5 @@
 -- grain:   one row per study of the warehouse
--- inputs:  studies, claims, attention_by_position, elbows_model, head_taxonomy
+-- inputs:  studies, model_sizes, claims, attention_by_position, elbows_model, head_taxonomy
 -- meaning: what was run, and in short what came of it at the last query: how many of the paper's claims it supports, of how
 --          many that can be judged (claims_judged), and what share of heads is of each kind; NULL: not known
 WITH asked AS (
@@ -40,6 +40,9 @@ SELECT
     layers,
     heads,
     head_dim,
+    attention_layers,
+    all_heads,
+    alike,
     queries,
     claims_supported,
     claims_judged,
@@ -49,6 +52,7 @@ SELECT
     mixer_share,
     reset_share
 FROM studies
+JOIN model_sizes USING (study)
 LEFT JOIN asked USING (study)
 LEFT JOIN judged USING (study)
 LEFT JOIN of_model USING (study)

@@ -1,5 +1,5 @@
 -- grain:   one row per study
--- inputs:  studies, attention_by_position, selection_counts; $study
+-- inputs:  studies, model_sizes, attention_by_position, selection_counts; $study
 -- meaning: what was run, with the positions of all queries and of the last, its least and most keys over heads, and the
 --          largest N
 --          last_n: NULL if no query attends to two keys; grid_asked: whether its settings name a Monte Carlo grid
@@ -25,11 +25,16 @@ reach AS (
 )
 SELECT
     studies.*,
+    model_sizes.* EXCLUDE study,
     studies.provenance ->> '$.summaries.bounds_in_expectation.settings.monte_carlo' IS NOT NULL AS grid_asked,
     last_query.query,
     last_query.queries,
     keys.least_keys,
     keys.most_keys,
     reach.last_n
-FROM studies, last_query, keys, reach
+FROM studies
+JOIN model_sizes USING (study)
+CROSS JOIN last_query
+CROSS JOIN keys
+CROSS JOIN reach
 WHERE studies.study = $study

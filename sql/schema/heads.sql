@@ -1,9 +1,9 @@
 -- grain:   one row per (study, layer, head)
 -- inputs:  sizes of the tensor store
--- meaning: which KV head's value states each query head reads
+-- meaning: which KV head's value states each query head reads; layers without softmax attention have no rows
 CREATE TABLE heads (
     study VARCHAR NOT NULL, -- name of the study
-    layer SMALLINT NOT NULL, -- layer, from 0
+    layer SMALLINT NOT NULL, -- layer, from 0; its number in the model, layers without attention counted
     head SMALLINT NOT NULL, -- query head, from 0
     kv_head SMALLINT NOT NULL, -- KV head whose value states the query head weighs, from 0
     head_dim INTEGER NOT NULL -- d, length of one value state of this head

@@ -8,10 +8,10 @@ CREATE TABLE studies (
     corpus VARCHAR NOT NULL, -- hub id or file of the text, or 'embedded'
     context_length INTEGER NOT NULL, -- tokens in each sequence
     sequences INTEGER NOT NULL, -- number of sequences
-    layers INTEGER NOT NULL, -- attention layers
-    heads INTEGER NOT NULL, -- query heads in each layer
-    kv_heads INTEGER NOT NULL, -- key/value heads in each layer
-    head_dim INTEGER NOT NULL, -- length of one value state
+    layers INTEGER NOT NULL, -- layers of the model; those with softmax attention have rows in heads
+    heads INTEGER NOT NULL, -- query heads in each layer; where layers differ, most of any
+    kv_heads INTEGER NOT NULL, -- key/value heads in each layer; where layers differ, most of any
+    head_dim INTEGER NOT NULL, -- length of one value state; where layers differ, the greatest
     dtype VARCHAR NOT NULL, -- type of the model's weights in the forward pass
     device VARCHAR NOT NULL, -- device of the forward pass
     provenance JSON NOT NULL -- everything known of the origin: settings, hashes, versions, and metrics, theirs

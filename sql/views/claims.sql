@@ -70,8 +70,9 @@ sink AS (
     QUALIFY query = max(query) OVER (PARTITION BY study)
 ),
 labelled AS (
-    SELECT *, 1 + max(layer) OVER (PARTITION BY study, query) AS layers
+    SELECT head_taxonomy.*, layers
     FROM head_taxonomy
+    JOIN studies USING (study)
     QUALIFY query = max(query) OVER (PARTITION BY study)
 ),
 kinds AS (

@@ -67,6 +67,8 @@ def finished(
             "tokens": np.arange(keys, dtype=np.int32),
             "first_key": first[:, None].astype(np.int32),
             "query_position": queries.astype(np.int32),
+            "learned_sink": np.zeros(weights.shape[:-1], np.float32),
+            "batch": np.array(1, np.int32),
         }
         store.write(sequence, arrays)
     pipeline.measure(home, NAME, study)

@@ -19,6 +19,7 @@ from dagster_project.studies import Study
 from dagster_project.summaries import STEPS
 from dagster_project.summaries.contributions import contributions_bytes
 from dagster_project.summaries.curves import Spread
+from dagster_project.summaries.positions import attention_by_position
 from dagster_project.summaries.sources import Sources
 from geometry.bootstrap import resampling
 from geometry.directions import DirectionMoments
@@ -313,7 +314,12 @@ def test_directions_take_one_blas_thread_and_leave_the_others_to_the_rest(
 
 
 def landed(sources: Sources, table: str) -> pa.Table:
-    return pa.Table.from_batches(_position_tables(sources.tensors, sources.metrics, sources.queries)[table])
+    return pa.Table.from_batches(by_position(sources)[table])
+
+
+def by_position(sources: Sources) -> dict[str, Any]:
+    """The rows of all tables by position or distance."""
+    return _position_tables(sources.metrics) | attention_by_position(sources)
 
 
 def test_means_by_position_are_those_of_what_is_known(tmp_path: Path) -> None:
@@ -378,7 +384,7 @@ def test_one_sequence_of_one_head_of_two_keys(tmp_path: Path) -> None:
 
 def test_a_query_that_sees_no_sink_has_no_sink_effect(tmp_path: Path) -> None:
     hidden = drawn(tmp_path, SIZES | {"sequence": 2})
-    rho = hidden.metrics.array("rho_0_of_keys")
+    rho = hidden.metrics.array("rho_0_of_keys").with_config({"write_empty_chunks": True})
     rho[:] = np.full(rho.shape, np.nan, np.float32)
     found = rows(hidden, "sink_effect")
     assert len(found) == sum(QUERIES)
@@ -428,7 +434,7 @@ def test_memory_of_means_by_position_does_not_grow_with_sequences(tmp_path: Path
         made = drawn(tmp_path / f"{sequences}", sizes | {"sequence": sequences}, (1999,), unmeasured)
 
         def take(made: Sources = made) -> None:
-            for stream in _position_tables(made.tensors, made.metrics, made.queries).values():
+            for stream in by_position(made).values():
                 for _ in stream:
                     pass
 

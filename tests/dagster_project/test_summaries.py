@@ -53,6 +53,8 @@ def draw(rng: np.random.Generator, keys: int = 40, head_dim: int = 6) -> dict[st
         "tokens": np.arange(keys, dtype=np.int32),
         "first_key": FIRST.astype(np.int32),
         "query_position": queries.astype(np.int32),
+        "learned_sink": np.zeros(weights.shape[:-1], np.float32),
+        "batch": np.array(1, np.int32),
     }
 
 
@@ -65,6 +67,8 @@ def cut(drawn: dict[str, np.ndarray], query: int) -> dict[str, np.ndarray]:
         "tokens": drawn["tokens"][:stop],
         "first_key": drawn["first_key"][only],
         "query_position": drawn["query_position"][only],
+        "learned_sink": drawn["learned_sink"][only],
+        "batch": drawn["batch"],
     }
 
 
@@ -122,7 +126,7 @@ def test_a_store_holds_what_its_queries_and_sequences_have_together(tmp_path: Pa
     together = selection_arrays(attention, values, first_key, QUERIES, **settings)
     together |= scale_free_bounds(attention, norms, first_key, QUERIES, head_dim=6) | similarities(values)
     store = pipeline.open_metrics(home, NAME)
-    assert {"finished", "value_norm", *together} == set(store.specs)
+    assert {"finished", "value_norm", "learned_sink", *together} == set(store.specs)
     for name, array in dask.compute(together | {"value_norm": norms})[0].items():
         np.testing.assert_array_equal(np.asarray(store.array(name)[:]), array, err_msg=name)
 
@@ -134,7 +138,7 @@ def test_the_graph_of_a_query_does_not_grow_with_the_study(tmp_path: Path) -> No
         sizes = SIZES | {"sequence": sequences}
         store = SequenceStore.resume(tmp_path / f"{sequences}", TENSORS, sizes, {"study": NAME})
         store.write(0, several(1)[0])
-        arrays = pipeline.lazy_metrics(store, STUDY.analysis, sequences - 1, 1)
+        arrays = pipeline.lazy_metrics(store, STUDY.analysis, sequences - 1, 1, next(iter(store.groups())))
         tasks.append({name: len(dict(array.__dask_graph__())) for name, array in arrays.items()})
     assert tasks[0] == tasks[1]
 

@@ -234,6 +234,7 @@ def _attention_rows(study: Synthetic, heads: Heads) -> pa.Table:
         n_keys=study.n_keys[query, layer],
         sink_attended=(study.first_key == 0)[query, layer],
         weight_sum=np.ones(sequence.shape, np.float32),
+        learned_sink=np.zeros(sequence.shape, np.float32),
         norm_y_0=heads.sink.astype(np.float32),
         norm_y_last=heads.last.astype(np.float32),
         norm_rest=heads.rest.astype(np.float32),

@@ -105,11 +105,11 @@ def test_why_there_is_no_elbow_follows_from_the_status() -> None:
     assert words.elbow_of_model(elbow("no_decline")).endswith(f"no elbow: {falling}.")
     curves = [{"metric": "recall", "n": 1, "mean": 1.0}]
     for status, told in (("trivial", trivial), ("no_decline", falling)):
-        assert words.outstanding(curves, elbow(status), [], [], [])[0] == f"No N stands out: {told}."
+        assert words.outstanding(curves, elbow(status), [], [], [], [])[0] == f"No N stands out: {told}."
     assert (
         "N = 3"
         in words.outstanding(
-            curves, elbow("ok", elbow_n=3, separability=0.5, lowest_n=9, lowest_separability=0.1), [], [], []
+            curves, elbow("ok", elbow_n=3, separability=0.5, lowest_n=9, lowest_separability=0.1), [], [], [], []
         )[0]
     )
 
@@ -123,7 +123,19 @@ def correlated(n: int, correlation: float, spread: float | None = 0.1) -> Row:
 
 def told_of(effect: list[Row]) -> str:
     """What the summary says of the sink effect."""
-    return words.outstanding([], None, [], [], effect)[-1]
+    return words.outstanding([], None, [], [], [], effect)[-1]
+
+
+def test_learned_sinks_are_told_where_there_are_some() -> None:
+    """Studies of an earlier version do not know of any."""
+
+    def told(*learned: float | None) -> list[str]:
+        return words.outstanding([], None, [], [{"mean_learned_sink": one} for one in learned], [], [])[1:]
+
+    assert told(None, None) == told(0, 0) == []
+    (one,), (two,) = told(0, 0.25), told(0.5, 0.25, 0)
+    assert one.startswith("1 of 2 heads has a learned sink, which is no key and takes 25\u00a0% of the attention")
+    assert two.startswith("2 of 3 heads have a learned sink, which is no key and takes 37.5\u00a0% of")
 
 
 def test_a_sink_effect_that_changes_its_sign_is_told_with_both() -> None:

@@ -53,6 +53,7 @@ def attended(rng: np.random.Generator, head: int, hidden: bool, n_keys: int) -> 
         "n_keys": n_keys,
         "sink_attended": not hidden,
         "weight_sum": 1.0,
+        "learned_sink": 0.0,
         "norm_y_0": None if hidden else float32(zero * (head != 9) * sink),
         "norm_y_last": float32(zero * last),
         "norm_rest": float32(zero * alone * rest),

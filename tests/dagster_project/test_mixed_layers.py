@@ -1,0 +1,334 @@
+"""Studies whose layers differ: of several sizes, one without attention, learned sinks, value states in float16.
+
+Every layer has what it has in a study of that layer alone, and what arrays have room for beyond it is no one's.
+"""
+
+import json
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sql
+from dagster_project import landing, pipeline, reporting
+from dagster_project.home import Home
+from dagster_project.studies import Study
+from dagster_project.summaries import STEPS
+from reports.figures import find_source, sections
+from reports.queries import ask
+from reports.rendering import figures
+from storage.arrays import SELECTION, TENSORS, LayerSize
+from storage.layers import attending, of_layer, present
+from storage.sequences import SequenceStore
+from storage.summaries import read_summary
+from storage.warehouse import connect
+
+NAME = "mixed"
+LAYERS = (LayerSize(4, 2, 16), LayerSize(0, 0, 0), LayerSize(2, 1, 8))
+SEQUENCES, KEYS, QUERIES = 3, 24, (15, 23)
+WINDOW = 16
+"""Layer 2 sees so many keys, so that its last query does not see the sink."""
+LEARNED = {2: 0.4}
+"""What the learned sinks of a layer take."""
+STUDY = Study.model_validate(
+    {"model": "embedded", "corpus": "embedded", "context_length": KEYS, "sequences": SEQUENCES, "queries": QUERIES}
+)
+KINDS = ["full_attention", "linear_attention", "sliding_attention"]
+PROVENANCE = {
+    "study": NAME,
+    "settings": {"model": {"id": "embedded"}, "corpus": {"id": "embedded"}, "dtype": "float32", "values": "float32"},
+    "inputs": {"model": {"sha256": "0", "attention": "AttentionInterface", "layer_kinds": KINDS}, "corpus": {}},
+    "versions": {"device": "cpu"},
+}
+Arrays = dict[str, np.ndarray]
+
+
+def drawn(sequence: int, layer: int, learned: float) -> Arrays:
+    """The tensors of one layer of one sequence, without room for others."""
+    rng, size = np.random.default_rng([sequence, layer]), LAYERS[layer]
+    first = np.array([max(0, query + 1 - WINDOW) if layer == 2 else 0 for query in QUERIES], np.int32)
+    attention = np.zeros((len(QUERIES), size.heads, KEYS))
+    for row, start, query in zip(attention, first, QUERIES, strict=True):
+        row[:, start : query + 1] = rng.dirichlet(np.ones(query + 1 - start), size=size.heads) * (1 - learned)
+    values = rng.standard_normal((size.kv_heads, KEYS, size.head_dim)).cumsum(axis=1)
+    return {
+        "attention": attention.astype(np.float32),
+        "values": values.astype(np.float32),
+        "learned_sink": np.full(attention.shape[:-1], learned, np.float32),
+        "first_key": first,
+    }
+
+
+def padded(sequence: int, layers: tuple[int, ...], sizes: dict[str, int], learned: dict[int, float]) -> Arrays:
+    """The tensors of one sequence of a model of these layers, with the fill where there is nothing."""
+    arrays = {spec.name: np.full(spec.shape(sizes)[1:], spec.fill, spec.dtype) for spec in TENSORS}
+    del arrays["finished"]
+    for index, layer in enumerate(layers):
+        if not (size := LAYERS[layer]).heads:
+            continue
+        own = drawn(sequence, layer, learned.get(layer, 0))
+        arrays["attention"][:, index, : size.heads] = own["attention"]
+        arrays["values"][index, : size.kv_heads, :, : size.head_dim] = own["values"]
+        arrays["learned_sink"][:, index, : size.heads] = own["learned_sink"]
+        arrays["first_key"][:, index] = own["first_key"]
+    arrays["query_position"][:], arrays["batch"][...] = QUERIES, 1
+    arrays["tokens"][:] = np.arange(KEYS) % 7
+    return arrays
+
+
+def littered(arrays: Arrays) -> Arrays:
+    """The same with numbers where there is nothing."""
+    rng = np.random.default_rng(11)
+    for array in arrays.values():
+        nothing = np.isnan(array) if array.dtype.kind == "f" else array == -1
+        array[nothing] = rng.uniform(0.1, 9, nothing.sum()).astype(array.dtype)
+    return arrays
+
+
+def measured(
+    root: Path,
+    layers: tuple[int, ...] = (0, 1, 2),
+    *,
+    change: Callable[[Arrays], Arrays] = lambda arrays: arrays,
+    values: str = "float32",
+    learned: dict[int, float] = LEARNED,
+) -> Home:
+    """A data root with tensors and metrics of a model of some of ``LAYERS``."""
+    home, sizes_of = Home(root), [LAYERS[layer] for layer in layers]
+    home.prepare()
+    most = {"head": "heads", "kv_head": "kv_heads", "head_dim": "head_dim"}
+    sizes = {"sequence": SEQUENCES, "query": len(QUERIES), "layer": len(layers), "key": KEYS}
+    sizes |= {axis: max(getattr(size, name) for size in sizes_of) for axis, name in most.items()}
+    specs = [replace(spec, dtype=values) if spec.name == "values" else spec for spec in TENSORS]
+    store = SequenceStore.resume(home.tensors(NAME), specs, sizes, PROVENANCE, sizes_of)
+    for sequence in range(SEQUENCES):
+        store.write(sequence, change(padded(sequence, layers, sizes, learned)))
+    assert pipeline.measure(home, NAME, STUDY).violations == 0
+    return home
+
+
+def landed(home: Home) -> Home:
+    """The same, landed and reported."""
+    for step in STEPS.values():
+        pipeline.summarise(home, NAME, STUDY, step)
+    assert (found := landing.land_study(home, NAME, STUDY)).published, found.violations
+    assert reporting.write_study_report(home, NAME, STUDY).charts > 0
+    return home
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Home:
+    return landed(measured(tmp_path_factory.mktemp("mixed")))
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Home]:
+    """For each layer with attention, a study of that layer alone."""
+    homes = {layer: measured(tmp_path_factory.mktemp(f"layer-{layer}"), (layer,)) for layer in (0, 2)}
+    for home in homes.values():
+        for step in STEPS.values():
+            pipeline.summarise(home, NAME, STUDY, step)
+    return homes
+
+
+def metrics_of(home: Home) -> SequenceStore:
+    return pipeline.open_metrics(home, NAME)
+
+
+def asked(home: Home, *queries: str) -> list[list[dict[str, Any]]]:
+    with closing(connect(home.warehouse)) as connection:
+        return [connection.sql(query).to_arrow_table().to_pylist() for query in queries]
+
+
+def summary(home: Home, table: str) -> list[dict[str, Any]]:
+    return [row for part in read_summary(home.summaries(NAME) / f"{table}.parquet") for row in part.to_pylist()]
+
+
+def everything(home: Home) -> dict[str, Any]:
+    """All rows of each table, but the description of the study; DuckDB's threads add up in no certain order."""
+    tables = sorted({*sql.names("schema")} - {"studies"})
+    found = asked(home, *(f"FROM {table} ORDER BY ALL" for table in tables))
+    return {table: [rounded_row(row) for row in rows] for table, rows in zip(tables, found, strict=True)}
+
+
+def rounded_row(row: dict[str, Any]) -> dict[str, Any]:
+    """A row with six digits of every number."""
+    return {name: f"{value:.6g}" if isinstance(value, float) else value for name, value in row.items()}
+
+
+def test_a_layer_has_what_it_has_alone(mixed: Home, alone: dict[int, Home]) -> None:
+    """Bit for bit; and nothing stands where a layer has nothing."""
+    found = metrics_of(mixed)
+    assert found.layers == LAYERS
+    for layer, home in alone.items():
+        single = metrics_of(home)
+        for spec in SELECTION:
+            if "layer" in spec.dims:
+                got, wanted = of_layer(found, spec.name, layer), of_layer(single, spec.name, 0)
+                np.testing.assert_array_equal(got, wanted, err_msg=spec.name)
+    for spec in SELECTION:
+        head = next((dim for dim in spec.dims if dim in ("head", "kv_head")), None)
+        array = found.read(spec.name, slice(None))
+        if head:
+            array = np.moveaxis(array, [spec.dims.index("layer"), spec.dims.index(head)], [0, 1])
+            nothing = array[~present(found, "head" if head == "head" else "kv_head")]
+            assert nothing.size
+            assert (np.isnan(nothing) if spec.dtype == "float32" else nothing == -1).all(), spec.name
+    assert (found.read("n_keys", slice(None))[:, :, 1] == -1).all()
+
+
+def test_what_is_no_ones_changes_nothing(mixed: Home, tmp_path: Path) -> None:
+    other = landed(measured(tmp_path, change=littered))
+    tensors = SequenceStore.open(other.tensors(NAME), TENSORS)
+    assert np.isfinite(tensors.read("attention", slice(None))).all()
+    found, wanted = metrics_of(other), metrics_of(mixed)
+    for spec in SELECTION:
+        got = found.read(spec.name, slice(None))
+        np.testing.assert_array_equal(got, wanted.read(spec.name, slice(None)), err_msg=spec.name)
+    assert everything(other) == everything(mixed)
+
+
+def test_what_is_no_ones_would_change_something_if_it_were_read(mixed: Home) -> None:
+    """The stores of the test before do differ, there alone."""
+    tensors = SequenceStore.open(mixed.tensors(NAME), TENSORS)
+    whole = tensors.read("attention", 0)
+    own = [of_layer(tensors, "attention", layer, sequence=0) for layer in attending(tensors)]
+    assert np.isnan(whole).any()
+    assert not any(np.isnan(part).any() for part in own)
+    assert whole.size > sum(part.size for part in own)
+
+
+def test_value_states_in_float16_are_those_rounded(tmp_path: Path) -> None:
+    def rounded(arrays: Arrays) -> Arrays:
+        return arrays | {"values": arrays["values"].astype(np.float16).astype(np.float32)}
+
+    narrow = metrics_of(measured(tmp_path / "narrow", values="float16"))
+    wide, exact = (
+        metrics_of(measured(tmp_path / name, change=change))
+        for name, change in (("wide", rounded), ("exact", lambda arrays: arrays))
+    )
+    stored = SequenceStore.open(tmp_path / "narrow" / "tensors" / f"{NAME}.zarr", TENSORS)
+    assert str(stored.array("values").dtype) == "float16"
+    for name in ("value_norm", "norm_s", "k_in", "mean_cosine"):
+        got = narrow.read(name, slice(None))
+        np.testing.assert_array_equal(got, wide.read(name, slice(None)), err_msg=name)
+    assert not np.array_equal(narrow.read("value_norm", 0), exact.read("value_norm", 0), equal_nan=True)
+
+
+def test_weights_that_sum_to_less_than_1_keep_what_does_not_depend_on_their_sum(tmp_path: Path) -> None:
+    """With half of every weight, counts, cosines and scale-free bounds are the same, norms exactly half."""
+    whole = metrics_of(measured(tmp_path / "whole", (0,), learned={}))
+    half = metrics_of(measured(tmp_path / "half", (0,), learned={0: 0.5}))
+    same = ("k_in", "k_out", "cos_sink", "rho_out", "precision_lower_scale_free", "recall_lower_scale_free")
+    for name in same:
+        np.testing.assert_array_equal(half.read(name, slice(None)), whole.read(name, slice(None)), err_msg=name)
+    for name in ("norm_s", "r_min", "s_in", "norm_y_0", "weight_sum"):
+        twice = 2 * half.read(name, slice(None))
+        np.testing.assert_array_equal(twice, whole.read(name, slice(None)), err_msg=name)
+    np.testing.assert_allclose(half.read("weight_sum", slice(None)), 0.5, rtol=1e-6)
+    assert (half.read("learned_sink", slice(None)) == 0.5).all()
+    assert (whole.read("learned_sink", slice(None)) == 0).all()
+
+
+OF_HEADS = (
+    "assumption_norms",
+    "assumption_similarity",
+    "assumption_weights",
+    "selection_means",
+    "contributions",
+    "principal_directions",
+    "value_directions",
+)
+
+
+@pytest.mark.parametrize("table", OF_HEADS)
+def test_a_table_of_heads_has_the_rows_of_each_layer(mixed: Home, alone: dict[int, Home], table: str) -> None:
+    found = summary(mixed, table)
+    assert {row["layer"] for row in found} == {0, 2}
+    for layer, home in alone.items():
+        rows = [row | {"layer": 0} for row in found if row["layer"] == layer]
+        assert repr(rows) == repr(summary(home, table))  # NaN is as good as itself
+
+
+def test_the_model_is_all_heads_there_are(mixed: Home) -> None:
+    (similar,) = summary(mixed, "assumption_similarity_model")
+    assert similar["kv_heads"] == 3
+    metrics = metrics_of(mixed)
+    rho = [metrics.read("rho_0", sequence)[present(metrics, "kv_head")] for sequence in range(SEQUENCES)]
+    assert similar["rho_0"] == pytest.approx(np.mean(rho), rel=1e-6)
+    weights = {row["query"]: row for row in summary(mixed, "assumption_weights_model")}
+    assert {query: row["heads"] for query, row in weights.items()} == dict.fromkeys(QUERIES, 6)
+    (means,) = asked(mixed, "FROM selection_means")
+    for row in summary(mixed, "selection_means_model"):
+        own = [mean["recall"] for mean in means if (mean["query"], mean["n"]) == (row["query"], row["n"])]
+        assert row["heads"] == len(own) == (6 if row["n"] < WINDOW else 4)
+        assert row["recall"] == pytest.approx(np.mean(own))
+    effect = {row["heads"] for row in summary(mixed, "sink_effect") if row["query"] == QUERIES[-1]}
+    assert effect == {4}  # the last query sees the sink in layer 0 alone
+
+
+def test_the_mean_weight_over_heads_is_that_of_all_there_are(mixed: Home) -> None:
+    """Layers of four and of two heads: the fit of the model begins with the mean weight of the sink over six heads."""
+    tensors = SequenceStore.open(mixed.tensors(NAME), TENSORS)
+    sink = np.concatenate([of_layer(tensors, "attention", n, query=0, key=0).mean(axis=0) for n in (0, 2)])
+    row = next(row for row in summary(mixed, "assumption_weights_model") if row["query"] == QUERIES[0])
+    assert row["p_sink"] == pytest.approx(sink.mean())
+
+
+def test_rows_are_of_heads_that_there_are(mixed: Home) -> None:
+    tables = [name for name in sql.names("schema") if "head" in sql.statement("schema", name).columns]
+    tables.remove("planted_assumptions")
+    assert {"selection_counts", "upper_bounds", "attention_rows", "head_taxonomy", "elbows"} <= {*tables}
+    heads, (sizes,), *found = asked(
+        mixed,
+        "SELECT layer, head, kv_head, head_dim FROM heads ORDER BY layer, head",
+        "FROM studies JOIN model_sizes USING (study)",
+        *(f"SELECT DISTINCT layer, head FROM {table}" for table in tables),
+    )
+    assert [tuple(row.values()) for row in heads] == [
+        *((0, head, head // 2, 16) for head in range(4)),
+        *((2, head, 0, 8) for head in range(2)),
+    ]
+    places = {(row["layer"], row["head"]) for row in heads}
+    for table, rows in zip(tables, found, strict=True):
+        assert {(row["layer"], row["head"]) for row in rows} <= places, table
+        assert {row["layer"] for row in rows} == {0, 2}, table
+    assert (sizes["layers"], sizes["heads"], sizes["kv_heads"], sizes["head_dim"]) == (3, 4, 2, 16)
+    assert (sizes["attention_layers"], sizes["all_heads"], sizes["all_kv_heads"]) == ([0, 2], 6, 3)
+    assert not sizes["alike"]
+
+
+def test_learned_sinks_are_told(mixed: Home) -> None:
+    (rows,) = asked(mixed, "SELECT layer, learned_sink, weight_sum FROM attention_rows")
+    assert len(rows) == SEQUENCES * len(QUERIES) * 6
+    for row in rows:
+        taken = LEARNED.get(row["layer"], 0)
+        assert (row["learned_sink"], row["weight_sum"]) == pytest.approx((taken, 1 - taken), abs=1e-6)
+    with closing(connect(mixed.warehouse)) as connection:
+        found = ask(connection, "learned_sinks", study=NAME, query=QUERIES[-1]).rows()
+    assert [(row["layer"], row["head"]) for row in found] == [(0, 0), (0, 1), (0, 2), (0, 3), (2, 0), (2, 1)]
+    assert [row["mean_learned_sink"] for row in found] == pytest.approx([0] * 4 + [0.4] * 2)
+    page = mixed.report(NAME).read_text()
+    assert "2 of 6 heads have a learned sink, which is no key and takes 40" in page
+
+
+def test_the_page_tells_which_layers_were_analysed(mixed: Home) -> None:
+    page = mixed.report(NAME).read_text()
+    assert "layer 0: full attention; layer 1: linear attention, not analysed; layer 2: sliding attention" in page
+    assert "6 heads in 2 of 3 layers" in page
+    assert "6 attention heads (in 2 of 3 layers)" in page
+    assert "(AttentionInterface)" in page
+    assert "<dt>Value states stored in</dt><dd>float32</dd>" in page
+
+
+def test_maps_leave_a_gap_where_a_layer_has_no_attention(mixed: Home) -> None:
+    with closing(connect(mixed.warehouse)) as connection:
+        drawn_figures = figures(sections(find_source(connection, NAME, map_n=4)))
+    charts = [json.dumps(chart.to_dict()) for figure in drawn_figures for chart in figure.charts]
+    by_layer = [chart for chart in charts if '"field": "layer", "scale"' in chart or "layers by heads" in chart]
+    assert len(by_layer) >= 4
+    assert all('"domain": [0, 1, 2]' in chart for chart in by_layer)
