@@ -61,7 +61,7 @@ def run(
     model: Annotated[str | None, typer.Option(help="`embedded`, `synthetic`, a local directory, or a hub id.")] = None,
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of the hub id.")] = None,
     corpus: Annotated[
-        str | None, typer.Option(help="`embedded`, a .txt/.jsonl/.parquet file, or a hub dataset.")
+        str | None, typer.Option(help="`embedded`, a .txt/.jsonl/.parquet file, a folder of them, or a hub dataset.")
     ] = None,
     corpus_revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of the hub dataset.")] = None,
     subset: Annotated[str | None, typer.Option(help="Configuration of the hub dataset.")] = None,
@@ -77,7 +77,13 @@ def run(
     seed: Annotated[int | None, typer.Option(help="Decides which sequences are read.")] = None,
     dtype: Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.")] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, mps, cuda or cuda:N.")] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Sequences per forward pass.")] = None,
+    device_map: Annotated[
+        str | None, typer.Option(help="auto, balanced or sequential: spread the model over all GPUs.")
+    ] = None,
+    batch_size: Annotated[
+        str | None, typer.Option(metavar="N|auto", help="Sequences per forward pass (default: auto).")
+    ] = None,
+    values: Annotated[str | None, typer.Option(help="Store value states as float32 or float16.")] = None,
 ) -> None:
     """Run a study: extract, measure, land, report. What is done already is not done again.
 
@@ -108,12 +114,75 @@ def run(
         "seed": seed,
         "dtype": dtype,
         "device": device,
-        "batch_size": batch_size,
+        "device_map": device_map,
+        "batch_size": int(batch_size) if batch_size is not None and batch_size.isdecimal() else batch_size,
+        "values": values,
     }
     settings = {key: value for key, value in given.items() if value is not None}
     with _chosen(root, study, name, settings) as chosen:
         run_study(root, chosen, fresh=fresh)
     _print_results(root, chosen)
+
+
+@app.command(no_args_is_help=True)
+def extract(
+    study: Annotated[str, typer.Argument(help="A study that stands in studies.yaml, shipped or recorded.")],
+    home: HomeOption = None,
+    shard: Annotated[
+        str | None, typer.Option(metavar="K/N", help="Only the K-th of N parts of the sequences; K counts from 1.")
+    ] = None,
+) -> None:
+    """Extract a study's tensors and no more, or one shard of them; what is there already is not done again.
+
+    On one machine: `attention-geometry extract mine`, then `attention-geometry run mine` for the rest.
+
+    On several that share the data root, or name one place for tensors in ATTENTION_GEOMETRY_TENSORS, each its own part:
+    `attention-geometry extract mine --shard 1/4` to `--shard 4/4`, then `attention-geometry finalise mine`.
+    """
+    from dagster_project.pipeline import extract_tensors
+    from dagster_project.studies import find_study
+    from extract.settings import Shard
+
+    root = _use_home(home)
+    found = find_study(root, study)
+    part = None if shard is None else Shard.parse(shard)
+    root.prepare()
+    report = extract_tensors(root, study, found, part)
+    typer.echo(
+        f"{report.path}: {report.written} sequences written, {report.missing} of {report.sequences} still missing"
+    )
+
+
+@app.command(no_args_is_help=True)
+def finalise(
+    study: Annotated[str, typer.Argument(help="A study whose shards have been extracted.")], home: HomeOption = None
+) -> None:
+    """Check that no sequence is missing of a study that was extracted in shards, and remove what killed ones left.
+
+    `attention-geometry finalise mine`, then `attention-geometry run mine` for metrics, warehouse and report.
+    """
+    from dagster_project.pipeline import finalise_tensors
+    from dagster_project.studies import find_study
+
+    root = _use_home(home)
+    find_study(root, study)
+    typer.echo(f"{study}: all {finalise_tensors(root, study)} sequences are there")
+
+
+@app.command(no_args_is_help=True)
+def drop(study: Annotated[str, typer.Argument(help="A study that has been run.")], home: HomeOption = None) -> None:
+    """Delete weights and value states of a study that has landed; metrics, tables and report stay.
+
+    They are by far the largest files. Other analysis settings then need a new extraction (`run STUDY --fresh`).
+    `keep_tensors: false` in a study does the same as soon as it has landed.
+    """
+    from dagster_project.pipeline import drop_tensors
+    from dagster_project.space import gigabytes
+    from dagster_project.studies import find_study
+
+    root = _use_home(home)
+    freed = drop_tensors(root, study, find_study(root, study))
+    typer.echo(f"{study}: {gigabytes(freed)} freed in {root.tensors(study)}")
 
 
 @app.command()

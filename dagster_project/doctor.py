@@ -56,13 +56,16 @@ def _devices() -> Table:
 def _data_root(home: Home) -> Table:
     table = Table("what", "state", title="Data root", title_justify="left")
     table.add_row("folder", str(home.root))
+    if home.tensor_root:
+        table.add_row("tensors", str(home.tensor_root))
     try:
         home.prepare()
         table.add_row("writable", "yes")
         table.add_row("free space", f"{shutil.disk_usage(home.root).free / 1e9:.1f} GB")
     except UserError as error:
         table.add_row("writable", f"no: {error}")
-    leftovers = _leftovers(home.root)
+    places = [home.root, *([home.tensor_root] if isinstance(home.tensor_root, Path) else [])]
+    leftovers = [leftover for place in places for leftover in _leftovers(place)]
     table.add_row("leftovers of killed runs", "\n".join(str(path) for path in leftovers) or "none")
     return table
 
@@ -73,10 +76,10 @@ def _stores(home: Home) -> Table:
 
     table = Table("store", "study", "state", title="Stores", title_justify="left")
     for folder in ("tensors", "metrics"):
-        for path in sorted((home.root / folder).glob("*.zarr")):
-            table.add_row(folder, path.stem, _state(home, path.stem, folder))
+        for name, state in _states(home, folder):
+            table.add_row(folder, name, state)
     for tables in sorted((home.root / "summaries").glob("*/")):
-        if ".partial" not in tables.name:
+        if tables.suffix not in {".partial", ".replaced"}:
             table.add_row("summaries", tables.name, _summaries(home, tables.name))
     for study, path in published(home.warehouse).items():
         table.add_row("warehouse", study, f"published, {path.stat().st_size / 1e6:.1f} MB")
@@ -84,6 +87,23 @@ def _stores(home: Home) -> Table:
         for path in sorted(pages.glob("*.html")):
             table.add_row(pages.name, path.stem, f"written, {path.stat().st_size / 1e6:.1f} MB")
     return table
+
+
+def _states(home: Home, folder: str) -> Iterator[tuple[str, str]]:
+    """The studies that have a store, and its state; of those in an object store, the ones that are known."""
+    from dagster_project.studies import all_studies
+
+    where = home.tensor_root if folder == "tensors" and home.tensor_root else home.root / folder
+    try:
+        if isinstance(where, Path):
+            names = sorted(path.stem for path in where.glob("*.zarr"))
+        else:
+            names = sorted(name for name in all_studies(home) if home.tensors(name).exists())
+    except UserError as error:  # the object store does not answer
+        yield "all", str(error)
+        return
+    for name in names:
+        yield name, _state(home, name, folder)
 
 
 def _state(home: Home, name: str, folder: str) -> str:
@@ -99,7 +119,8 @@ def _state(home: Home, name: str, folder: str) -> str:
     size = f"{store.bytes_on_disk() / 1e6:.1f} MB"
     if missing:
         return f"incomplete: {len(missing)} of {total} sequences are missing; run the study again ({size})"
-    return f"complete: {total} sequences, {size}"
+    dropped = f", {' and '.join(store.dropped)} dropped" if store.dropped else ""
+    return f"complete: {total} sequences{dropped}, {size}"
 
 
 def _summaries(home: Home, name: str) -> str:
@@ -116,4 +137,7 @@ def _summaries(home: Home, name: str) -> str:
 
 def _leftovers(root: Path) -> list[Path]:
     """Files and folders that a killed process left half-written."""
-    return sorted(path for path in root.rglob("*.partial*") if ".partial" not in path.parent.as_posix())
+    found = [*root.rglob("*.partial*"), *root.rglob("*.replaced")]
+    return sorted(
+        path for path in found if not any(mark in path.parent.as_posix() for mark in (".partial", ".replaced"))
+    )

@@ -5,15 +5,16 @@ Holds ``Home``, the map of its files. What does not belong here: what is in the 
 """
 
 import os
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from storage.aside import beside
+from extract.settings import Shard
+from storage.aside import discard, set_aside
 from storage.errors import UserError
 from storage.locks import exclusive
+from storage.places import Remote, joined, place, remove
 
 HOME_VARIABLE = "ATTENTION_GEOMETRY_HOME"
 """Environment variable that names the data root."""
@@ -21,17 +22,36 @@ HOME_VARIABLE = "ATTENTION_GEOMETRY_HOME"
 DEFAULT_HOME = "data"
 """The data root without that variable, below the current folder."""
 
+TENSORS_VARIABLE = "ATTENTION_GEOMETRY_TENSORS"
+"""Environment variable that names another place for tensor stores: a folder, or a URL of an object store."""
+
+SHARD_PATIENCE = 10.0
+"""Seconds that a shard waits for another process that only looks whether the study is free."""
+
 
 @dataclass(frozen=True)
 class Home:
     """The data root and the place of each file in it."""
 
     root: Path
+    tensor_root: Path | Remote | None = None
+    """Where tensor stores lie, if not in the data root: they are by far the largest files."""
 
     @classmethod
     def from_environment(cls) -> "Home":
-        """The data root that ``ATTENTION_GEOMETRY_HOME`` names, or ``./data``."""
-        return cls(Path(os.environ.get(HOME_VARIABLE, DEFAULT_HOME)).expanduser().resolve())
+        """The data root that ``ATTENTION_GEOMETRY_HOME`` names, or ``./data``.
+
+        Tensor stores lie in it, or where ``ATTENTION_GEOMETRY_TENSORS`` says.
+
+        Raises
+        ------
+        UserError
+            If the place of the tensor stores is a URL that cannot be used.
+        """
+        elsewhere = os.environ.get(TENSORS_VARIABLE)
+        root = Path(os.environ.get(HOME_VARIABLE, DEFAULT_HOME)).expanduser().resolve()
+        there = place(elsewhere) if elsewhere else None
+        return cls(root, there.expanduser().resolve() if isinstance(there, Path) else there)
 
     @property
     def studies_file(self) -> Path:
@@ -48,9 +68,9 @@ class Home:
         """Dagster's own records: runs, events, schedules."""
         return self.root / "dagster"
 
-    def tensors(self, study: str) -> Path:
+    def tensors(self, study: str) -> Path | Remote:
         """The tensor store of a study."""
-        return self.root / "tensors" / f"{study}.zarr"
+        return joined(self.tensor_root or self.root / "tensors", f"{study}.zarr")
 
     def metrics(self, study: str) -> Path:
         """The metrics store of a study."""
@@ -85,7 +105,42 @@ class Home:
 
     def lock(self, study: str) -> Path:
         """The lock a process holds while it writes the stores of a study."""
-        return self.root / "locks" / f"{study}.lock"
+        return self._locks / f"{study}.lock"
+
+    def shard_lock(self, study: str, shard: Shard) -> Path:
+        """The lock a process holds while it extracts one shard of a study."""
+        return self._locks / "shards" / study / f"{shard.index}-of-{shard.count}.lock"
+
+    @property
+    def _locks(self) -> Path:
+        """Where locks lie: beside the tensors where these are in a folder, which other data roots may share."""
+        return (self.tensor_root if isinstance(self.tensor_root, Path) else self.root) / "locks"
+
+    @contextmanager
+    def claimed(self, study: str, shard: Shard | None = None) -> Iterator[None]:
+        """Hold a study while the body runs, alone; or one shard of it, beside the others of the same division.
+
+        Raises
+        ------
+        UserError
+            If another process is working on what is asked for, or on a shard of another division.
+        """
+        mine = self.lock(study) if shard is None else self.shard_lock(study, shard)
+        what = f"study '{study}'" if shard is None else f"shard {shard} of study '{study}'"
+        with exclusive(mine, what, wait=0):
+            for rival in self._rivals(
+                study, shard
+            ):  # each claims its own first and then looks, so one of two is refused
+                with exclusive(rival, f"study '{study}'", wait=SHARD_PATIENCE):
+                    pass
+            yield
+
+    def _rivals(self, study: str, shard: Shard | None) -> list[Path]:
+        """The locks of what may not be in work beside a study, or beside a shard of it."""
+        shards = sorted((self._locks / "shards" / study).glob("*.lock"))
+        if shard is None:
+            return shards
+        return [self.lock(study), *(lock for lock in shards if not lock.stem.endswith(f"-of-{shard.count}"))]
 
     def prepare(self) -> None:
         """Make the data root and see that it can be written.
@@ -112,27 +167,26 @@ class Home:
         """Run the body as if the study had no stores; what is published of it stays until it is replaced.
 
         The stores are renamed, so that each is whole or gone whenever the process is killed. If the body fails before
-        it has made new ones, they come back.
+        it has made new ones, they come back. A tensor store in an object store, which cannot rename, is deleted.
 
         Raises
         ------
         UserError
             If another process is working on the study.
         """
-        with exclusive(self.lock(study), f"study '{study}'", wait=0):
-            moved = {
-                store: store.rename(beside(store))
-                for store in (self.tensors(study), self.metrics(study), self.summaries(study))
-                if store.exists()
-            }
+        tensors = self.tensors(study)
+        with self.claimed(study):
+            if isinstance(tensors, Remote):
+                remove(tensors)
+            stores = (tensors, self.metrics(study), self.summaries(study))
+            moved = {store: set_aside(store) for store in stores if isinstance(store, Path) and store.exists()}
         try:
             yield
         except BaseException:
-            if not self.tensors(study).exists():
+            if not tensors.exists():
                 for store, aside in moved.items():
                     aside.rename(store)
             raise
         finally:
-            for aside in moved.values():
-                if aside.exists():
-                    shutil.rmtree(aside)
+            for store in moved:
+                discard(store)

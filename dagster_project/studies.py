@@ -130,10 +130,15 @@ class Study(ExtractionSettings):
     analysis: AnalysisSettings = Field(
         default_factory=AnalysisSettings, description="how the metrics are computed and shown"
     )
+    keep_tensors: bool = Field(
+        default=True,
+        description="keep weights and value states once all that is computed from them has landed; if not, other "
+        "analysis settings need a new extraction",
+    )
 
     def extraction(self) -> ExtractionSettings:
         """The settings that decide the tensors."""
-        return ExtractionSettings(**self.model_dump(exclude={"analysis"}))
+        return ExtractionSettings(**self.model_dump(exclude={"analysis", "keep_tensors"}))
 
 
 def shipped_file() -> Path:

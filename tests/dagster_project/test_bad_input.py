@@ -15,6 +15,7 @@ from transformers import BertConfig, BertModel
 
 from dagster_project.home import HOME_VARIABLE
 from extract.hub import quiet
+from storage import sequences
 from storage.sequences import SequenceStore
 from tests.dagster_project.conftest import settings
 from tests.dagster_project.driver import attention_geometry, files
@@ -322,7 +323,7 @@ def test_a_disk_that_is_full_at_once_leaves_no_study(
     def full(*_arguments: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(SequenceStore, "_create", full)
+    monkeypatch.setattr(sequences, "_create", full)
     assert "The disk is full" in attention_geometry("run", "--name", "new", *settings(inputs), home=tmp_path).complaint
     assert [name for name in files(tmp_path) if name != "tensors"] == []
 

@@ -1,0 +1,195 @@
+"""A study extracted in shards by several processes, finalised, kept in an object store, and its tensors dropped."""
+
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from dagster_project.home import HOME_VARIABLE, TENSORS_VARIABLE, Home
+from extract.settings import Shard
+from storage.arrays import TENSORS
+from storage.errors import UserError
+from storage.places import bytes_on_disk
+from storage.sequences import SequenceStore
+from tests.dagster_project.conftest import CONTEXT, SEQUENCES, settings
+from tests.dagster_project.driver import attention_geometry
+from tests.storage import object_store
+
+
+def record(home: Path, inputs: Path, **others: object) -> None:
+    """Write the study of these tests into a data root."""
+    given = {"model": str(inputs / "llama"), "corpus": str(inputs / "book.txt"), "context_length": CONTEXT}
+    home.mkdir(exist_ok=True)
+    study = {**given, "sequences": SEQUENCES, **others}
+    (home / "studies.yaml").write_text(yaml.safe_dump({"studies": {"mine": study}}), encoding="utf-8")
+
+
+def arrays(home: Home) -> dict[str, np.ndarray]:
+    store = SequenceStore.open(home.tensors("mine"), TENSORS)
+    return {name: store.read(name, slice(None)) for name in store.specs}
+
+
+def assert_equal(found: dict[str, np.ndarray], wanted: dict[str, np.ndarray]) -> None:
+    assert found.keys() == wanted.keys()
+    for name, array in wanted.items():
+        np.testing.assert_array_equal(found[name], array, err_msg=name)
+
+
+def test_shards_make_the_same_study_as_one_process_and_none_may_be_missing(
+    mine: Path, inputs: Path, tmp_path: Path
+) -> None:
+    record(tmp_path, inputs)
+    first = attention_geometry("extract", "mine", "--shard", "1/2", home=tmp_path)
+    assert first.code == 0, first.errors
+    assert "2 sequences written, 2 of 4 still missing" in first.text
+
+    unfinished = attention_geometry("finalise", "mine", home=tmp_path)
+    assert unfinished.code == 1
+    assert "lacks 2 of 4 sequences: 2-3;" in unfinished.errors
+
+    second = attention_geometry("extract", "mine", "--shard", "2/2", home=tmp_path)
+    assert second.code == 0, second.errors
+    finished = attention_geometry("finalise", "mine", home=tmp_path)
+    assert finished.code == 0, finished.errors
+    assert "all 4 sequences are there" in finished.text
+    assert_equal(arrays(Home(tmp_path)), arrays(Home(mine)))
+
+
+def test_a_shard_is_one_process_s_and_a_study_that_of_its_shards(inputs: Path, tmp_path: Path) -> None:
+    record(tmp_path, inputs)
+    home = Home(tmp_path)
+    with home.claimed("mine", Shard(1, 2)):
+        again = attention_geometry("extract", "mine", "--shard", "1/2", home=tmp_path)
+        assert again.complaint.startswith("Another process is working on shard 1/2 of study 'mine'")
+        with home.claimed("mine", Shard(2, 2)):
+            pass
+    with home.claimed("mine"):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("held", "asked"), [(None, Shard(1, 2)), (Shard(1, 2), None), (Shard(1, 2), Shard(1, 3)), (None, None)]
+)
+def test_what_overlaps_is_refused(
+    held: Shard | None, asked: Shard | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dagster_project.home.SHARD_PATIENCE", 0.1)
+    home = Home(tmp_path)
+    with (
+        home.claimed("mine", held),
+        pytest.raises(UserError, match="Another process"),
+        home.claimed("mine", asked),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(("one", "other"), [(None, Shard(1, 2)), (Shard(1, 3), Shard(1, 2))])
+def test_of_two_that_overlap_and_claim_at_the_same_time_one_is_refused(
+    one: Shard | None, other: Shard | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worst moment: the other begins when the first has looked for rivals or has its own lock, and found none."""
+    monkeypatch.setattr("dagster_project.home.SHARD_PATIENCE", 0.1)
+    home, rivals, inside = Home(tmp_path), Home._rivals, []
+
+    def interrupted(self: Home, study: str, shard: Shard | None) -> list[Path]:
+        if shard == one and not inside:
+            inside.append(shard)
+            with suppress(UserError), home.claimed("mine", other):
+                inside.append(other)
+                return []
+        return rivals(self, study, shard)
+
+    monkeypatch.setattr(Home, "_rivals", interrupted)
+    with suppress(UserError), home.claimed("mine", one):
+        assert other not in inside, "both are at work"
+
+
+def test_data_roots_that_share_tensors_exclude_each_other(tmp_path: Path) -> None:
+    homes = [Home(tmp_path / name, tmp_path / "tensors") for name in ("one", "other")]
+    with (
+        homes[0].claimed("mine", Shard(1, 2)),
+        pytest.raises(UserError, match="shard 1/2 of study 'mine'"),
+        homes[1].claimed("mine", Shard(1, 2)),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("given", ["tensors", "~/tensors"])
+def test_the_place_of_tensors_does_not_depend_on_the_current_folder(
+    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(TENSORS_VARIABLE, given)
+    assert Home.from_environment().tensors("mine") == tmp_path / "tensors" / "mine.zarr"
+
+
+@pytest.mark.parametrize("given", ["0/2", "3/2", "1", "a/b", "1/0", "-1/2"])
+def test_a_shard_that_there_is_not_is_refused(given: str, inputs: Path, tmp_path: Path) -> None:
+    record(tmp_path, inputs)
+    refused = attention_geometry("extract", "mine", f"--shard={given}", home=tmp_path)
+    assert refused.code == 1
+    assert refused.errors.count("\n") == 1
+    assert not (tmp_path / "tensors").exists()
+
+
+def test_dropped_tensors_leave_everything_that_was_made_of_them(copied: Path) -> None:
+    home, before = Home(copied), bytes_on_disk(Home(copied).tensors("mine"))
+    dropped = attention_geometry("drop", "mine", home=copied)
+    assert dropped.code == 0, dropped.errors
+    assert bytes_on_disk(home.tensors("mine")) < before / 4
+
+    home.report("mine").unlink()
+    again = attention_geometry("run", "mine", home=copied)
+    assert again.code == 0, again.errors
+    assert home.report("mine").exists()
+    assert attention_geometry("drop", "mine", home=copied).code == 0, "dropping twice is no mistake"
+
+
+def test_metrics_that_would_need_dropped_tensors_are_refused_and_kept(copied: Path) -> None:
+    attention_geometry("drop", "mine", home=copied)
+    recorded = copied / "studies.yaml"
+    content = yaml.safe_load(recorded.read_text(encoding="utf-8"))
+    content["studies"]["mine"]["analysis"] = {"kappas": [0.25]}
+    recorded.write_text(yaml.safe_dump(content), encoding="utf-8")
+    refused = attention_geometry("run", "mine", home=copied)
+    assert refused.code == 1
+    assert "dropped" in refused.errors
+    assert "--fresh" in refused.errors
+    assert Home(copied).metrics("mine").exists()
+
+
+def test_tensors_that_have_not_landed_are_not_dropped(inputs: Path, tmp_path: Path) -> None:
+    record(tmp_path, inputs)
+    assert attention_geometry("extract", "mine", home=tmp_path).code == 0
+    refused = attention_geometry("drop", "mine", home=tmp_path)
+    assert refused.code == 1
+    assert len(arrays(Home(tmp_path))["attention"]) == SEQUENCES
+
+
+def test_a_study_may_drop_its_tensors_itself(inputs: Path, tmp_path: Path) -> None:
+    record(tmp_path, inputs, keep_tensors=False)
+    done = attention_geometry("run", "mine", home=tmp_path)
+    assert done.code == 0, done.errors
+    store = SequenceStore.open(Home(tmp_path).tensors("mine"), TENSORS)
+    assert store.dropped == ("attention", "values")
+    assert Home(tmp_path).report("mine").exists()
+
+
+def test_tensors_in_an_object_store(mine: Path, inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with object_store.bucket(monkeypatch) as remote:
+        monkeypatch.setenv(TENSORS_VARIABLE, str(remote))
+        monkeypatch.setenv(HOME_VARIABLE, str(tmp_path))
+        done = attention_geometry("run", "--name", "mine", *settings(inputs), home=tmp_path)
+        assert done.code == 0, done.errors
+        assert not (tmp_path / "tensors").exists()
+        assert_equal(arrays(Home.from_environment()), arrays(Home(mine)))
+        shown = attention_geometry("doctor", home=tmp_path)
+        assert str(remote) in shown.text
+        assert object_store.SECRET not in shown.text + done.text + done.errors
+
+        again = attention_geometry("run", "mine", "--fresh", home=tmp_path)
+        assert again.code == 0, again.errors
+        assert_equal(arrays(Home.from_environment()), arrays(Home(mine)))
