@@ -1,8 +1,12 @@
-"""Extraction: a captured forward pass against a plain one, and writing a sequence against writing its bytes.
+"""Extraction: captured forward passes against plain ones, in time and memory, and writing a sequence against its bytes.
 
-Holds the benchmarks ``extraction.*``. What does not belong here: real models and texts; random ones take as long.
+Holds the benchmarks ``extraction.*``. What does not belong here: the model that reads (``benchmarks.reading``).
 """
 
+import os
+import shutil
+import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,73 +14,183 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 
 from benchmarks.measure import Benchmark, Result, alternate, compare
-from extract.capture import capture
-from storage.arrays import TENSORS
+from benchmarks.reading import VOCABULARY, Reading, peaks
+from storage.arrays import TENSORS, tensor_specs
+from storage.places import bytes_on_disk
 from storage.sequences import SequenceStore
-
-VOCABULARY = 1024
 
 
 def captured(
-    *, layers: int, heads: int, kv_heads: int, head_dim: int, context: int, batch: int, repeats: int
+    *,
+    layers: int,
+    heads: int,
+    kv_heads: int,
+    head_dim: int,
+    context: int,
+    batch: int,
+    repeats: int,
+    together: int = 1,
 ) -> list[Result]:
-    """One batch through a random Llama in float32: with capture, and the base model alone through SDPA."""
-    torch.manual_seed(0)
-    width = heads * head_dim
-    model: PreTrainedModel = AutoModelForCausalLM.from_config(
-        LlamaConfig(
-            vocab_size=VOCABULARY,
-            hidden_size=width,
-            intermediate_size=width * 11 // 4,
-            num_hidden_layers=layers,
-            num_attention_heads=heads,
-            num_key_value_heads=kv_heads,
-            max_position_embeddings=context,
-        ),
-        attn_implementation="sdpa",
-    ).eval()
-    tokens = torch.randint(VOCABULARY, (batch, context))
+    """Batches through a random Llama: as extraction reads them, and the base model alone through SDPA.
+
+    Each time is that of ``together`` batches, the first of which wait for nothing but memory.
+    """
+    sizes = {"layers": layers, "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim}
+    sizes |= {"context": context, "batch": batch}
+    reading = Reading(**sizes, rounds=2 + (repeats + 1) * together)
+    read = reading.loop()
+    for _ in range(2):  # the two buffers are made
+        next(read)
+
+    def ours() -> None:
+        for _ in range(together):
+            last = next(read)
+        last.captured.wait()
+        reading.finish()
 
     def plain() -> None:
-        with torch.inference_mode():
-            model.base_model(input_ids=tokens, use_cache=False)
+        for _ in range(together):
+            reading.plain()
 
-    seconds = alternate(lambda: capture(model, tokens, [context - 1]), plain, repeats=repeats)
-    sizes = {
-        "layers": layers, "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim, "context": context, "batch": batch
-    }  # fmt: skip
-    ours = ("a batch captured: last-query weights and value states of every layer", seconds[:, 0])
-    return [compare("extraction.capture", "cost", ours, ("the plain SDPA forward pass", seconds[:, 1]), sizes=sizes)]
+    seconds = alternate(ours, plain, repeats=repeats)
+    what = ("batches captured: last-query weights and value states of every layer", seconds[:, 0])
+    against = ("the plain SDPA forward pass", seconds[:, 1])
+    note = f"{reading.attention.dtype} on {reading.model.device.type}".removeprefix("torch.")
+    return [compare("extraction.capture", "cost", what, against, sizes=sizes, target=1.1, note=note)]
+
+
+def remembered(*, layers: int, heads: int, kv_heads: int, head_dim: int, context: int, batch: int) -> list[Result]:
+    """Peak memory beside the model, of the device or on the CPU of the process, against the forward pass's and the
+    captured tensors'.
+
+    Of one batch captured, and of the loop of extraction. That holds a second batch, which is being written, in the
+    memory of the host: on a CPU it counts, on a CUDA device neither of the two stays.
+    """
+    sizes = {"layers": layers, "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim}
+    sizes |= {"context": context, "batch": batch}
+    found, held = peaks(sizes), 1 if torch.cuda.is_available() else 2
+    return [
+        _memory("one batch captured", "its captured tensors", found["capture"], found["plain"] + found["batch"], sizes),
+        _memory(
+            "batches in a loop",
+            f"those of {held} batches",
+            found["loop"],
+            found["plain"] + held * found["batch"],
+            sizes,
+        ),
+    ]
+
+
+def _memory(what: str, held: str, ours: int, theirs: int, sizes: dict[str, int]) -> Result:
+    ratio = ours / theirs
+    return Result(
+        name="extraction.memory",
+        kind="cost",
+        what=what,
+        against=f"the plain SDPA forward pass and {held}",
+        ratio=ratio,
+        lowest=ratio,
+        highest=ratio,
+        what_median=ours / 2**20,
+        against_median=theirs / 2**20,
+        unit="MiB",
+        target=1.05,
+        repeats=1,
+        sizes=sizes,
+    )
+
+
+def _no_peaks() -> str | None:
+    """Why peak memory cannot be measured here, if so."""
+    there = torch.cuda.is_available() or Path("/proc/self/clear_refs").exists()
+    return None if there else "neither a CUDA device nor Linux, which says how much memory a process had at most"
 
 
 def written(*, layers: int, heads: int, kv_heads: int, head_dim: int, context: int, repeats: int) -> list[Result]:
-    """One sequence into the tensor store, compressed, against its bytes into one file; neither waits for the disk.
+    """A sequence into the tensor store against its bytes into one file, each anew, until all is on the disk.
 
-    Both write over what they wrote in the round before.
+    Once with the value states of a model in float32, and once of one in bfloat16, which are compressed.
     """
     sizes = {"sequence": 1, "query": 1, "layer": layers, "head": heads, "kv_head": kv_heads}
     sizes |= {"key": context, "head_dim": head_dim}
+    return [_written(computed, sizes, repeats) for computed in ("float32", "bfloat16")]
+
+
+def _written(computed: str, sizes: dict[str, int], repeats: int) -> Result:
     arrays = _sequence(sizes)
+    if computed == "bfloat16":
+        arrays["values"].view(np.uint32)[:] &= 0xFFFF0000
     size = sum(array.nbytes for array in arrays.values())
-    with TemporaryDirectory() as name:
-        folder = Path(name)
-        store = SequenceStore.resume(folder / "tensors.zarr", TENSORS, sizes, {"study": "written"})
+    specs = tensor_specs(values="float32", computed=computed)
 
-        def plain() -> None:
+    def plainly(folder: Path) -> Callable[[], None]:
+        def write() -> None:
             with (folder / "plain").open("wb") as file:
-                for array in arrays.values():
-                    file.write(array.data)
-                file.flush()
+                file.writelines(array.data for array in arrays.values())
 
-        seconds = alternate(lambda: store.write(0, arrays), plain, repeats=repeats)
-        kept = store.bytes_on_disk() / size
-    ours = ("one sequence written to the tensor store", seconds[:, 0])
-    theirs = ("the same bytes written to one file and flushed", seconds[:, 1])
-    note = f"{size / 2**20 / np.median(seconds[:, 0]):.0f} MiB/s; {kept:.0%} of the bytes on disk"
-    return [compare("extraction.write", "speed", ours, theirs, sizes=sizes | {"bytes": size}, note=note)]
+        return write
+
+    def stored(folder: Path) -> Callable[[], None]:
+        store = SequenceStore.resume(folder / "tensors.zarr", specs, sizes, {"study": "written"})
+        return lambda: store.write(0, arrays)
+
+    with TemporaryDirectory() as name:
+        disk = _Disk(Path(name))
+        contenders = (partial(disk.write, "store", stored), partial(disk.write, "plain", plainly))
+        seconds = alternate(*contenders, repeats=repeats, clock=disk.clock)
+        kept = bytes_on_disk(disk.folder / "store") / size
+    cached = np.median(np.array(disk.cached["plain"][1:]) / np.array(disk.cached["store"][1:]))
+    return compare(
+        "extraction.write",
+        "speed",
+        (f"a sequence of a {computed} model written to the tensor store", seconds[:, 0]),
+        ("the same bytes written to one file", seconds[:, 1]),
+        sizes=sizes | {"bytes": size},
+        target=0.7,
+        note=f"{size / 2**20 / np.median(seconds[:, 0]):.0f} MiB/s until it is on the disk, {kept:.0%} of the bytes; "
+        f"ratio {cached:.2f} without waiting for that",
+    )
+
+
+class _Disk:
+    """Contenders that write to a disk, and a clock that stands still while what they wrote before is removed.
+
+    Both so write into memory of the system that has just been given back; memory never used before is slower.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.cached: dict[str, list[float]] = {"store": [], "plain": []}
+        """Seconds until the system had taken the bytes, by contender."""
+        self._paused = 0.0
+
+    def clock(self) -> float:
+        """Seconds in which something was measured."""
+        return time.perf_counter() - self._paused
+
+    def write(self, name: str, prepare: Callable[[Path], Callable[[], None]]) -> None:
+        """Write with what ``prepare`` makes for an empty folder, until it is on the disk."""
+        folder, start = self.folder / name, time.perf_counter()
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        write = prepare(folder)
+        documents = set(folder.rglob("*"))
+        _sync(documents)
+        self._paused += time.perf_counter() - start
+        start = time.perf_counter()
+        write()
+        self.cached[name].append(time.perf_counter() - start)
+        _sync(set(folder.rglob("*")) - documents)
+
+
+def _sync(files: set[Path]) -> None:
+    """Wait until files, or folders, are on the disk."""
+    for file in files:
+        handle = os.open(file, os.O_RDONLY)
+        os.fsync(handle)
+        os.close(handle)
 
 
 def _sequence(sizes: dict[str, int]) -> dict[str, NDArray[np.generic]]:
@@ -90,18 +204,36 @@ def _sequence(sizes: dict[str, int]) -> dict[str, NDArray[np.generic]]:
         "tokens": rng.integers(0, VOCABULARY, shapes["tokens"], dtype=np.int32),
         "first_key": np.zeros(shapes["first_key"], np.int32),
         "query_position": np.full(shapes["query_position"], sizes["key"] - 1, np.int32),
+        "learned_sink": np.zeros(shapes["learned_sink"], np.float32),
+        "batch": np.ones((), np.int32),
     }
+
+
+SMALL = {"layers": 2, "heads": 4, "kv_heads": 2, "head_dim": 16, "context": 64, "batch": 2}
+
+
+def _full() -> dict[str, int]:
+    """Sizes of the model and its batches: on a CUDA device the width of a 7B model."""
+    if torch.cuda.is_available():
+        return {"layers": 8, "heads": 32, "kv_heads": 32, "head_dim": 128, "context": 1024, "batch": 8}
+    return {"layers": 8, "heads": 8, "kv_heads": 4, "head_dim": 64, "context": 1024, "batch": 2}
 
 
 BENCHMARKS = (
     Benchmark(
         "extraction.capture",
-        full=partial(captured, layers=8, heads=8, kv_heads=4, head_dim=64, context=1024, batch=2, repeats=7),
-        small=partial(captured, layers=2, heads=4, kv_heads=2, head_dim=16, context=64, batch=2, repeats=3),
+        full=lambda: captured(**_full(), repeats=7, together=2),
+        small=partial(captured, **SMALL, repeats=3),
+    ),
+    Benchmark(
+        "extraction.memory",
+        full=lambda: remembered(**_full()),
+        small=partial(remembered, **SMALL),
+        missing=_no_peaks,
     ),
     Benchmark(
         "extraction.write",
-        full=partial(written, layers=32, heads=32, kv_heads=32, head_dim=128, context=1024, repeats=5),
+        full=partial(written, layers=32, heads=32, kv_heads=32, head_dim=128, context=1024, repeats=15),
         small=partial(written, layers=2, heads=4, kv_heads=2, head_dim=16, context=64, repeats=3),
     ),
 )

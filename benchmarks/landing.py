@@ -101,7 +101,7 @@ def _tables(folder: Path, sizes: Mapping[str, int]) -> Tables:
         metrics.write(sequence, _metrics(sizes, sequence))
     return {
         "studies": list(rows.study_rows(metrics, metrics)),
-        "heads": list(rows.head_rows(sizes)),
+        "heads": list(rows.head_rows(metrics.layers)),
         "selection_counts": list(rows.selection_rows(metrics, [sizes["key"] - 1])),
         "upper_bounds": list(rows.upper_bound_rows(metrics, [sizes["key"] - 1])),
         "attention_rows": list(rows.attention_rows(metrics, [sizes["key"] - 1])),
@@ -204,6 +204,7 @@ def _metrics(sizes: Mapping[str, int], sequence: int) -> dict[str, np.ndarray]:
     largest = 1 + np.maximum.accumulate(arrays["a_max_in"], axis=-1)
     smallest = np.minimum.accumulate(arrays["a_min_in"], axis=-1)
     return arrays | {
+        "learned_sink": 1 - arrays["weight_sum"],
         "a_0": np.full_like(largest, np.nan),
         "a_max_in": largest,
         "a_min_in": smallest,

@@ -1,0 +1,328 @@
+"""The whole pipeline on the exact configurations of the paper's models, with random weights: seconds and peak memory.
+
+``python -m benchmarks.full_size`` runs every model in a process of its own: on a CUDA device with room for it as it is,
+elsewhere narrowed (as many layers and tokens; width, heads and vocabulary divided), which the table says. Random
+weights take as long as trained ones. What does not belong here: ratios of contenders (the other modules).
+"""
+
+import argparse
+import json
+import multiprocessing
+import random
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from transformers import (
+    AutoModelForCausalLM,
+    GemmaConfig,
+    LlamaConfig,
+    MistralConfig,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
+
+from benchmarks.measure import alternate, machine
+from dagster_project import landing, pipeline, reporting
+from dagster_project.home import Home
+from dagster_project.studies import Study
+from dagster_project.summaries import STEPS
+from extract import models
+from extract.batches import batch_size
+from extract.buffers import Buffers
+from extract.capture import capture, probe
+from extract.extraction import extract
+from extract.settings import EMBEDDED, ExtractionSettings
+from storage.arrays import TENSORS, tensor_specs
+from storage.sequences import SequenceStore
+
+MODELS: Mapping[str, tuple[type[PreTrainedConfig], Mapping[str, Any]]] = {
+    "llama-2-7b": (
+        LlamaConfig,
+        {
+            "vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32,
+            "num_attention_heads": 32, "num_key_value_heads": 32, "max_position_embeddings": 4096, "rms_norm_eps": 1e-5,
+        },
+    ),
+    "mistral-7b": (
+        MistralConfig,
+        {
+            "vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+            "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "max_position_embeddings": 32768,
+            "sliding_window": 4096, "rms_norm_eps": 1e-5,
+        },
+    ),
+    "gemma-7b": (
+        GemmaConfig,
+        {
+            "vocab_size": 256000, "hidden_size": 3072, "intermediate_size": 24576, "num_hidden_layers": 28,
+            "num_attention_heads": 16, "num_key_value_heads": 16, "head_dim": 256, "max_position_embeddings": 8192,
+        },
+    ),
+}  # fmt: skip
+"""The paper's models as their ``config.json`` on the hub has them."""
+
+NARROWED = ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads")
+"""What is divided where there is no room for the model as it is."""
+
+ROOM = 48 * 2**30
+"""Bytes of a CUDA device that a model of 7 to 9 billion parameters in bfloat16 is run on, with its batches."""
+
+STAGES = ("forward", "capture", "write", "extraction", "metrics", "summaries", "landing", "report")
+"""Columns of the table, in seconds for each sequence: the plain forward pass; one that is captured; writing what is
+captured; extraction, in which the latter two overlap, with the checks at its end; and the steps after it."""
+
+
+@dataclass
+class Measured:
+    """What one model took."""
+
+    model: str
+    device: str
+    divided_by: int
+    parameters: int
+    sequences: int
+    context_length: int
+    batch: int
+    seconds: dict[str, float] = field(default_factory=dict)
+    """By stage, for one sequence."""
+    load: float = 0.0
+    """Seconds until the first batch: hashing and loading the model, choosing the text, probing."""
+    device_bytes: dict[str, int] = field(default_factory=dict)
+    """Peak of the CUDA device during the plain forward pass and during capture."""
+    host_bytes: int = 0
+    """Peak resident memory of the process."""
+    stored_bytes: int = 0
+    """Of the tensor store, for one sequence."""
+
+
+VOCABULARY = 4096
+"""Fewest tokens a model knows, more than the embedded model's tokenizer has."""
+
+
+def measure(name: str, *, divide: int, layers: int | None, sequences: int, context_length: int) -> Measured:
+    """Run one model through everything.
+
+    Parameters
+    ----------
+    name
+        One of ``MODELS``.
+    divide
+        What ``NARROWED`` is divided by; 1 for the model as it is.
+    layers
+        How many layers, if not all.
+    sequences, context_length
+        Sizes of the study.
+    """
+    with TemporaryDirectory() as folder:
+        checkpoint, text = Path(folder, "model"), Path(folder, "text.txt")
+        parameters = _write_checkpoint(name, checkpoint, divide=divide, layers=layers)
+        text.write_text(_words(sequences * context_length), encoding="utf-8")
+        study = Study.model_validate(
+            {
+                "model": str(checkpoint),
+                "corpus": {"id": str(text), "pack": True},
+                "context_length": context_length,
+                "sequences": sequences,
+                "dtype": "bfloat16",
+            }
+        )
+        description = models.describe(study.extraction())
+        done = Measured(name, str(description.device), divide, parameters, sequences, context_length, batch=0)
+        _forward_and_capture(study, description, done)
+        _pipeline(Home(Path(folder, "data")), name, study, done)
+        done.host_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        return done
+
+
+def _write_checkpoint(name: str, folder: Path, *, divide: int, layers: int | None) -> int:
+    """Save the model with random weights and the tokenizer of the embedded one; returns its number of parameters."""
+    config, settings = MODELS[name]
+    narrow = {key: max(value // divide, 1) if key in NARROWED else value for key, value in settings.items()}
+    narrow["vocab_size"] = max(narrow["vocab_size"], VOCABULARY)
+    if layers is not None:
+        narrow["num_hidden_layers"] = layers
+    torch.manual_seed(0)
+    with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
+        model: PreTrainedModel = AutoModelForCausalLM.from_config(config(**narrow), dtype=torch.bfloat16)
+    model.save_pretrained(folder)
+    shipped = ExtractionSettings.model_validate(
+        {"model": EMBEDDED, "corpus": EMBEDDED, "context_length": 2, "sequences": 1}
+    )
+    models.describe(shipped).tokenizer.save_pretrained(folder)
+    return int(model.num_parameters())
+
+
+def _words(count: int) -> str:
+    """So many words drawn at random from a few hundred, a hundred to a line."""
+    generator = random.Random(0)
+    stems = ["".join(generator.choices("abcdefghijklmnopqrstuvwxyz", k=generator.randint(2, 8))) for _ in range(400)]
+    return "\n".join(" ".join(generator.choices(stems, k=100)) for _ in range(count // 100 + 1))
+
+
+def _forward_and_capture(study: Study, description: models.Description, done: Measured) -> None:
+    """The plain SDPA forward pass of one batch, the same with capture, and writing what was captured."""
+    model = models.load(description)
+    tokens = torch.randint(VOCABULARY, (1, done.context_length), generator=torch.Generator().manual_seed(0))
+    attention = probe(model, tokens[:, :64])
+    batch = batch_size(study.extraction(), attention)
+    tokens = tokens.expand(batch, -1).contiguous()
+    buffers = Buffers(
+        attention.layers, batch=batch, queries=1, keys=done.context_length, dtype=attention.dtype,
+        pin=description.device.type == "cuda",
+    )  # fmt: skip
+
+    def plain() -> None:
+        with torch.inference_mode():
+            model.base_model(input_ids=tokens.to(model.device), use_cache=False)
+        _synchronise(description.device)
+
+    def captured() -> None:
+        capture(model, attention, tokens, [done.context_length - 1], buffers).wait()
+
+    done.batch = batch
+    for stage, contender in (("forward", plain), ("capture", captured)):
+        done.device_bytes[stage] = _device_peak(contender, description.device)
+    seconds = alternate(captured, plain, repeats=3).min(axis=0) / batch
+    done.seconds |= {"forward": seconds[1], "capture": seconds[0]}
+
+
+def _device_peak(contender: Callable[[], None], device: torch.device) -> int:
+    """Most bytes of a CUDA device while something runs; 0 elsewhere."""
+    if device.type != "cuda":
+        return 0
+    torch.cuda.reset_peak_memory_stats(device)
+    contender()
+    return int(torch.cuda.max_memory_allocated(device))
+
+
+def _synchronise(device: torch.device) -> None:
+    """Wait for a CUDA device."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _pipeline(home: Home, name: str, study: Study, done: Measured) -> None:
+    """Every step of the study, timed."""
+
+    @contextmanager
+    def timed(stage: str) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        done.seconds[stage] = (time.perf_counter() - start) / done.sequences
+
+    home.prepare()
+    _extract(home, name, study, done)
+    done.seconds["write"] = _write(home, name)
+    with timed("metrics"):
+        pipeline.measure(home, name, study)
+    with timed("summaries"):
+        for step in STEPS.values():
+            pipeline.summarise(home, name, study, step)
+    with timed("landing"):
+        landing.land_study(home, name, study)
+    with timed("report"):
+        reporting.write_study_report(home, name, study)
+
+
+def _extract(home: Home, name: str, study: Study, done: Measured) -> None:
+    """Extract the study, timed from its first batch on."""
+    start, ready = time.perf_counter(), 0.0
+
+    def before(*_: object) -> None:
+        nonlocal ready
+        ready = time.perf_counter()
+
+    report = extract(study.extraction(), study=name, path=home.tensors(name), before=before)
+    done.load, done.stored_bytes = ready - start, report.bytes // done.sequences
+    done.seconds["extraction"] = (time.perf_counter() - ready) / done.sequences
+
+
+def _write(home: Home, name: str) -> float:
+    """Seconds to write the tensors of one sequence, which are in memory, to a second store."""
+    source = SequenceStore.open(home.tensors(name), TENSORS)
+    specs = tensor_specs(
+        values=source.provenance["settings"]["values"], computed=source.provenance["settings"]["dtype"]
+    )
+    target = SequenceStore.resume(home.root / "copy.zarr", specs, source.sizes, source.provenance, source.layers)
+    seconds = []
+    for sequence in range(source.sizes["sequence"]):
+        arrays = {key: source.read(key, sequence) for key in source.specs if key != "finished"}
+        start = time.perf_counter()
+        target.write(sequence, arrays)
+        seconds.append(time.perf_counter() - start)
+    return median(seconds)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what the arguments ask for; returns the exit code."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if unknown := set(options.models) - MODELS.keys():
+        parser.error(f"there is no model '{', '.join(sorted(unknown))}'; there are: {', '.join(MODELS)}")
+    divide = options.divide or (1 if _has_room() else 8)
+    asked = {"divide": divide, "layers": options.layers, "sequences": options.sequences}
+    asked["context_length"] = options.context_length
+    done = []
+    for name in options.models or MODELS:
+        print(f"{name} ...", file=sys.stderr, flush=True)
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:  # its peak memory is its own
+            done.append(process.submit(measure, name, **asked).result())
+    Console(width=None if sys.stdout.isatty() else 200).print(_table(done))
+    if options.out:
+        saved = {"machine": machine(), "models": [asdict(measured) for measured in done]}
+        options.out.write_text(json.dumps(saved, indent=2) + "\n", encoding="utf-8")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.full_size", description=__doc__.partition("\n")[0])
+    parser.add_argument("models", nargs="*", metavar="MODEL", help=f"{', '.join(MODELS)} (default: all)")
+    parser.add_argument("--divide", type=int, help="divide width and heads by this (default: 1 on a large GPU, else 8)")
+    parser.add_argument("--layers", type=int, help="fewer layers")
+    parser.add_argument("--sequences", type=int, default=8, help="sequences of the study (default: 8)")
+    parser.add_argument("--context-length", type=int, default=1024, help="tokens in each (default: 1024)")
+    parser.add_argument("--out", type=Path, metavar="FILE.json", help="save the figures there")
+    return parser
+
+
+def _has_room() -> bool:
+    """Whether there is a CUDA device for the models as they are."""
+    return torch.cuda.is_available() and torch.cuda.mem_get_info()[0] >= ROOM
+
+
+def _table(done: Sequence[Measured]) -> Table:
+    """One row per model."""
+    table = Table(title="Seconds for one sequence, and peak memory")
+    for heading in ("model", *STAGES, "load", "tensors", "device: forward, capture", "host"):
+        table.add_column(heading, justify="left" if heading == "model" else "right", no_wrap=heading == "model")
+    for row in done:
+        shape = (
+            f"{row.parameters / 1e9:.2f} G parameters, {row.sequences} x {row.context_length}, batches of {row.batch}"
+        )
+        narrowed = f", width / {row.divided_by}" if row.divided_by > 1 else ""
+        device = " / ".join(f"{size / 2**30:.1f}" for size in row.device_bytes.values()) + " GiB"
+        table.add_row(
+            f"{row.model}\n[dim]{shape}{narrowed}, {row.device}[/dim]",
+            *(f"{row.seconds[stage]:.3f}" for stage in STAGES),
+            f"{row.load:.1f} in all",
+            f"{row.stored_bytes / 1e6:.0f} MB",
+            device if any(row.device_bytes.values()) else "none",
+            f"{row.host_bytes / 2**30:.1f} GiB",
+        )
+    return table
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,154 @@
+"""A random model that reads batches, plainly or captured, and the memory that this takes.
+
+Holds the two contenders of ``extraction.capture`` and ``extraction.memory``. What does not belong here: real models and
+texts; random ones take as long. On a CUDA device, where there is one, the model computes in bfloat16, on the CPU in
+float32.
+
+``python -m benchmarks.reading WAY SIZES`` prints the peak memory of one way, in bytes: each is measured in a process of
+its own, because memory that was used before is not always given back.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Literal, get_args
+
+import numpy as np
+import torch
+from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
+
+from extract.batches import Batch, batch_bytes, batches
+from extract.buffers import Buffers
+from extract.capture import Attention, capture, probe
+from extract.settings import ExtractionSettings
+
+VOCABULARY = 1024
+
+Way = Literal["plain", "capture", "loop"]
+"""One forward pass; one captured; four through the loop of extraction, where one batch waits while the next is read."""
+
+
+class Reading:
+    """A random Llama with SDPA, and the batch that it reads again and again."""
+
+    def __init__(
+        self, *, layers: int, heads: int, kv_heads: int, head_dim: int, context: int, batch: int, rounds: int = 4
+    ) -> None:
+        torch.manual_seed(0)
+        self.cuda = torch.cuda.is_available()
+        self.model = _model(layers, heads, kv_heads, head_dim, context, self.cuda)
+        tokens = np.random.default_rng(0).integers(0, VOCABULARY, (batch, context), np.int32)
+        self.tokens = np.tile(tokens, (rounds, 1))
+        self.batch = batch
+        self.settings = ExtractionSettings.model_validate(
+            {"model": "random", "corpus": "embedded", "context_length": context, "sequences": len(self.tokens)}
+            | {"batch_size": batch}
+        )
+        self.attention: Attention = probe(self.model, torch.from_numpy(tokens[:1, :64]))
+
+    @property
+    def captured_bytes(self) -> int:
+        """Bytes of the captured tensors of one batch."""
+        return batch_bytes(
+            self.attention.layers,
+            batch=self.batch,
+            queries=1,
+            keys=self.settings.context_length,
+            dtype=self.attention.dtype,
+        )
+
+    def plain(self) -> None:
+        """One forward pass of the base model."""
+        tokens = torch.from_numpy(self.tokens[: self.batch]).to(self.model.device, torch.long)
+        with torch.inference_mode():
+            self.model.base_model(input_ids=tokens, use_cache=False)
+        self.finish()
+
+    def captured(self) -> None:
+        """One forward pass, captured into memory of its own."""
+        tokens, length = torch.from_numpy(self.tokens[: self.batch]), self.settings.context_length
+        buffers = Buffers(
+            self.attention.layers,
+            batch=self.batch,
+            queries=1,
+            keys=length,
+            dtype=self.attention.dtype,
+            pin=self.cuda,
+        )
+        capture(self.model, self.attention, tokens, [length - 1], buffers).wait()
+        self.finish()
+
+    def loop(self) -> Iterator[Batch]:
+        """All batches as extraction reads them, each when it is asked for."""
+        missing = range(len(self.tokens))
+        return batches(self.model, self.attention, self.tokens, missing, self.settings, self.batch)
+
+    def finish(self) -> None:
+        """Wait for the device."""
+        if self.cuda:
+            torch.cuda.synchronize()
+
+    def peak(self, way: Way) -> int:
+        """Bytes that one way takes at most beside the model: of the device, or of this process on the CPU."""
+        self._begin()
+        before = self._memory("VmRSS")
+        if way == "loop":
+            held: Batch | None = None
+            for batch in self.loop():
+                if held is not None:
+                    held.captured.wait()
+                held = batch
+        else:
+            (self.plain if way == "plain" else self.captured)()
+        self.finish()
+        return self._memory("VmHWM") - before
+
+    def _begin(self) -> None:
+        """Forget what the memory was at most."""
+        if self.cuda:
+            torch.cuda.reset_peak_memory_stats()
+        else:
+            Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+
+    def _memory(self, what: Literal["VmRSS", "VmHWM"]) -> int:
+        """Memory in use now (VmRSS) or at most (VmHWM), in bytes."""
+        if self.cuda:
+            return torch.cuda.memory_allocated() if what == "VmRSS" else torch.cuda.max_memory_allocated()
+        lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(what))
+
+
+def _model(layers: int, heads: int, kv_heads: int, head_dim: int, context: int, cuda: bool) -> PreTrainedModel:
+    width = heads * head_dim
+    config = LlamaConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=width,
+        intermediate_size=width * 11 // 4,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        max_position_embeddings=context,
+    )
+    dtype = torch.bfloat16 if cuda else torch.float32
+    with torch.device("cuda" if cuda else "cpu"):
+        model: PreTrainedModel = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa", dtype=dtype)
+    model.eval()
+    return model
+
+
+def peaks(sizes: Mapping[str, int]) -> dict[str, int]:
+    """Peak memory of every way in bytes, each in a process of its own, and ``batch``: bytes captured of one batch."""
+    found: dict[str, int] = {}
+    for way in get_args(Way):
+        command = [sys.executable, "-m", "benchmarks.reading", way, json.dumps(dict(sizes))]
+        said = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        found |= {way: said["peak"], "batch": said["batch"]}
+    return found
+
+
+if __name__ == "__main__":
+    asked: Way = next(way for way in get_args(Way) if way == sys.argv[1])
+    reading = Reading(**json.loads(sys.argv[2]))
+    print(json.dumps({"peak": reading.peak(asked), "batch": reading.captured_bytes}))
