@@ -9,12 +9,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from extract.settings import Shard
 from storage.aside import discard, set_aside
 from storage.errors import UserError
 from storage.locks import exclusive
 from storage.places import Remote, joined, place, remove
+
+if TYPE_CHECKING:
+    from extract.settings import Shard
 
 HOME_VARIABLE = "ATTENTION_GEOMETRY_HOME"
 """Environment variable that names the data root."""
@@ -107,7 +110,7 @@ class Home:
         """The lock a process holds while it writes the stores of a study."""
         return self._locks / f"{study}.lock"
 
-    def shard_lock(self, study: str, shard: Shard) -> Path:
+    def shard_lock(self, study: str, shard: "Shard") -> Path:
         """The lock a process holds while it extracts one shard of a study."""
         return self._locks / "shards" / study / f"{shard.index}-of-{shard.count}.lock"
 
@@ -117,7 +120,7 @@ class Home:
         return (self.tensor_root if isinstance(self.tensor_root, Path) else self.root) / "locks"
 
     @contextmanager
-    def claimed(self, study: str, shard: Shard | None = None) -> Iterator[None]:
+    def claimed(self, study: str, shard: "Shard | None" = None) -> Iterator[None]:
         """Hold a study while the body runs, alone; or one shard of it, beside the others of the same division.
 
         Raises
@@ -135,7 +138,7 @@ class Home:
                     pass
             yield
 
-    def _rivals(self, study: str, shard: Shard | None) -> list[Path]:
+    def _rivals(self, study: str, shard: "Shard | None") -> list[Path]:
         """The locks of what may not be in work beside a study, or beside a shard of it."""
         shards = sorted((self._locks / "shards" / study).glob("*.lock"))
         if shard is None:

@@ -44,23 +44,12 @@ BLOSC: dict[str, dict[str, Any]] = {
     "zstd": {"cname": "zstd", "clevel": 1, "shuffle": "shuffle"},
     "blosclz": {"cname": "blosclz", "clevel": 1, "shuffle": "shuffle", "blocksize": 2**18},
 }
-"""How Blosc compresses. MiB/s on one core, and how many times fewer bytes, of normal value states of a model that
-computes in
+"""How Blosc compresses.
 
-==============================  ============  ============  ============
-compression                     float32       bfloat16      float16
-==============================  ============  ============  ============
-none, the checksum alone        12500  1.00   12500  1.00   12500  1.00
-zstd 1, bytes shuffled                          670  2.57     500  1.79
-lz4 1, bytes shuffled                          1400  2.20     870  1.46
-lz4 1, bits shuffled                           1490  2.43    1460  1.98
-blosclz 1, bytes shuffled                      1820  1.99    1200  1.33
-the same in blocks of 256 KiB                  5250  1.99    4500  1.33
-==============================  ============  ============  ============
-
-Weights, and value states in float32, hardly compress (zstd: 1.07 times fewer bytes) and stay as they are. The zero
-bytes of widened ones go at nearly the speed of memory, so that the disk stays the bottleneck. Metrics compress well and
-are written while they are computed, which takes longer.
+Weights, and value states in float32, hardly compress and stay as they are. In value states of a model that computes in
+half precision, half of the bytes are zero once they are widened: blosclz in large blocks finds those at nearly the
+speed of memory, so that the disk stays the bottleneck; the benchmark ``extraction.write`` says what that is worth.
+Metrics compress well and are written while they are computed, which takes longer: there zstd makes the fewest bytes.
 """
 
 

@@ -6,7 +6,7 @@ import socket
 import struct
 import threading
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha1
@@ -47,7 +47,7 @@ def serve(repositories: Mapping[str, Path]) -> Iterator[str]:
     """Serve the repositories of models by id; yields the address for HF_ENDPOINT."""
 
     class Handler(_Quiet):
-        def do_HEAD(self) -> None:
+        def respond(self) -> None:
             status, content, error = _answer(repositories, self.path.partition("?")[0])
             self.answer(status, content, error)
 
@@ -61,7 +61,7 @@ def serve_datasets(repositories: Mapping[str, Path]) -> Iterator[DatasetHub]:
     hub = DatasetHub()
 
     class Handler(_Quiet):
-        def do_HEAD(self) -> None:
+        def respond(self) -> None:
             path, _, query = unquote(self.path).partition("?")
             hub.asked.append(f"{self.command} {path}")
             hub.tokens.add(self.headers["Authorization"])
@@ -80,7 +80,16 @@ def serve_datasets(repositories: Mapping[str, Path]) -> Iterator[DatasetHub]:
 
 
 class _Quiet(BaseHTTPRequestHandler):
-    """Answers every request as a HEAD, with the content behind it where it is a GET."""
+    """A handler of HEAD and GET alike: what is answered to both, with the content behind it where it is a GET."""
+
+    respond: Callable[[], None]
+    """What each handler does with a request."""
+
+    def do_HEAD(self) -> None:
+        self.respond()
+
+    def do_GET(self) -> None:
+        self.respond()
 
     def log_message(self, *_: object) -> None:
         """Print nothing."""
@@ -100,12 +109,6 @@ class _Quiet(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(content[: len(content) // 2] if fault == CUT else content)
-
-    def do_GET(self) -> None:
-        self.do_HEAD()
-
-    def do_HEAD(self) -> None:
-        raise NotImplementedError
 
 
 @contextmanager
