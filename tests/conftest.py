@@ -1,4 +1,7 @@
-"""Triton's kernels are interpreted where there is no GPU; Triton reads this when it is first imported."""
+"""What the whole suite shares: the names of its tests, and Triton's interpreter.
+
+Triton's kernels are interpreted where there is no GPU; Triton reads this when it is first imported.
+"""
 
 import os
 
@@ -6,3 +9,8 @@ import torch
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
+
+
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Keep bytes out of the tests' names: gzip writes the time into them, and every worker must collect the same."""
+    return argname if isinstance(val, bytes) else None

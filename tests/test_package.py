@@ -92,3 +92,9 @@ def test_kernels_know_no_dask_and_no_files() -> None:
 def test_every_module_says_what_it_holds(package: str) -> None:
     for path in (ROOT / package).rglob("*.py"):
         assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), path
+
+
+@pytest.mark.parametrize("content", [b"\x1f\x8b\x08\x00"])
+def test_bytes_are_no_part_of_a_tests_name(content: bytes, request: pytest.FixtureRequest) -> None:
+    assert content
+    assert request.node.name.endswith("[content]")
