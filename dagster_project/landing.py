@@ -1,7 +1,7 @@
 """Landing: all that is known of a study as rows of the warehouse's tables.
 
 Holds which rows go into which table, and how many there must be. What does not belong here: how rows are made of arrays
-(``storage.rows``), how they get into the warehouse whole or not at all (``storage.warehouse``), and tables that are
+(``storage.rows``), how they get into the warehouse whole or not at all (``storage.landing``), and tables that are
 derived there (``sql/derived``). Heavy libraries are imported inside the functions that need them.
 """
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from dagster_project.summaries.sources import Sources
+    from storage.landing import Landing
     from storage.sequences import SequenceStore
-    from storage.warehouse import Landing
 
 logger = logging.getLogger(__name__)
 
@@ -36,11 +36,11 @@ def land_study(home: Home, name: str, study: Study) -> "Landing":
     UserError
         If stores or tables are missing, or made from other settings, metrics or tensors; if the disk is full.
     """
-    from storage.warehouse import land
+    from storage.landing import land
 
     with exclusive(home.lock(name), f"study '{name}'", wait=0):
         sources = open_sources(home, name, study)
-        tables = _summary_tables(home, sources) | _tables(sources, _known_of_steps(home, sources))
+        tables = _summary_tables(home, sources) | _tables(sources, known_of_steps(home, sources))
         landing = land(home.warehouse, name, tables, expected_rows(sources.tensors, kappas=len(study.analysis.kappas)))
     total = f"{sum(landing.rows.values()):,}"
     logger.info("%s: %s rows landed, %.1f MB, %.1f s", name, total, landing.bytes / 1e6, landing.seconds)
@@ -65,7 +65,7 @@ def _summary_tables(home: Home, sources: "Sources") -> dict[str, Any]:
     return {table: read_summary(path) for some in paths for table, path in some.items()}
 
 
-def _known_of_steps(home: Home, sources: "Sources") -> dict[str, Any]:
+def known_of_steps(home: Home, sources: "Sources") -> dict[str, Any]:
     """For every step its versions and settings, and the libraries that computed its tables, as JSON."""
     from dagster_project.summaries import STEPS
     from storage.summaries import made_by

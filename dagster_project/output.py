@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 from storage.errors import UserError
 
 if TYPE_CHECKING:
-    import duckdb
     import pyarrow as pa
     from rich.console import Console
     from rich.table import Table
+
+    from storage.warehouse import Reader
 
 FORMATS = ("table", "csv", "json", "parquet")
 WIDE = 10_000
@@ -59,10 +60,6 @@ def write(reader: "pa.RecordBatchReader", form: str) -> None:
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         msg = f"The result cannot be written as {form}: {error}; cast the column to VARCHAR, or choose --format json"
         raise UserError(msg) from error
-    except OSError as error:
-        if error.errno is not None:  # of standard output, not of the query
-            raise
-        raise UserError(str(error)) from error
 
 
 def console() -> "Console":
@@ -94,26 +91,49 @@ def rich_table(rows: "pa.Table", title: str | None = None) -> "Table":
     return table
 
 
-def prompt(connection: "duckdb.DuckDBPyConnection", form: str) -> None:
-    """Ask for statements, each ended by a semicolon, and print their results until the input ends."""
+def prompt(reader: "Reader", form: str, *, unlocked: bool = False) -> None:
+    """Ask for statements, each ended by a semicolon, and print their results until the input ends.
+
+    Before each statement, what has landed meanwhile is opened and named on standard error.
+    """
     from prompt_toolkit import PromptSession
     from prompt_toolkit.completion import WordCompleter
     from prompt_toolkit.lexers import PygmentsLexer
     from pygments.lexers.sql import SqlLexer
 
-    from storage.query import query
+    from storage.query import interruptible
 
-    words = connection.execute("SELECT DISTINCT unnest([table_name, column_name]) FROM duckdb_columns()").fetchall()
+    names = "SELECT DISTINCT unnest([table_name, column_name]) FROM duckdb_columns()"
+    words = [word for (word,) in reader.connection.execute(names).fetchall()]
     session: PromptSession[str] = PromptSession(
-        lexer=PygmentsLexer(SqlLexer), completer=WordCompleter([word for (word,) in words], ignore_case=True)
+        lexer=PygmentsLexer(SqlLexer), completer=WordCompleter(words, ignore_case=True)
     )
     sys.stderr.write("Reading only; end a statement with ';' and leave with Ctrl-D. Start with: FROM studies;\n")
     for text in _statements(session):
         try:
-            with closing(connection.cursor()) as cursor:
-                write(query(cursor, text), form)
-        except UserError as error:
-            sys.stderr.write(f"{error}\n")
+            with interruptible():
+                answer(reader, text, form, unlocked=unlocked)
+        except KeyboardInterrupt:
+            sys.stderr.write("stopped\n")
+
+
+def answer(reader: "Reader", text: str, form: str, *, unlocked: bool = False) -> None:
+    """Print the results of what was typed, over the studies that are published now; a mistake is a line."""
+    from rich.console import Console
+
+    from storage.query import query
+
+    try:
+        news = reader.refresh()
+    except UserError as error:
+        news = harmless(str(error))
+    if news:
+        Console(stderr=True, markup=False, highlight=False, soft_wrap=True).print(news, style="dim")
+    try:
+        with closing(reader.connection.cursor()) as cursor:
+            write(query(cursor, text, unlocked=unlocked), form)
+    except UserError as error:
+        sys.stderr.write(f"{harmless(str(error))}\n")
 
 
 def _statements(session: Any) -> Iterable[str]:

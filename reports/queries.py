@@ -11,6 +11,8 @@ import duckdb
 import pyarrow as pa
 
 import sql
+from storage.errors import UserError
+from storage.warehouse import damage
 
 Parameter = str | int | None
 
@@ -44,6 +46,13 @@ def ask(connection: duckdb.DuckDBPyConnection, query: str, /, **parameters: Para
         If there is no such query.
     duckdb.InvalidInputException
         If a parameter is missing, or is none of the query's.
+    UserError
+        If a file of the warehouse is damaged.
     """
     text = sql.statement("queries", query).text
-    return Answer(query, parameters, connection.sql(text, params=parameters).to_arrow_table())
+    try:
+        return Answer(query, parameters, connection.sql(text, params=parameters).to_arrow_table())
+    except duckdb.Error as error:
+        if said := damage(connection, str(error)):
+            raise UserError(said) from error
+        raise

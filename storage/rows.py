@@ -1,7 +1,7 @@
 """The rows of every warehouse table, streamed from the stores as Arrow record batches.
 
 Holds one function per table of ``sql/schema``. Each batch is at most one query of one sequence, so memory is bounded by
-that, not by the study. What does not belong here: inserting them (``storage.warehouse``) and computing metrics.
+that, not by the study. What does not belong here: inserting them (``storage.landing``) and computing metrics.
 """
 
 import json
@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from storage.arrays import SELECTION, LayerSize
 from storage.layers import present
+from storage.versions import landing_version
+from storage.warehouse import FORMAT_VERSION
 
 if TYPE_CHECKING:
     from storage.sequences import SequenceStore
@@ -34,11 +36,11 @@ BY_HEAD = tuple(spec.name for spec in SELECTION if spec.dims[1:] == ("query", "l
 def provenance_of(tensors: "SequenceStore", metrics: "SequenceStore", summaries: Mapping[str, Any]) -> dict[str, Any]:
     """What a landed study was made from, as JSON.
 
-    That of the tensor store, with that of the metrics as its part ``metrics``, and what is known of each step after
-    them, ``summaries``, as its part of that name.
+    That of the tensor store, with that of the metrics as its part ``metrics``, what is known of each step after them,
+    ``summaries``, as its part of that name, and the version of the landing itself as its part ``landing``.
     """
     own = {part: value for part, value in metrics.provenance.items() if part not in {"study", "tensors"}}
-    return tensors.provenance | {"metrics": own, "summaries": dict(summaries)}
+    return tensors.provenance | {"metrics": own, "summaries": dict(summaries), "landing": landing_version()}
 
 
 def study_rows(
@@ -60,6 +62,7 @@ def study_rows(
         "dtype": settings["dtype"],
         "device": provenance["versions"]["device"],
         "provenance": json.dumps(provenance, sort_keys=True),
+        "format_version": FORMAT_VERSION,
     }
     yield pa.RecordBatch.from_pylist([row])
 

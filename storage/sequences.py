@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from storage import places, shards
 from storage.arrays import FORMAT_VERSION, ArraySpec, LayerSize
-from storage.aside import beside, sweep
+from storage.aside import HEXADECIMAL, beside, sweep
 from storage.errors import UserError
 from storage.places import Place, Remote
 
@@ -421,7 +421,7 @@ def sweep_store(path: Place) -> None:
     if not isinstance(path, Path):
         return
     sweep(path)
-    for leftover in list(path.rglob("*.partial")):
+    for leftover in list(path.rglob(f"*.{HEXADECIMAL}.partial")):
         shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink(missing_ok=True)
 
 

@@ -1,57 +1,83 @@
 """The warehouse: one DuckDB file per study, built aside, checked, and published by an atomic rename.
 
-Holds landing (``land``) and the read-only way in (``connect``). What does not belong here: the SQL itself (``sql``) and
-what the rows are (``storage.rows``).
+Holds where the files lie and the read-only ways in: ``connect``, ``Reader`` for one who stays, and ``write_entry`` for
+the plain ``duckdb`` shell. What does not belong here: landing (``storage.landing``), running a user's statements
+(``storage.query``) and the SQL itself (``sql``).
 
 Why one file per study. DuckDB lets one process write a file or many read it, never both. A file that is only ever
 published whole and then only read makes readers and writers independent: a reader keeps the version it opened, two
 studies land at the same time, and a failed landing leaves the previous file as it was. ``connect`` attaches every
 published file read-only to an empty in-memory database whose views unite them.
+
+What else was considered. One file that all share: a prompt left open would hold up every landing, and a landing every
+prompt. A DuckDB server (``quack``) before that file: someone must keep it running, and its extension comes over the
+network. A lake (``ducklake``): also an extension, and a catalogue that needs a server as soon as two processes write.
+Parquet files: no comments, macros or constraints, and queries of one head are slower without DuckDB's row groups.
 """
 
 import logging
 import os
-import time
+import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import duckdb
-import pyarrow as pa
 
 import sql
 from storage.aside import beside, sweep
 from storage.errors import UserError
 from storage.locks import exclusive
+from storage.relations import comment, comments, create_relations, create_tables, identifier, kind_of, literal
 
 logger = logging.getLogger(__name__)
 
 SUFFIX = ".duckdb"
-LOCK_WAIT = 60.0
-"""Seconds a landing waits for another landing of the same study."""
 
-Batches = Iterable[pa.RecordBatch]
+ENTRY = "open.sql"
+"""The script in the warehouse's folder by which the plain ``duckdb`` shell opens it."""
 
+ENTRY_WAIT = 60.0
+"""Seconds that one who writes the script waits for another."""
 
-@dataclass(frozen=True)
-class Landing:
-    """What a landing did."""
+READABLE_FROM = "v1.5.0"
+"""The oldest DuckDB that reads the script and what it attaches."""
 
-    path: Path
-    rows: dict[str, int]
-    """Rows of each table."""
-    violations: dict[str, list[tuple[Any, ...]]]
-    """For each check of ``sql/checks``, and for ``row_count``, the first rows that break it; empty when all is well."""
-    bytes: int
-    seconds: float
+FORMAT_VERSION = 1
+"""Version of the tables as they are landed, stored in ``studies.format_version``; a file without that column has 0."""
 
-    @property
-    def published(self) -> bool:
-        """Whether the study was published; it is not if any check found a violation."""
-        return not any(self.violations.values())
+OLDEST_READABLE = 0
+"""The oldest version of a file that can be read beside those of ``FORMAT_VERSION``."""
+
+LOCK = (
+    "temp_directory = ''",
+    "enable_external_access = false",
+    "autoinstall_known_extensions = false",
+    "allow_persistent_secrets = false",
+    "disabled_filesystems = 'LocalFileSystem'",
+    "lock_configuration = true",
+)
+"""Settings of a connection that reads what it has attached and opens no file from then on.
+
+``enable_external_access = false`` alone is no lock: it leaves the attached files, their logs and the folder for what
+does not fit in memory open for writing (``COPY … TO``). Without the file system nothing can be spilled to disk either,
+so that DuckDB is told not to try: a query that needs more memory than there is fails.
+"""
+
+_WORDS = "corrupt|checksum|read enough bytes|deserializ"
+_DAMAGE = re.compile(
+    rf"(?:Data Corruption Error: )?Corrupt database file|(?:IO|Serialization) Error: [^\"']*(?:{_WORDS})|"
+    rf"(?:INTERNAL|FATAL) Error: .*(?:{_WORDS})",
+    re.IGNORECASE | re.DOTALL,
+)
+"""How DuckDB's messages begin when the bytes of a file are not those that were written; later it may quote a user."""
+
+_CREATE = re.compile(r"^CREATE (?=MACRO|VIEW)", re.MULTILINE)
+
+Stored = Mapping[str, Mapping[str, Mapping[str, str]]]
+"""Type of each column of each table of each database."""
 
 
 def database(folder: Path, study: str) -> Path:
@@ -64,195 +90,250 @@ def published(folder: Path) -> dict[str, Path]:
     return {path.name.removesuffix(SUFFIX): path for path in sorted(folder.glob(f"*{SUFFIX}"))}
 
 
-def land(folder: Path, study: str, tables: Mapping[str, Batches], expected: Mapping[str, int] | None = None) -> Landing:
-    """Replace everything the warehouse holds of a study, in one transaction, or change nothing.
-
-    Parameters
-    ----------
-    folder
-        The warehouse.
-    study
-        Name of the study; it becomes the column ``study`` of every row.
-    tables
-        For each table of ``sql/schema``, but those that ``sql/derived`` fills, its rows without the column ``study``,
-        as a stream of record batches.
-    expected
-        How many rows some of the tables must get; other numbers are a violation of the check ``row_count``.
-
-    Raises
-    ------
-    UserError
-        If another process is landing the same study, or the disk is full.
-    """
-    started = time.monotonic()
-    aside = beside(folder / study)
-    with exclusive(folder / f"{study}.lock", f"the tables of study '{study}'", wait=LOCK_WAIT):
-        sweep(folder / study)
-        try:
-            rows, violations = _build(aside, study, tables)
-            violations["row_count"] = [
-                (table, rows[table], count) for table, count in (expected or {}).items() if rows[table] != count
-            ]
-            size = aside.stat().st_size
-            if not any(violations.values()):
-                aside.replace(database(folder, study))
-        except (OSError, duckdb.IOException, duckdb.FatalException) as error:
-            why = " ".join(str(error).split())
-            msg = f"The tables of study '{study}' could not be written to {folder} ({why}); free space and run again"
-            raise UserError(msg) from error
-        finally:
-            sweep(folder / study)
-    return Landing(database(folder, study), rows, violations, size, time.monotonic() - started)
-
-
-def _build(
-    path: Path, study: str, tables: Mapping[str, Batches]
-) -> tuple[dict[str, int], dict[str, list[tuple[Any, ...]]]]:
-    """Write a study's database to ``path``; return its row counts and what breaks its checks."""
-    with duckdb.connect(path) as connection:
-        connection.begin()
-        create_tables(connection)
-        create_relations(connection)
-        rows = {name: _insert(connection, name, study, batches) for name, batches in tables.items()}
-        rows |= derive(connection, study)
-        connection.commit()
-        violations = {
-            name: connection.execute(sql.statement("checks", name).text, {"study": study}).fetchmany(5)
-            for name in sql.names("checks")
-        }
-        connection.execute("CHECKPOINT")
-    return rows, violations
-
-
-def _insert(connection: duckdb.DuckDBPyConnection, table: str, study: str, batches: Batches) -> int:
-    """Insert all batches into a table of ``sql/schema``; return the number of rows."""
-    stream = iter(batches)
-    first = next(stream, None)
-    if first is None:
-        return 0
-    reader = pa.RecordBatchReader.from_batches(first.schema, _chain(first, stream))
-    connection.register("incoming", reader)
-    inserted = connection.execute(
-        f"INSERT INTO {table} BY NAME SELECT $study AS study, * FROM incoming",  # noqa: S608 (a name of sql/schema)
-        {"study": study},
-    ).fetchone()
-    connection.unregister("incoming")
-    return int(inserted[0]) if inserted else 0
-
-
-def _chain(first: pa.RecordBatch, rest: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-    yield first
-    yield from rest
-
-
-def create_tables(connection: duckdb.DuckDBPyConnection) -> None:
-    """Create the tables of ``sql/schema``, empty, with their comments."""
-    for name in sql.names("schema"):
-        table = sql.statement("schema", name)
-        connection.execute(table.text)
-        _comment(connection, "TABLE", table)
-
-
-def create_relations(connection: duckdb.DuckDBPyConnection) -> None:
-    """Create the macros of ``sql/macros`` and the views of ``sql/views``, with their comments.
-
-    The connection must have the tables of ``sql/schema``, or views of these names: DuckDB looks them up at once.
-    """
-    for relation in sql.in_order("macros", "views"):
-        connection.execute(relation.text)
-        _comment(connection, _kind(relation), relation)
-
-
-def derive(connection: duckdb.DuckDBPyConnection, study: str) -> dict[str, int]:
-    """Fill the tables of ``sql/derived`` for a study whose other tables are filled; return their row counts."""
-    counts = {}
-    for derived in sql.in_order("derived"):
-        inserted = connection.execute(
-            f"INSERT INTO {derived.name} BY NAME\n{derived.text}",
-            {"study": study},
-        ).fetchone()
-        counts[derived.name] = int(inserted[0]) if inserted else 0
-    return counts
-
-
-def _kind(relation: sql.Statement) -> str:
-    """What COMMENT calls a macro or a view."""
-    if relation.kind == "views":
-        return "VIEW"
-    return "MACRO TABLE" if "AS TABLE" in relation.text else "MACRO"
-
-
-def _comment(connection: duckdb.DuckDBPyConnection, what: str, described: sql.Statement) -> None:
-    """Give a relation and its columns the comments of its file."""
-    comments = [f"COMMENT ON {what} {described.name} IS {_literal(described.meaning)}"]
-    comments += [
-        f"COMMENT ON COLUMN {described.name}.{column} IS {_literal(comment)}"
-        for column, comment in described.columns.items()
-    ]
-    connection.execute(";".join(comments))
-
-
-def _literal(text: str) -> str:
-    """A SQL string literal; COMMENT takes no parameters."""
-    return "'" + text.replace("'", "''") + "'"
-
-
-def _identifier(name: str) -> str:
-    """A quoted SQL identifier."""
-    return '"' + name.replace('"', '""') + '"'
-
-
-def connect(folder: Path) -> duckdb.DuckDBPyConnection:
+def connect(folder: Path, *, unlocked: bool = False) -> duckdb.DuckDBPyConnection:
     """Open the warehouse for reading: every published study, united, as tables and views with comments.
 
-    The connection sees the studies as they are published now, each whole. It can write nothing and reach neither other
-    files nor the network. It holds no lock that a landing would wait for. A study that an earlier version landed has
-    NULL in the columns and no rows in the tables that its file lacks; one warning names all such studies.
+    The connection sees the studies as they are published now, each whole. Unless it is ``unlocked``, it opens no file
+    from now on, not even the published ones anew, nor one to spill to; it reaches no network, and what it creates is in
+    its own memory. ``unlocked`` leaves the studies attached read-only, but ``COPY … TO`` writes wherever the user may,
+    over a published file too. The connection holds no lock that a landing would wait for.
 
-    Raises
-    ------
-    UserError
-        If a published file cannot be read.
+    A study that an earlier version landed has NULL in the columns and no rows in the tables that its file lacks. A file
+    that is damaged or of a version that this one cannot read is left out. A warning names each such study and what to
+    do, once in a process.
     """
     connection = duckdb.connect()
-    studies = published(folder)
-    try:
-        for study, path in studies.items():
-            _attach(connection, study, path)
-    except UserError:
-        connection.close()
-        raise
-    _unite(connection, studies)
-    create_relations(connection)
-    for setting in (
-        "enable_external_access = false",
-        "autoinstall_known_extensions = false",
-        "lock_configuration = true",
-    ):
-        connection.execute(f"SET {setting}")
+    studies = _attach_all(connection, published(folder))
+    stored = _columns(connection)
+    _warn_of_older({path: list(_lacking(stored[_alias(study)])) for study, path in studies.items()})
+    _unite(connection, _unions(stored, studies))
+    if not unlocked:
+        for setting in LOCK:
+            connection.execute(f"SET {setting}")
     return connection
 
 
-@cache
-def paper_claims() -> tuple[dict[str, Any], ...]:
-    """The rows of the view ``paper_claims``, which are the same for every study."""
-    with duckdb.connect() as connection:
-        connection.execute(sql.statement("views", "paper_claims").text)
-        rows: list[dict[str, Any]] = connection.sql("FROM paper_claims").to_arrow_table().to_pylist()
-    return tuple(rows)
+class Reader:
+    """A connection for hours: it keeps what it opened until it is asked to look for what has landed since."""
+
+    def __init__(self, folder: Path, *, unlocked: bool = False) -> None:
+        self._folder, self._unlocked = folder, unlocked
+        self._seen = _versions(folder)
+        self.connection = connect(folder, unlocked=unlocked)
+
+    def refresh(self) -> str | None:
+        """Open the warehouse anew if another state of it is published; say in a few words what landed or went.
+
+        Raises
+        ------
+        UserError
+            If it cannot be opened now; what was opened before is kept.
+        """
+        seen = self._seen
+        try:
+            now = _versions(self._folder)
+            if now == seen:
+                return None
+            newer = connect(self._folder, unlocked=self._unlocked)
+        except (OSError, duckdb.Error) as error:
+            why = " ".join(str(error).split())
+            msg = f"{self._folder} cannot be opened anew ({why}); what was opened before is still there"
+            raise UserError(msg) from error
+        self.close()
+        self._seen, self.connection = now, newer
+        landed = [study for study, version in now.items() if seen.get(study) != version]
+        said = {"landed": landed, "gone": sorted(seen.keys() - now.keys())}
+        return "; ".join(f"{what}: {', '.join(studies)}" for what, studies in said.items() if studies)
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self.connection.close()
 
 
-def _unite(connection: duckdb.DuckDBPyConnection, studies: Mapping[str, Path]) -> None:
-    """Create a view of every table of ``sql/schema`` over the attached studies, whatever of it their files have."""
-    stored = _columns(connection)
+def verify(path: Path) -> str | None:
+    """Read every block of a published database; return what is wrong with it, in one line, or ``None``."""
+    try:
+        with duckdb.connect() as connection:
+            connection.execute(f"ATTACH {literal(os.fspath(path))} AS it (READ_ONLY)")
+            for table in _columns(connection).get("it", {}):
+                connection.execute(f"SELECT bit_xor(hash(t)) FROM it.{identifier(table)} AS t").fetchall()  # noqa: S608
+    except duckdb.Error as error:
+        return str(error).splitlines()[0]
+    return None
+
+
+def damage(connection: duckdb.DuckDBPyConnection, message: str) -> str | None:
+    """If a failure's message speaks of damage, find the file, which DuckDB does not name; return what to say of it."""
+    if not _DAMAGE.match(message):
+        return None
+    for study, path in _studies(connection).items():
+        if why := verify(path):
+            return f"{path} is damaged ({why}); {_rebuild(study)}"
+    return f"A file was damaged and has been replaced since ({message}); open the warehouse again"
+
+
+def write_entry(folder: Path) -> Path:
+    """Write the script by which the plain ``duckdb`` shell opens the warehouse as it is published now; return its path.
+
+    ``duckdb -init data/warehouse/open.sql``; ``.read`` it again and it opens what has landed since. Of two processes
+    that land at once, the one that writes last sees what both published.
+
+    Raises
+    ------
+    UserError
+        If another process keeps the script's lock.
+    """
+    entry = folder / ENTRY
+    with exclusive(folder / f".{ENTRY}.lock", f"the script {entry}", wait=ENTRY_WAIT):
+        hidden = folder / f".{ENTRY}"  # no study has such a name: another's landing sweeps up its own alone
+        sweep(hidden)
+        text = _script(folder).encode()
+        if not entry.exists() or entry.read_bytes() != text:
+            aside = beside(hidden)
+            aside.write_bytes(text)
+            aside.replace(entry)
+    return entry
+
+
+def renew_entry(folder: Path) -> None:
+    """Write the script anew if it opens other files than are published, as after a move; not where it cannot be."""
+    entry = folder / ENTRY
+    attach = [_attach(study, path.absolute()) for study, path in published(folder).items()]
+    with suppress(OSError, UserError):
+        written = entry.read_text(encoding="utf-8", errors="replace").splitlines() if entry.exists() else []
+        if [line for line in written if line.startswith("ATTACH ")] != attach:
+            write_entry(folder)
+
+
+def _attach_all(connection: duckdb.DuckDBPyConnection, studies: Mapping[str, Path]) -> dict[str, Path]:
+    """Attach every study that can be read; return their files, by name."""
+    return {study: path for study, path in studies.items() if _attached(connection, study, path)}
+
+
+def _attached(connection: duckdb.DuckDBPyConnection, study: str, path: Path) -> bool:
+    """Attach a published database read-only; if it cannot be read, or is gone by now, leave it out."""
+    try:
+        connection.execute(_attach(study, path.absolute()))
+        version = _format_version(connection, study)
+    except duckdb.Error as error:
+        if path.exists():
+            why = str(error).splitlines()[0]
+            _warn_once(f"{path} cannot be read ({why}), so study '{study}' is left out; {_remedy(why, study)}")
+        connection.execute(f"DETACH DATABASE IF EXISTS {identifier(_alias(study))}")
+        return False
+    if OLDEST_READABLE <= version <= FORMAT_VERSION:
+        return True
+    _warn_once(
+        f"{path} has format {version}, and {OLDEST_READABLE} to {FORMAT_VERSION} can be read, so study '{study}' is "
+        f"left out; " + ("upgrade attention-geometry" if version > FORMAT_VERSION else _rebuild(study))
+    )
+    connection.execute(f"DETACH DATABASE {identifier(_alias(study))}")
+    return False
+
+
+def _remedy(why: str, study: str) -> str:
+    """What to do about a file that DuckDB does not attach, for a reason that may be the file's or this machine's."""
+    if "version number" in why:
+        return "upgrade attention-geometry"
+    if _DAMAGE.match(why) or "not a valid DuckDB" in why:
+        return _rebuild(study)
+    return "make the file readable, or move it away"
+
+
+def _rebuild(study: str) -> str:
+    return f"rebuild it: attention-geometry run {study}"
+
+
+def _format_version(connection: duckdb.DuckDBPyConnection, study: str) -> int:
+    """The version of an attached study's tables; 0 if its file states none."""
+    alias = _alias(study)
+    known = connection.execute(
+        "SELECT true FROM duckdb_columns() WHERE database_name = ? AND table_name = 'studies' "
+        "AND column_name = 'format_version'",
+        [alias],
+    ).fetchall()
+    if not known:
+        return 0
+    found = connection.execute(f"SELECT max(format_version) FROM {identifier(alias)}.studies").fetchall()  # noqa: S608
+    return int(found[0][0] or 0)
+
+
+def _unions(stored: Stored, studies: Mapping[str, Path]) -> dict[str, str]:
+    """For every table of ``sql/schema``, a view of it over the attached studies, whatever of it their files have."""
+    unions = {}
     for table, columns in _layout().items():
         nothing = ", ".join(f"NULL::{kind} AS {name}" for name, kind in columns.items())
-        parts = [f"FROM {_identifier(_alias(study))}.{table}" for study in studies if table in stored[_alias(study)]]
-        connection.execute(
-            f"CREATE VIEW {table} AS " + " UNION ALL BY NAME ".join([f"(SELECT {nothing} LIMIT 0)", *parts])
-        )
-        _comment(connection, "VIEW", sql.statement("schema", table))
-    _warn_of_older({path: list(_lacking(stored[_alias(study)])) for study, path in studies.items()})
+        parts = [f"FROM {identifier(_alias(study))}.{table}" for study in studies if table in stored[_alias(study)]]
+        unions[table] = f"CREATE VIEW {table} AS " + " UNION ALL BY NAME ".join([f"(SELECT {nothing} LIMIT 0)", *parts])
+    return unions
+
+
+def _unite(connection: duckdb.DuckDBPyConnection, unions: Mapping[str, str]) -> None:
+    """Create the views over all studies, and what of ``sql`` reads them, with their comments."""
+    for table, statement in unions.items():
+        connection.execute(statement)
+        comment(connection, "VIEW", sql.statement("schema", table))
+    create_relations(connection)
+
+
+def _script(folder: Path) -> str:
+    """The text of the script; it says to any shell from ``READABLE_FROM`` what ``connect`` says to its own connection.
+
+    A shell stops at the first file that it cannot attach, so that such a file is in a comment alone.
+    """
+    found = published(folder)
+    with duckdb.connect() as connection:
+        studies = {study: path for study, path in _attach_all(connection, found).items() if _is_old(connection, study)}
+        unions = _unions(_columns(connection), studies)
+    left_out = (
+        "-- Left out, because the shell could not read it: " + " ".join(f"{study}; {_rebuild(study)}".split()) + "\n"
+        for study in sorted(found.keys() - studies.keys())
+    )
+    relations = (relation.text for relation in sql.in_order("macros", "views"))
+    statements = [*_attachments(studies), *unions.values(), *relations, *_comments()]
+    commands = (f"{_CREATE.sub('CREATE OR REPLACE ', text)}\n;\n" for text in statements)
+    return "".join([_HEADER, *left_out, *commands])
+
+
+def _is_old(connection: duckdb.DuckDBPyConnection, study: str) -> bool:
+    """Whether the oldest shell reads the file of an attached study."""
+    stated = connection.execute(
+        "SELECT tags['storage_version'] FROM duckdb_databases() WHERE database_name = ?", [_alias(study)]
+    ).fetchall()
+    first, oldest = ([int(number) for number in re.findall(r"\d+", text)[:3]] for text in (stated[0][0], READABLE_FROM))
+    return first <= oldest
+
+
+_HEADER = f"""\
+-- The warehouse for the plain duckdb shell, from any folder: duckdb -init …/warehouse/{ENTRY}
+-- Read it again to see what has landed since: .read …/warehouse/{ENTRY}
+-- Every landing writes it anew, and so does `attention-geometry sql` after the data root has moved: its paths are
+-- absolute, because DuckDB would look up others from the folder in which the shell was started.
+-- The studies are attached read-only. The shell keeps its access to other files and the network, because without it
+-- this could not be read again; to give it up: {" ".join(f"SET {setting};" for setting in LOCK)}
+"""
+
+
+def _attachments(studies: Mapping[str, Path]) -> Iterator[str]:
+    """What attaches the studies in a shell, whether or not it has them attached already."""
+    for study, path in studies.items():
+        yield f"DETACH DATABASE IF EXISTS {identifier(_alias(study))}"
+        yield _attach(study, path.absolute())
+
+
+def _comments() -> Iterator[str]:
+    """What gives every view, column and macro of the united warehouse its comment, whatever is published."""
+    for described in (*(sql.statement("schema", table) for table in _layout()), *sql.in_order("macros", "views")):
+        yield from comments(kind_of(described) if described.kind == "macros" else "VIEW", described)
+
+
+def _studies(connection: duckdb.DuckDBPyConnection) -> dict[str, Path]:
+    """The studies that a connection has attached, and their files, by name."""
+    attached = connection.execute(
+        "SELECT database_name, path FROM duckdb_databases() WHERE starts_with(database_name, ?) ORDER BY ALL",
+        [_alias("")],
+    ).fetchall()
+    return {alias.removeprefix(_alias("")): Path(path) for alias, path in attached}
 
 
 def _warn_of_older(lacking: Mapping[Path, list[str]]) -> None:
@@ -279,14 +360,14 @@ def _lacking(stored: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
 
 
 @cache
-def _layout() -> dict[str, dict[str, str]]:
+def _layout() -> Mapping[str, Mapping[str, str]]:
     """Type of each column of each table of ``sql/schema``, in order."""
     with duckdb.connect() as connection:
         create_tables(connection)
         return _columns(connection)["memory"]
 
 
-def _columns(connection: duckdb.DuckDBPyConnection) -> dict[str, dict[str, dict[str, str]]]:
+def _columns(connection: duckdb.DuckDBPyConnection) -> Stored:
     """Type of each column of each table of each database of a connection, in order."""
     found: dict[str, dict[str, dict[str, str]]] = defaultdict(lambda: defaultdict(dict))
     for alias, table, column, kind in connection.execute(
@@ -297,21 +378,24 @@ def _columns(connection: duckdb.DuckDBPyConnection) -> dict[str, dict[str, dict[
     return found
 
 
+def _versions(folder: Path) -> dict[str, tuple[int, int]]:
+    """For each published study, what changes when it lands again: its file's inode and time of change."""
+    versions = {}
+    for study, path in published(folder).items():
+        with suppress(FileNotFoundError):
+            state = path.stat()
+            versions[study] = state.st_ino, state.st_mtime_ns
+    return versions
+
+
 @cache
 def _warn_once(message: str) -> None:
     """Log a warning, but not a second time in this process."""
     logger.warning(message)
 
 
-def _attach(connection: duckdb.DuckDBPyConnection, study: str, path: Path) -> None:
-    """Attach a published database read-only."""
-    try:
-        connection.execute(f"ATTACH {_literal(os.fspath(path))} AS {_identifier(_alias(study))} (READ_ONLY)")
-    except duckdb.Error as error:
-        msg = (
-            f"{path} cannot be read ({str(error).splitlines()[0]}); rebuild it: attention-geometry run {study} --fresh"
-        )
-        raise UserError(msg) from error
+def _attach(study: str, path: Path) -> str:
+    return f"ATTACH {literal(os.fspath(path))} AS {identifier(_alias(study))} (READ_ONLY)"
 
 
 def _alias(study: str) -> str:

@@ -47,14 +47,13 @@ printed_upper AS (
         head,
         n,
         kappa,
-        scale,
         avg(precision_upper::DOUBLE) AS precision_upper,
         avg(recall_upper::DOUBLE) AS recall_upper,
         avg(f_score(precision_upper)) AS f_r_max_upper,
         avg(f_score(recall_upper)) AS f_r_min_upper
     FROM upper_bounds
     WHERE study = $study
-    GROUP BY query, layer, head, n, kappa, scale
+    GROUP BY query, layer, head, n, kappa
 ),
 scale_free AS (
     SELECT
@@ -74,6 +73,7 @@ scale_free AS (
 SELECT $study AS study, 'printed' AS family, *
 FROM printed_lower
 JOIN printed_upper USING (query, layer, head, n, kappa)
+JOIN settings USING (kappa)
 UNION ALL BY NAME
 SELECT $study AS study, 'scale_free' AS family, *
 FROM scale_free

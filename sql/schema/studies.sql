@@ -14,5 +14,6 @@ CREATE TABLE studies (
     head_dim INTEGER NOT NULL, -- length of one value state; where layers differ, the greatest
     dtype VARCHAR NOT NULL, -- type of the model's weights in the forward pass
     device VARCHAR NOT NULL, -- device of the forward pass
-    provenance JSON NOT NULL -- everything known of the origin: settings, hashes, versions, and metrics, theirs
+    provenance JSON NOT NULL, -- everything known of the origin: settings, hashes, versions, and metrics, theirs
+    format_version INTEGER NOT NULL -- version of the layout of these tables; 1 is the first
 )

@@ -7,20 +7,28 @@ import json
 import math
 import os
 import pty
+import shutil
+import signal
 import struct
 import subprocess
 import sys
 import termios
 import time
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import duckdb
 import pyarrow.parquet as pq
 import pytest
 
-from dagster_project.output import TABLE_ROWS, check_format, harmless
+from dagster_project import output
+from dagster_project.output import TABLE_ROWS, answer, check_format, harmless
+from reports.queries import ask
 from storage.errors import UserError
+from storage.warehouse import ENTRY, Reader, database
 from tests.dagster_project.driver import PROGRAM, attention_geometry, environment, files, in_own_process
+from tests.storage import studies
 
 SOME = "SELECT layer, head, n, recall FROM selection WHERE sequence = 0 AND n < 3 ORDER BY ALL"
 
@@ -196,6 +204,140 @@ def test_the_prompt_answers_and_goes_on_after_a_mistake(mine: Path) -> None:
     assert "Parser Error: syntax error" in screen
     assert "answer" in screen
     assert "Traceback" not in screen
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data root with the landed study ``small``; tests may copy its file."""
+    return studies.landed(tmp_path_factory.mktemp("small"))
+
+
+@pytest.fixture
+def root(small: Path, tmp_path: Path) -> Path:
+    """A data root of its own with that study."""
+    (tmp_path / "data" / "warehouse").mkdir(parents=True)
+    shutil.copy(database(small / "warehouse", "small"), tmp_path / "data" / "warehouse")
+    return tmp_path / "data"
+
+
+def test_the_prompt_says_what_has_landed_since(
+    root: Path, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True))
+    folder = root / "warehouse"
+
+    def said(text: str) -> tuple[str, str]:
+        sys.stdout.buffer.truncate(0)
+        sys.stdout.buffer.seek(0)
+        answer(reader, text, "csv")
+        return sys.stdout.buffer.getvalue().decode(), capfdbinary.readouterr().err.decode()
+
+    with closing(Reader(folder)) as reader:
+        count = "SELECT count(DISTINCT database_name) AS c FROM duckdb_tables() WHERE database_name LIKE 'study %';"
+        assert said(count) == ('"c"\n1\n', "")
+        shutil.copy(database(folder, "small"), folder / "aside").rename(database(folder, "other"))
+        assert said(count) == ('"c"\n2\n', "landed: other\n")
+        database(folder, "small").unlink()
+        output, errors = said("SELEC 1;")
+        assert output == ""
+        first, second = errors.splitlines()
+        assert first == "gone: small"
+        assert second.startswith("Parser Error")
+        assert said(count) == ('"c"\n1\n', "")
+
+
+def test_ctrl_c_stops_a_statement_and_not_the_prompt(
+    root: Path, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True))
+    monkeypatch.setattr("prompt_toolkit.PromptSession", lambda **_: None)
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)  # as SIGINT, but not from a thread that waits
+
+    def typed(_: object) -> Iterator[str]:
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        yield "SELECT count(*) FROM range(1000000000) t(i) WHERE hash(i) = 3;"
+        yield "SELECT 42 AS answer;"
+
+    monkeypatch.setattr(output, "_statements", typed)
+    try:
+        with closing(Reader(root / "warehouse")) as reader:
+            output.prompt(reader, "csv")
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert sys.stdout.buffer.getvalue() == b'"answer"\n42\n'
+    assert capfdbinary.readouterr().err.splitlines()[1:] == [b"stopped"]
+
+
+def test_the_prompt_goes_on_when_it_cannot_look_for_what_has_landed(
+    root: Path, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: object) -> None:
+        msg = "too many open files"
+        raise OSError(msg)
+
+    with closing(Reader(root / "warehouse")) as reader:
+        monkeypatch.setattr("storage.warehouse._versions", fail)
+        answer(reader, "SELECT 42 AS answer;", "csv")
+    found = capfdbinary.readouterr()
+    assert found.out == b'"answer"\n42\n'
+    assert b"cannot be opened anew (too many open files)" in found.err
+
+
+def test_unlocked_sql_reads_and_copies_files_and_writes_no_study(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "own.csv").write_text("study,mark\nsmall,good\n")
+    joined = "FROM studies JOIN 'own.csv' USING (study) SELECT mark"
+    copied = "COPY (FROM studies) TO 'out.parquet'"
+    before = database(root / "warehouse", "small").read_bytes()
+    assert "disabled" in attention_geometry("sql", joined, home=root, cwd=tmp_path).complaint
+    assert "--unlocked" in attention_geometry("sql", copied, home=root, cwd=tmp_path).complaint
+    found = attention_geometry("sql", joined, "--unlocked", "--format", "csv", home=root, cwd=tmp_path)
+    assert (found.text, found.errors) == ('"mark"\n"good"\n', "")
+    assert attention_geometry("sql", copied, "--unlocked", home=root, cwd=tmp_path).code == 0
+    assert pq.read_table(tmp_path / "out.parquet").num_rows == 1
+    for writing in ("DELETE FROM studies", 'DETACH "study small"', "CREATE TABLE mine (i INT)"):
+        complaint = attention_geometry("sql", writing, "--unlocked", home=root, cwd=tmp_path).complaint
+        assert complaint.startswith("sql only reads")
+    assert database(root / "warehouse", "small").read_bytes() == before
+
+
+def test_sql_mends_the_way_in_of_a_data_root_that_has_moved(root: Path) -> None:
+    assert attention_geometry("sql", "SELECT 1 AS i", home=root).code == 0
+    moved = root.rename(root.with_name("moved"))
+    assert str(root) in (moved / "warehouse" / ENTRY).read_text(encoding="utf-8")
+    assert attention_geometry("sql", "SELECT 1 AS i", home=moved).code == 0
+    script = (moved / "warehouse" / ENTRY).read_text(encoding="utf-8")
+    assert f"ATTACH '{moved}/warehouse/small.duckdb'" in script
+    assert str(root) not in script
+
+
+def test_damage_is_one_line_with_the_file_and_the_command(root: Path) -> None:
+    path = database(root / "warehouse", "small")
+    content = bytearray(path.read_bytes())
+    for start in range(3 * 4096 + 2**18, len(content) - 1000, 2**18):  # all blocks but the catalogue's
+        content[start + 1000] ^= 1
+    path.write_bytes(content)
+    done = attention_geometry("sql", "SELECT sum(n) FROM selection_counts", home=root)
+    said = done.text + done.errors
+    assert f"{path} " in said
+    assert "rebuild it: attention-geometry run small" in said
+    assert "Traceback" not in said
+
+
+def test_a_named_question_says_which_file_is_damaged(root: Path) -> None:
+    path = database(root / "warehouse", "small")
+    content = bytearray(path.read_bytes())
+    for start in range(3 * 4096, len(content) - 1000, 2**18):
+        content[start + 1000] ^= 1
+    with closing(Reader(root / "warehouse")) as reader:
+        with path.open("r+b") as file:  # the same inode: what was opened is damaged
+            file.write(content)
+        with pytest.raises(
+            UserError, match=r"/small\.duckdb is damaged \(.*\); rebuild it: attention-geometry run small"
+        ):
+            ask(reader.connection, "learned_sinks", study="small", query=11)
+        with pytest.raises(duckdb.Error, match="unknown"):
+            ask(reader.connection, "learned_sinks", study="small", query=11, unknown=1)
 
 
 def test_parquet_is_not_thrown_at_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import pyarrow as pa
 from geometry.lazy import scale_free_bounds, selection_arrays, similarities, value_norms
 from storage import rows
 from storage.arrays import SELECTION, TENSORS
+from storage.landing import land
 from storage.sequences import SequenceStore
 from tests.sql.made_up import summaries
 
@@ -90,6 +91,14 @@ def tables(tensors: SequenceStore, metrics: SequenceStore) -> dict[str, list[pa.
         "attention_by_position": [batch for index in range(len(QUERIES)) for batch in _weights(tensors, index)],
     }
     return measured | _summaries(measured)
+
+
+def landed(root: Path) -> Path:
+    """Make ``root`` a data root whose warehouse holds the study ``small``."""
+    tensors = tensor_store(root / "tensors.zarr")
+    landing = land(root / "warehouse", "small", tables(tensors, metrics_store(root / "metrics.zarr", tensors)))
+    assert landing.published, landing.violations
+    return root
 
 
 def _weights(tensors: SequenceStore, index: int) -> list[pa.RecordBatch]:

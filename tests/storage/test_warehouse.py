@@ -15,8 +15,9 @@ import pytest
 
 import sql
 from storage.errors import UserError
+from storage.landing import land
 from storage.query import query
-from storage.warehouse import _warn_once, connect, database, land, published
+from storage.warehouse import _warn_once, connect, database, published
 from tests.storage import studies
 from tests.storage.studies import N_KEYS, QUERIES
 
@@ -67,7 +68,7 @@ def test_a_failed_landing_leaves_the_previous_state(tmp_path: Path, tables: dict
         msg = "the store broke"
         raise RuntimeError(msg)
 
-    with pytest.raises(duckdb.Error, match="the store broke"):
+    with pytest.raises(RuntimeError, match="the store broke"):
         land(tmp_path, "small", tables | {"selection_counts": breaking()})
     assert contents(tmp_path) == before
     assert not list(tmp_path.glob("*.partial*"))
@@ -85,7 +86,7 @@ def test_a_full_disk_is_explained(
         msg = "could not write:\nNo space left on device"
         raise error(msg)
 
-    monkeypatch.setattr("storage.warehouse._build", full)
+    monkeypatch.setattr("storage.landing._build", full)
     with pytest.raises(UserError, match=r"No space left on device\); free space and run again") as caught:
         land(tmp_path, "small", tables)
     assert "\n" not in str(caught.value)
@@ -146,7 +147,7 @@ def _hold_landing(folder: Path, started: multiprocessing.Event) -> None:
 def test_one_writer_whose_lock_dies_with_it(
     tmp_path: Path, tables: dict[str, list[pa.RecordBatch]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("storage.warehouse.LOCK_WAIT", 0.2)
+    monkeypatch.setattr("storage.landing.LOCK_WAIT", 0.2)
     context = multiprocessing.get_context("spawn")
     started = context.Event()
     process = context.Process(target=_hold_landing, args=(tmp_path, started))
@@ -348,12 +349,6 @@ def test_landing_again_mends_a_study_of_an_earlier_version(
     land(tmp_path, "older", tables)
     assert contents(tmp_path) == before
     assert caplog.messages == []
-
-
-def test_a_damaged_file_is_named(tmp_path: Path) -> None:
-    database(tmp_path, "small").write_bytes(b"not a database" * 1000)
-    with pytest.raises(UserError, match=r"small\.duckdb cannot be read .* run small --fresh"):
-        connect(tmp_path)
 
 
 def test_the_whole_meaning_is_in_the_comment(tmp_path: Path, tables: dict[str, list[pa.RecordBatch]]) -> None:

@@ -1,0 +1,103 @@
+"""The pages of the docs are what the database and the statements say; text in them is harmless."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import pytest
+
+import sql
+from storage.documentation import SHOWN_ROWS, cell, pasteable, relations, schema_page, tour, tour_page
+from storage.query import query
+from storage.relations import create_relations, create_tables, describe_table
+from tests.reports.conftest import HOSTILE
+from tests.reports.synthetic import Synthetic, warehouse
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+@pytest.fixture(scope="module")
+def empty() -> Iterator[duckdb.DuckDBPyConnection]:
+    with duckdb.connect() as connection:
+        create_tables(connection)
+        for name in sql.names("schema"):
+            describe_table(connection, name)
+        create_relations(connection)
+        yield connection
+
+
+def test_the_page_of_the_schema_is_the_one_in_the_docs() -> None:
+    page = (DOCS / "schema.md").read_text(encoding="utf-8")
+    assert page == schema_page(), "run the command at the top of docs/schema.md"
+
+
+def test_relations_say_what_the_database_s_comments_say(empty: duckdb.DuckDBPyConnection) -> None:
+    commented = empty.execute(
+        "SELECT table_name, comment FROM duckdb_tables() WHERE NOT internal "
+        "UNION ALL SELECT view_name, comment FROM duckdb_views() WHERE NOT internal "
+        "UNION ALL SELECT function_name, comment FROM duckdb_functions() WHERE NOT internal"
+    ).fetchall()
+    assert {found.name: found.meaning for found in relations()} == dict(commented)
+    stored = empty.execute(
+        "SELECT table_name, column_name, data_type, comment FROM duckdb_columns() WHERE NOT internal"
+    ).fetchall()
+    assert sorted((found.name, *column) for found in relations() for column in found.columns) == sorted(stored)
+
+
+def test_macros_tell_their_parameters_and_defaults(empty: duckdb.DuckDBPyConnection) -> None:
+    signatures = {found.name: found.signature for found in relations() if "macro" in found.kind}
+    assert signatures["best_n"] == "best_n(measure := 'f_r_max', first_n := 2, last_n := NULL)"
+    parameters = empty.execute("SELECT function_name, parameters FROM duckdb_functions() WHERE NOT internal").fetchall()
+    for name, expected in parameters:
+        inner = signatures[name].removeprefix(f"{name}(").removesuffix(")")
+        told = [part.split(":=")[0].strip().strip('"') for part in inner.split(",") if part]
+        assert told == expected, name
+
+
+def test_the_tour_in_the_docs_has_today_s_questions_statements_and_columns() -> None:
+    page = (DOCS / "tour.md").read_text(encoding="utf-8")
+    sections = page.split("\n## ")[1:]
+    assert len(sections) == len(tour())
+    with warehouse(Synthetic("embedded")) as connection:
+        for number, (section, example) in enumerate(zip(sections, tour(), strict=True), start=1):
+            text = pasteable(example, "embedded")
+            assert section.startswith(f"{number}. {example.meaning}\n\n```sql\n{text}\n```\n\n"), (
+                "run the command at the top of docs/tour.md"
+            )
+            header = section.split("```\n\n")[1].splitlines()[0]
+            names = query(connection, text).schema.names
+            assert header == f"| {' | '.join(cell(name) for name in names)} |"
+
+
+def test_the_tour_s_page_shows_the_first_rows_and_counts_the_rest() -> None:
+    with warehouse(Synthetic("mine", layers=3, heads=4)) as connection:
+        page = tour_page(connection, "mine")
+    last = page.split("\n## ")[-1]
+    assert sum(line.startswith("| ") for line in last.splitlines()) == 2 + SHOWN_ROWS
+    assert last.rstrip().endswith(f"… and {3 * 4 - SHOWN_ROWS} more.")
+    assert "Results are of the study mine." in page
+
+
+def test_text_in_a_cell_is_no_markup() -> None:
+    for text in HOSTILE:
+        shown = cell(text)
+        assert shown.isprintable()
+        assert "\n" not in shown
+        for mark in "<>|`&$*":
+            assert shown.count(mark) == shown.count(f"\\{mark}") == text.count(mark)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (None, ""),
+        (True, "true"),
+        (7, "7"),
+        (0.123456, "0.123"),
+        (1.0, "1"),
+        ([1, 2.34567, None], "1, 2.35, "),
+        ({"layer": 1, "head": 2}, "layer 1, head 2"),
+    ],
+)
+def test_values_are_short(value: object, shown: str) -> None:
+    assert cell(value) == shown

@@ -1,0 +1,259 @@
+"""Landing a study: in lanes, within its memory, onto the disk, beside another, and stopped halfway."""
+
+import multiprocessing
+import os
+import threading
+from collections.abc import Iterator
+from itertools import pairwise, repeat
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import sql
+from storage import landing, rows
+from storage.errors import UserError
+from storage.landing import land
+from storage.lanes import in_lanes
+from storage.relations import tables_read
+from storage.warehouse import ENTRY, FORMAT_VERSION, READABLE_FROM, database
+from tests.storage import studies
+from tests.storage.studies import QUERIES
+
+Tables = dict[str, list[pa.RecordBatch]]
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Tables:
+    folder = tmp_path_factory.mktemp("stores")
+    tensors = studies.tensor_store(folder / "tensors.zarr")
+    return studies.tables(tensors, studies.metrics_store(folder / "metrics.zarr", tensors))
+
+
+@pytest.fixture(scope="module")
+def landed(tmp_path_factory: pytest.TempPathFactory, tables: Tables) -> Path:
+    """A warehouse with the study ``small``."""
+    folder = tmp_path_factory.mktemp("warehouse")
+    assert land(folder, "small", tables).published
+    return folder
+
+
+def test_a_statement_reads_what_its_macros_and_views_read() -> None:
+    bounds = {"selection_counts", "upper_bounds", "heads", "value_scales"}
+    assert tables_read(sql.statement("derived", "bound_means")) == bounds
+    assert tables_read(sql.statement("derived", "head_taxonomy")) == {"head_signatures"}
+    assert tables_read(sql.statement("checks", "identities")) == {"selection_counts"}
+
+
+def test_a_job_begins_once_those_it_comes_after_are_done() -> None:
+    begun: list[str] = []
+
+    def job(name: str) -> str:
+        begun.append(name)
+        return name.upper()
+
+    jobs = {name: (lambda name=name: job(name)) for name in "abcd"}
+    assert in_lanes(jobs, {"a": "d", "d": "c"}, lanes=1, stop=pytest.fail) == {name: name.upper() for name in "abcd"}
+    assert begun == ["b", "c", "d", "a"]
+
+
+def test_two_lanes_work_at_once() -> None:
+    both = threading.Barrier(2, timeout=30)
+    assert set(in_lanes({"a": both.wait, "b": both.wait}, {}, lanes=2, stop=both.abort).values()) == {0, 1}
+
+
+def test_a_failed_job_stops_the_others_and_those_after_it_never_begin() -> None:
+    stopped, running = threading.Event(), threading.Event()
+
+    def fail() -> None:
+        assert running.wait(30)
+        msg = "broken"
+        raise RuntimeError(msg)
+
+    def stop_me() -> None:
+        running.set()
+        assert stopped.wait(30)
+
+    jobs = {"broken": fail, "long": stop_me, "later": lambda: pytest.fail("began")}
+    with pytest.raises(RuntimeError, match="broken"):
+        in_lanes(jobs, {"later": ["broken"]}, lanes=2, stop=stopped.set)
+    assert stopped.is_set()
+
+
+def test_a_broken_stream_ends_the_others_too(tmp_path: Path, tables: Tables) -> None:
+    flowing = threading.Event()
+
+    def endless() -> Iterator[pa.RecordBatch]:
+        for number, batch in enumerate(repeat(tables["selection_counts"][0])):
+            if number == 3:
+                flowing.set()
+            yield batch
+
+    def broken() -> Iterator[pa.RecordBatch]:
+        yield tables["upper_bounds"][0]
+        assert flowing.wait(60)
+        msg = "the store broke"
+        raise RuntimeError(msg)
+
+    with pytest.raises(RuntimeError, match=r"^the store broke$"):
+        land(tmp_path, "small", tables | {"selection_counts": endless(), "upper_bounds": broken()})
+    assert not [path for path in tmp_path.iterdir() if path.suffix != ".lock"]
+
+
+def test_a_damaged_chunk_of_metrics_is_said_as_the_store_says_it(tmp_path: Path, tables: Tables) -> None:
+    metrics = studies.metrics_store(tmp_path / "metrics.zarr", studies.tensor_store(tmp_path / "tensors.zarr"))
+    shard = next(path for path in (tmp_path / "metrics.zarr" / "r_min" / "c" / "1").rglob("*") if path.is_file())
+    data = bytearray(shard.read_bytes())
+    data[7] ^= 0xFF
+    shard.write_bytes(data)
+    with pytest.raises(UserError, match=r"^The array 'r_min' of .* is damaged in sequence 1; run again[^\n]*$"):
+        land(tmp_path / "warehouse", "small", tables | {"selection_counts": rows.selection_rows(metrics, QUERIES)})
+
+
+@pytest.mark.parametrize("error", [PermissionError("no"), duckdb.IOException("no")])
+def test_a_study_that_is_published_has_landed_even_without_its_script(
+    tmp_path: Path,
+    tables: Tables,
+    error: Exception,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fail(_: Path) -> None:
+        raise error
+
+    monkeypatch.setattr(landing, "write_entry", fail)
+    assert land(tmp_path, "small", tables).published
+    assert database(tmp_path, "small").exists()
+    assert [record.getMessage() for record in caplog.records if "out of date (no)" in record.getMessage()]
+
+
+def test_what_is_stopped_runs_no_other_statement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with landing._Aside.opened(tmp_path / "small.partial") as aside:
+        with aside.cursor() as running:
+            closed = running.cursor()
+            closed.close()
+            monkeypatch.setattr(aside, "_cursors", {closed, running})
+            aside.stop()
+        with pytest.raises(duckdb.InterruptException), aside.cursor():
+            pytest.fail("begun")
+
+
+@pytest.mark.parametrize("sizes", [[3], [120_000], [65_472] * 4, [122_880, 1], [0, 300_000, 0, 5], [0]])
+def test_rows_are_inserted_by_row_groups_in_their_order(sizes: list[int]) -> None:
+    """Of text in a dictionary too, which differs between batches."""
+    ends = np.cumsum([0, *sizes])
+    batches = [
+        rows.batch({"n": np.arange(first, last)}, scale=f"of {first}") for first, last in pairwise(ends.tolist())
+    ]
+    found = list(landing._row_groups(batches))
+    assert [len(batch) for batch in found[:-1]] == [landing.ROW_GROUP] * (len(found) - 1)
+    same = pa.Table.from_batches(found, batches[0].schema)
+    np.testing.assert_array_equal(same.column("n"), np.arange(sum(sizes)))
+    texts = pa.chunked_array([batch.column("scale") for batch in batches]).cast(pa.string())
+    assert same.column("scale").cast(pa.string()).equals(texts)
+
+
+def test_memory_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def limit() -> str:
+        with landing._Aside.opened(tmp_path / "small.partial") as aside, aside.cursor() as cursor:
+            return str(cursor.execute("SELECT current_setting('memory_limit')").fetchall()[0][0])
+
+    with duckdb.connect() as connection:
+        own = connection.execute("SELECT current_setting('memory_limit')").fetchall()[0][0]
+    monkeypatch.setattr(landing, "MEMORY", 2**30)
+    assert limit() == "1.0 GiB"
+    monkeypatch.setattr(landing, "MEMORY", 2**60)
+    assert limit() == own
+
+
+def test_what_memory_has_no_room_for_lies_beside_the_database_until_it_is_published(
+    tmp_path: Path, tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows of one table are sorted, and there are more than fit."""
+    spilled: list[Path] = []
+    derive = landing._derive
+
+    def derive_and_sort(aside: landing._Aside, table: sql.Statement, study: str) -> int:
+        if table.name == "diagnostics":
+            with aside.cursor() as cursor:
+                cursor.execute(
+                    "CREATE TEMP TABLE large AS SELECT hash(i) AS h, hash(h) AS g FROM range(4_000_000) t (i)"
+                )
+                spilled.extend(tmp_path.glob("small.*.partial.tmp/*"))
+        return derive(aside, table, study)
+
+    monkeypatch.setattr(landing, "MEMORY", 40 * 2**20)
+    monkeypatch.setattr(landing, "_derive", derive_and_sort)
+    assert land(tmp_path, "small", tables).published
+    assert spilled
+    assert not list(tmp_path.glob("small*partial*"))
+
+
+def test_too_little_memory_is_a_users_error(tmp_path: Path, tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(landing, "MEMORY", 2**20)
+    with pytest.raises(UserError, match="could not be written") as caught:
+        land(tmp_path, "small", tables)
+    assert "\n" not in str(caught.value)
+    assert not list(tmp_path.glob("small*partial*"))
+
+
+def test_a_database_is_on_the_disk_before_it_is_published(
+    tmp_path: Path, tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In this order: its bytes, its new name, the folder that has the name."""
+    steps: list[object] = []
+    sync, replace = os.fsync, Path.replace
+
+    def synced(handle: int) -> None:
+        steps.append(Path(f"/proc/self/fd/{handle}").readlink())
+        sync(handle)
+
+    def replaced(self: Path, target: Path) -> Path:
+        steps.append((self, target))
+        return replace(self, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(Path, "replace", replaced)
+    land(tmp_path, "small", tables)
+    renamed = next(step for step in steps if isinstance(step, tuple) and step[1] == database(tmp_path, "small"))
+    place = steps.index(renamed)
+    assert steps[place - 1 : place + 2] == [renamed[0], renamed, tmp_path]
+
+
+def test_what_a_published_file_says_of_itself(landed: Path) -> None:
+    with duckdb.connect(database(landed, "small"), read_only=True) as connection:
+        assert connection.execute("SELECT format_version FROM studies").fetchall() == [(FORMAT_VERSION,)]
+        version = "SELECT tags['storage_version'] FROM duckdb_databases() WHERE NOT internal"
+        assert connection.execute(version).fetchall() == [(f"{READABLE_FROM}+",)]
+        silent = "SELECT table_name, column_name FROM duckdb_columns() WHERE NOT internal AND comment IS NULL"
+        assert not connection.execute(f"{silent} AND table_name IN (SELECT table_name FROM duckdb_tables())").fetchall()
+        assert not connection.execute("SELECT table_name FROM duckdb_tables() WHERE comment IS NULL").fetchall()
+        assert connection.execute("SELECT count(*) FROM margins").fetchall() == [(540,)]
+
+
+def test_nothing_but_databases_a_script_and_locks_is_left(landed: Path) -> None:
+    assert {path.name for path in landed.iterdir() if path.suffix != ".lock"} == {"small.duckdb", ENTRY}
+
+
+def _land_in_a_process(folder: Path, study: str, tables: Tables, both: Barrier) -> None:
+    both.wait(120)
+    assert land(folder, study, tables).published
+
+
+def test_two_studies_land_at_once_from_two_processes(tmp_path: Path, tables: Tables) -> None:
+    context = multiprocessing.get_context("spawn")
+    both = context.Barrier(2)
+    processes = [
+        context.Process(target=_land_in_a_process, args=(tmp_path, study, tables, both)) for study in ("one", "two")
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0, 0]
+    for study in ("one", "two"):
+        with duckdb.connect(database(tmp_path, study), read_only=True) as connection:
+            assert connection.execute("SELECT DISTINCT study FROM upper_bounds").fetchall() == [(study,)]

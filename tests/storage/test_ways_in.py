@@ -1,0 +1,567 @@
+"""The ways into the warehouse: connections, one who stays, the plain shell; versions, damage and what is gone."""
+
+import logging
+import random
+import shutil
+import subprocess
+import sys
+import tracemalloc
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+
+import duckdb
+import pytest
+
+import sql
+import storage
+from storage import warehouse
+from storage.errors import UserError
+from storage.query import query
+from storage.warehouse import ENTRY, FORMAT_VERSION, Reader, connect, database, published, renew_entry, write_entry
+from tests.storage import studies
+
+SHELL = Path(sys.executable).with_name("duckdb")
+"""The plain shell of another version than the library's: DuckDB 1.5."""
+
+NAMED = "SELECT DISTINCT study FROM studies ORDER BY ALL"
+
+
+@pytest.fixture(scope="module")
+def landed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data root whose warehouse holds the study ``small``; only read."""
+    root = tmp_path_factory.mktemp("root")
+    return studies.landed(root)
+
+
+@pytest.fixture
+def folder(landed: Path, tmp_path: Path) -> Path:
+    """A warehouse of its own with the study ``small``."""
+    publish(landed, tmp_path / "data" / "warehouse", "small")
+    return tmp_path / "data" / "warehouse"
+
+
+@pytest.fixture(autouse=True)
+def _every_warning() -> Iterator[None]:
+    warehouse._warn_once.cache_clear()
+    yield
+    warehouse._warn_once.cache_clear()
+
+
+def publish(landed: Path, folder: Path, study: str, version: int | None = None) -> Path:
+    """Land a copy of the study under another name, aside and by a rename, as a landing does."""
+    folder.mkdir(parents=True, exist_ok=True)
+    aside = shutil.copy(database(landed / "warehouse", "small"), folder / f"{study}.partial")
+    with duckdb.connect(aside) as connection:
+        connection.execute("UPDATE studies SET study = ?", [study])
+        if version is not None:
+            connection.execute("UPDATE studies SET format_version = ?", [version])
+    return aside.replace(database(folder, study))
+
+
+def named(folder: Path) -> list[str]:
+    with connect(folder) as connection:
+        return [study for (study,) in connection.execute(NAMED).fetchall()]
+
+
+def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+
+
+def in_shell(folder: Path, *statements: str, cwd: Path | None = None) -> str:
+    """What the plain shell prints after it has read the script and then these statements."""
+    commands = [part for statement in statements for part in ("-c", statement)]
+    command = [SHELL, "-csv", "-noheader", "-init", folder / ENTRY, *commands]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=cwd)
+    assert "Error" not in done.stdout + done.stderr, done.stdout + done.stderr
+    assert done.returncode == 0
+    return done.stdout
+
+
+def test_importing_storage_does_not_load_duckdb() -> None:
+    code = "import sys, storage, storage.root, storage.places; sys.exit('duckdb' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_python_finds_the_data_root(
+    folder: Path, landed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(landed, tmp_path / "elsewhere" / "warehouse", "other")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv(storage.HOME_VARIABLE, raising=False)
+    for found in (storage.connect(), storage.connect(folder.parent), storage.connect("data")):
+        with found:
+            assert found.execute(NAMED).fetchall() == [("small",)]
+    monkeypatch.setenv(storage.HOME_VARIABLE, "elsewhere")
+    with storage.connect() as found:
+        assert found.execute(NAMED).fetchall() == [("other",)]
+
+
+def test_a_data_root_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"There is no data root .*/nowhere; name it: storage\.connect\('DIR'\)"):
+        storage.connect(tmp_path / "nowhere")
+    (tmp_path / "empty").mkdir()
+    with storage.connect(tmp_path / "empty") as connection:
+        assert connection.execute(NAMED).fetchall() == []
+    assert not list((tmp_path / "empty").iterdir())
+
+
+@pytest.mark.parametrize("text", ["COPY (SELECT 42 AS i) TO '{}'", "FROM read_csv('{}')", "ATTACH '{}' AS x"])
+def test_only_an_unlocked_connection_reaches_files(folder: Path, tmp_path: Path, text: str) -> None:
+    statement = text.format(tmp_path / ("own.duckdb" if "ATTACH" in text else "own.csv"))
+    if "read_csv" in text:
+        (tmp_path / "own.csv").write_text("i\n42\n")
+    before = sorted(path.name for path in tmp_path.iterdir())
+    with storage.connect(folder.parent) as locked:
+        with pytest.raises(duckdb.PermissionException, match="disabled"):
+            locked.execute(statement)
+        with pytest.raises(duckdb.Error, match="locked"):
+            locked.execute("SET enable_external_access = true")
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+    with storage.connect(folder.parent, unlocked=True) as unlocked:
+        unlocked.execute(statement)
+    assert (tmp_path / ("own.duckdb" if "ATTACH" in text else "own.csv")).exists()
+
+
+TO = ["COPY (SELECT 42) TO '{}' (FORMAT csv)", "COPY (SELECT 42) TO '{}' (FORMAT csv, USE_TMP_FILE false)"]
+PIVOTED = "(PIVOT (SELECT 1 AS a, 2 AS b) ON a USING sum(b))"
+
+
+def test_a_locked_connection_opens_no_file_whatever_it_is_asked(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DuckDB's own lock leaves what is attached, its logs and the folder for spilling open for writing."""
+    monkeypatch.chdir(tmp_path)
+    path = database(folder, "small")
+    before = path.read_bytes(), sorted(tmp_path.rglob("*"))
+    copies = [*TO, *(f"EXPLAIN ANALYZE {copy}" for copy in TO), TO[1].replace("(SELECT 42)", PIVOTED)]
+    targets = (path, f"{path}.wal", f"{path}.wal.checkpoint", ".tmp/x", tmp_path / "x", "/dev/stdout")
+    asked = [copy.format(target) for copy in copies for target in targets]
+    asked += [f"FROM read_blob('{path}')", f"FROM glob('{path}')", f"ATTACH '{path}' AS again (READ_ONLY)"]
+    asked += ["EXPORT DATABASE 'x'", "EXPORT DATABASE \"study small\" TO 'x'", "CREATE PERSISTENT SECRET x (TYPE http)"]
+    asked += ["CALL enable_logging(storage = 'file', storage_path = 'x')", "RESET disabled_filesystems"]
+    with connect(folder) as connection:
+        for statement in asked:
+            with pytest.raises(duckdb.Error, match=r"disabled|locked"):
+                connection.execute(statement)
+            with pytest.raises(UserError, match=r"disabled|locked|sql only reads"):
+                query(connection, statement)
+        assert connection.execute(NAMED).fetchall() == [("small",)]
+    assert (path.read_bytes(), sorted(tmp_path.rglob("*"))) == before
+
+
+@pytest.mark.parametrize(
+    ("text", "does"),
+    [
+        (f"COPY {PIVOTED} TO 'x'", "COPY"),
+        (f"/* ä */ CREATE TABLE x AS FROM {PIVOTED}", "CREATE"),
+        (f"INSERT INTO x FROM {PIVOTED}", "INSERT"),
+        ("EXPLAIN ANALYZE COPY (SELECT 1) TO 'x'", "COPY"),
+        ("EXPLAIN -- 'ä'\n (ANALYZE, FORMAT json) DELETE FROM x", "DELETE"),
+        (f"EXPLAIN COPY {PIVOTED} TO 'x'", "COPY"),
+        ("EXPLAIN ANALYZE SELECT 1", None),
+        ("EXPLAIN (FORMAT json) (SELECT 1) UNION (SELECT 2)", None),
+        (f"EXPLAIN FROM {PIVOTED}", None),
+        ("WITH q AS (SELECT 'ä' AS a, 2 AS b) PIVOT q ON a USING sum(b)", None),
+        (PIVOTED, None),
+    ],
+)
+def test_what_is_explained_or_pivots_must_read_too(text: str, does: str | None) -> None:
+    with duckdb.connect() as connection:
+        if does is None:
+            assert query(connection, text).read_all().num_rows >= 1
+            return
+        with pytest.raises(UserError, match=f"sql only reads, {does} is not allowed"):
+            query(connection, text)
+
+
+@pytest.mark.parametrize("unlocked", [False, True])
+def test_a_query_that_needs_too_much_memory_is_told_so(folder: Path, unlocked: bool) -> None:
+    with connect(folder, unlocked=unlocked) as connection:
+        (spills,) = connection.execute("SELECT current_setting('temp_directory') <> ''").fetchone() or ()
+    assert spills == unlocked
+    with duckdb.connect(config={"memory_limit": "20MB", "temp_directory": "", "threads": 1}) as connection:
+        many = "SELECT DISTINCT hash(i) AS h, i FROM range(2000000) t(i)"
+        with pytest.raises(UserError, match=r"^Out of Memory Error: ") as caught:
+            query(connection, many, unlocked=unlocked).read_all()
+    assert "\n" not in str(caught.value)
+    assert ("let it with attention-geometry sql --unlocked" in str(caught.value)) != unlocked
+
+
+def test_statements_before_the_last_run_to_their_ends_but_are_not_kept() -> None:
+    with duckdb.connect() as connection:
+        tracemalloc.start()
+        try:
+            last = query(connection, "SELECT i, i + 1 FROM range(300000) t(i); SELECT 42 AS i").read_all()
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert last.to_pylist() == [{"i": 42}]
+        assert peak < 4 * 2**20
+        late = "SELECT CASE WHEN i > 2500000 THEN error('late') ELSE 'x' END FROM range(3000000) t(i)"
+        with pytest.raises(UserError, match="late"):
+            query(connection, f"{late}; SELECT 42")
+
+
+def test_an_unlocked_query_joins_and_copies_but_writes_no_study(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "own.csv").write_text("study,good\nsmall,indeed\n")
+    before = database(folder, "small").read_bytes()
+    with connect(folder, unlocked=True) as connection:
+        joined = query(connection, f"FROM studies JOIN '{tmp_path}/own.csv' USING (study) SELECT good", unlocked=True)
+        assert joined.read_all().to_pylist() == [{"good": "indeed"}]
+        copy = f"COPY (FROM studies) TO '{tmp_path}/out.parquet'"
+        with pytest.raises(UserError, match=r"COPY is not allowed; to write a result to a file: .* sql --unlocked"):
+            query(connection, copy)
+        query(connection, copy, unlocked=True).read_all()
+        assert connection.read_parquet(f"{tmp_path}/out.parquet").count("*").fetchall() == [(1,)]
+        for writing in ("DELETE FROM studies", 'DROP TABLE "study small".heads', "ATTACH 'x'", "SET threads = 1"):
+            with pytest.raises(UserError, match="sql only reads"):
+                query(connection, writing, unlocked=True)
+        for writing in (f"COPY \"study small\".studies FROM '{tmp_path}/out.parquet'", "CHECKPOINT 'study small'"):
+            with pytest.raises((UserError, duckdb.Error)):
+                query(connection, writing, unlocked=True)
+        with pytest.raises(duckdb.Error, match="read-only"):
+            connection.execute('DELETE FROM "study small".heads')
+    assert database(folder, "small").read_bytes() == before
+
+
+def test_a_study_that_goes_while_one_looks_is_left_out(
+    folder: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = published(folder) | {"gone": database(folder, "gone")}
+    monkeypatch.setattr(warehouse, "published", lambda _: both)
+    assert named(folder) == ["small"]
+    assert warehouse._versions(folder).keys() == {"small"}
+    assert warned(caplog) == []
+
+
+def test_one_who_stays_sees_what_lands_when_they_ask(landed: Path, folder: Path) -> None:
+    with closing(Reader(folder)) as reader:
+        assert reader.refresh() is None
+        publish(landed, folder, "other")
+        publish(landed, folder, "third")
+        with reader.connection.cursor() as cursor:
+            assert cursor.execute(NAMED).fetchall() == [("small",)]
+        assert reader.refresh() == "landed: other, third"
+        assert reader.connection.execute(NAMED).fetchall() == [("other",), ("small",), ("third",)]
+        publish(landed, folder, "small")  # again: another file under the same name
+        database(folder, "third").unlink()
+        assert reader.refresh() == "landed: small; gone: third"
+        assert reader.connection.execute(NAMED).fetchall() == [("other",), ("small",)]
+        assert reader.refresh() is None
+
+
+def test_one_who_stays_keeps_what_they_have_when_it_cannot_be_opened_anew(
+    landed: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        msg = "Catalog Error:\nwrite-write conflict"
+        raise duckdb.CatalogException(msg)
+
+    with closing(Reader(folder)) as reader:
+        publish(landed, folder, "other")
+        with monkeypatch.context() as patch:
+            patch.setattr(warehouse, "connect", fail)
+            with pytest.raises(UserError, match=r"cannot be opened anew \(Catalog Error: write-write conflict\)"):
+                reader.refresh()
+        assert reader.connection.execute(NAMED).fetchall() == [("small",)]
+        assert reader.refresh() == "landed: other"
+
+
+@pytest.mark.parametrize(
+    ("version", "oldest", "said"),
+    [
+        (FORMAT_VERSION + 1, 0, "is left out; upgrade attention-geometry"),
+        (0, 1, "is left out; rebuild it: attention-geometry run strange"),
+        (FORMAT_VERSION, 1, None),
+    ],
+)
+def test_a_version_that_cannot_be_read_is_left_out(
+    landed: Path, folder: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch,
+    version: int | None, oldest: int, said: str | None,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(warehouse, "OLDEST_READABLE", oldest)
+    with duckdb.connect(publish(landed, folder, "small", FORMAT_VERSION)):
+        pass
+    publish(landed, folder, "strange", version)
+    assert named(folder) == ["small"] + ["strange"] * (said is None)
+    left_out = [line for line in warned(caplog) if "left out" in line]
+    assert len(left_out) == (said is not None)
+    if said:
+        assert said in left_out[0]
+        assert f"{folder}/strange.duckdb has format {version}" in left_out[0]
+
+
+@pytest.mark.parametrize("oldest", [0, 1])
+def test_a_file_that_states_no_version_has_version_0(
+    folder: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, oldest: int
+) -> None:
+    monkeypatch.setattr(warehouse, "OLDEST_READABLE", oldest)
+    with duckdb.connect(database(folder, "small")) as connection:
+        connection.execute("ALTER TABLE studies DROP COLUMN format_version")
+    assert named(folder) == ([] if oldest else ["small"])
+    (line,) = warned(caplog)
+    assert ("has format 0" if oldest else "was landed by an earlier version") in line
+    assert "attention-geometry run small" in line
+
+
+def test_a_header_that_is_damaged_leaves_the_study_out(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    duckdb.connect(database(folder, "strange")).close()
+    content = bytearray(database(folder, "strange").read_bytes())
+    content[12] = 0xFF
+    database(folder, "strange").write_bytes(content)
+    assert named(folder) == ["small"]
+    (line,) = warned(caplog)
+    assert "strange.duckdb cannot be read" in line
+
+
+@pytest.mark.parametrize("content", [b"not a database" * 1000, b""], ids=["other bytes", "empty"])
+def test_a_damaged_file_does_not_keep_others_from_being_read(
+    folder: Path, caplog: pytest.LogCaptureFixture, content: bytes
+) -> None:
+    """It used to: one bad file was an error for every reader, though the others were whole."""
+    database(folder, "bad").write_bytes(content)
+    for _ in range(2):
+        assert named(folder) == ["small"]
+    (line,) = warned(caplog)  # once
+    if content:
+        assert f"{folder}/bad.duckdb cannot be read" in line
+        assert line.endswith("so study 'bad' is left out; rebuild it: attention-geometry run bad")
+
+
+def test_what_only_cannot_be_opened_here_is_not_to_be_rebuilt(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    database(folder, "odd").mkdir()
+    assert named(folder) == ["small"]
+    (line,) = warned(caplog)
+    assert line.startswith(f"{folder}/odd.duckdb cannot be read (")
+    assert line.endswith("so study 'odd' is left out; make the file readable, or move it away")
+
+
+def test_every_flipped_byte_is_noticed_or_changes_nothing(folder: Path) -> None:
+    """One in each block of the file, and in its three headers; the reader had opened it, or opens it damaged."""
+    path = database(folder, "small")
+    content = path.read_bytes()
+    block, headers = 2**18, 3 * 4096
+    draw = random.Random(7)
+    places = [draw.randrange(start, start + 100) for start in range(0, headers, 4096)]
+    places += [draw.randrange(start, min(start + block, len(content))) for start in range(headers, len(content), block)]
+    assert len(places) > 20
+    right, noticed = digest(path), list[str]()
+    for place in places:
+        _flip(path, place)
+        found = digest(path)
+        _flip(path, place)
+        if found == right:
+            continue
+        noticed.append(found)
+        assert found == "left out" or (
+            found.startswith(f"{path} is damaged (Corrupt database file: ")
+            and found.endswith("); rebuild it: attention-geometry run small")
+        ), f"byte {place}: {found}"
+    assert len(places) > len(noticed) - noticed.count("left out") > len(places) / 2
+    assert digest(path) == right
+
+
+def _flip(path: Path, place: int) -> None:
+    """Flip a bit of a byte, where it stands."""
+    with path.open("r+b") as file:
+        file.seek(place)
+        (byte,) = file.read(1)
+        file.seek(place)
+        file.write(bytes([byte ^ 0x20]))
+
+
+def digest(path: Path) -> str:
+    """What a user's query over all tables of a study's file says: a digest of them, or that the file is damaged."""
+    parts = [f'SELECT bit_xor(hash(t)), count(*) FROM "study small".{table} AS t' for table in sql.names("schema")]
+    with duckdb.connect() as connection:
+        if not warehouse._attached(connection, "small", path):
+            return "left out"
+        try:
+            return str(query(connection, " UNION ALL ".join(parts)).read_all().to_pylist())
+        except UserError as error:
+            return str(error)
+
+
+def test_damage_is_named_among_several_files_and_in_the_middle_of_a_stream(landed: Path, folder: Path) -> None:
+    publish(landed, folder, "other")
+    publish(landed, folder, "bad")
+    with connect(folder) as connection:
+        path = database(folder, "bad")
+        content = bytearray(path.read_bytes())
+        for start in range(3 * 4096 + 2**18, len(content) - 1000, 2**18):
+            content[start + 1000] ^= 1
+        with path.open("r+b") as file:  # the same inode: what was opened is damaged
+            file.write(content)
+        with pytest.raises(UserError, match=r"/bad\.duckdb is damaged \(.*\); rebuild it: attention-geometry run bad$"):
+            query(connection, "FROM selection_counts").read_all()
+        mine = query(connection, "SELECT count(*) FROM studies WHERE study <> 'bad'")
+        assert mine.schema.names == ["count_star()"]
+    assert warehouse.verify(database(folder, "other")) is None
+    assert "does not exist" in (warehouse.verify(folder / "nowhere.duckdb") or "")
+
+
+def test_damage_far_into_a_stream_is_named(tmp_path: Path) -> None:
+    """There DuckDB words it in another way."""
+    path = database(tmp_path, "long")
+    with duckdb.connect(path) as connection:
+        connection.execute("CREATE TABLE t AS SELECT hash(i) AS h FROM range(3000000) t(i)")
+    _flip(path, path.stat().st_size * 9 // 10)
+    with duckdb.connect(config={"threads": 1}) as connection:
+        connection.execute(warehouse._attach("long", path))
+        stream = query(connection, 'FROM "study long".t')
+        assert stream.read_next_batch().num_rows > 0
+        with pytest.raises(
+            UserError, match=r"/long\.duckdb is damaged \(.*\); rebuild it: attention-geometry run long$"
+        ):
+            stream.read_all()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT model::INTEGER FROM studies",
+        "SELECT checksum FROM studies",
+        "SELECT 'Corrupt database file'::INTEGER",
+        "SELECT error('Corrupt database file')",
+        "FROM 'corrupt.parquet'",
+    ],
+)
+def test_a_user_s_mistake_is_no_damage(landed: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setattr(warehouse, "verify", lambda _: pytest.fail("the files were read through"))
+    mistake = pytest.raises(UserError, match=r"^(Conversion|Binder|Invalid Input|IO) Error: ")
+    with storage.connect(landed, unlocked=True) as connection, mistake as caught:
+        query(connection, text).read_all()
+    assert "damaged" not in str(caught.value)
+
+
+def test_the_script_opens_the_warehouse_in_the_plain_shell(folder: Path, tmp_path: Path) -> None:
+    write_entry(folder)
+    counts = [f"SELECT '{name}', count(*) FROM {name}" for name in (*sql.names("schema"), *sql.names("views"))]
+    text = in_shell(folder, " UNION ALL ".join(counts), cwd=tmp_path)
+    with connect(folder) as connection:
+        assert dict(line.split(",") for line in text.splitlines()) == {
+            name: str(connection.table(name).count("*").fetchall()[0][0])
+            for name in (*sql.names("schema"), *sql.names("views"))
+        }
+        macros = in_shell(folder, "SELECT count(*) FROM lower_bounds(0.5, 'raw')", "SELECT role_of(0, 3)")
+        assert macros.split() == ["540", str(connection.execute("SELECT role_of(0, 3)").fetchall()[0][0])]
+        comments = (
+            "SELECT format('{}.{}: {}', table_name, column_name, comment) AS c FROM duckdb_columns() "
+            "WHERE database_name = 'memory' UNION ALL SELECT view_name || comment FROM duckdb_views() "
+            "WHERE database_name = 'memory' UNION ALL SELECT function_name || comment FROM duckdb_functions() "
+            "WHERE database_name = 'memory' AND NOT internal"
+        )
+        digest = f"SELECT md5(string_agg(c, '|' ORDER BY c)) FROM ({comments})"
+        assert in_shell(folder, digest).strip() == connection.execute(digest).fetchall()[0][0]
+
+
+def test_the_shell_reads_the_script_again(landed: Path, folder: Path) -> None:
+    write_entry(folder)
+    process = subprocess.Popen(
+        [SHELL, "-csv", "-noheader", "-init", folder / ENTRY],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, bufsize=1,
+    )  # fmt: skip
+    assert process.stdin is not None
+    assert process.stdout is not None
+
+    def answer(text: str) -> str:
+        process.stdin.write(f"{text}\nSELECT 'end';\n")
+        return "".join(iter(process.stdout.readline, "end\n"))
+
+    try:
+        assert answer(f"{NAMED};").endswith("small\n")
+        publish(landed, folder, "o'b\"x")
+        publish(landed, folder, "small")
+        write_entry(folder)
+        assert answer(f"{NAMED};") == "small\n"
+        assert answer(f".read {folder / ENTRY}\n{NAMED};") == '"o\'b""x"\nsmall\n'
+        database(folder, "small").unlink()
+        write_entry(folder)
+        assert answer(f".read {folder / ENTRY}\n{NAMED};") == '"o\'b""x"\n'
+        assert "read-only" in answer('DELETE FROM "study o\'b""x".studies;')
+        assert answer(f".read {folder / ENTRY}\nSELECT count(*) FROM studies;") == "1\n"
+    finally:
+        process.stdin.close()
+        process.wait(60)
+        process.stdout.close()
+
+
+def test_what_the_shell_cannot_attach_does_not_keep_it_from_the_rest(folder: Path) -> None:
+    with duckdb.connect(database(folder, "newer")) as connection:  # in the library's own format
+        connection.execute("CREATE TABLE studies AS SELECT 'newer' AS study")
+    database(folder, "bad").write_bytes(b"not a database" * 1000)
+    script = write_entry(folder).read_text(encoding="utf-8")
+    assert in_shell(folder, NAMED) == "small\n"
+    assert named(folder) == ["newer", "small"]
+    left_out = [line for line in script.splitlines() if line.startswith("-- Left out, because the shell could not")]
+    assert [line.rpartition("it: ")[2] for line in left_out] == [
+        f"attention-geometry run {it}" for it in ("bad", "newer")
+    ]
+
+
+def test_the_script_is_made_without_making_the_views(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every landing writes it."""
+    warehouse._layout()
+    for name in ("create_relations", "comment", "create_tables"):
+        monkeypatch.setattr(warehouse, name, lambda *_: pytest.fail("the views were made"))
+    assert in_shell(write_entry(folder).parent, NAMED) == "small\n"
+
+
+def test_the_script_takes_nothing_from_a_study_of_its_name(folder: Path) -> None:
+    """``open.sql`` is a name that a study may have, ``.open.sql`` is not."""
+    landing, own = (folder / f"{name}.{'0a' * 16}.partial" for name in (ENTRY, f".{ENTRY}"))
+    landing.write_bytes(b"another study's, whose lock is not held")
+    own.write_bytes(b"half")
+    write_entry(folder)
+    assert landing.exists()
+    assert not own.exists()
+
+
+def test_a_script_of_other_bytes_is_written_anew(folder: Path) -> None:
+    (folder / ENTRY).write_bytes(b"\xff\xfe")
+    renew_entry(folder)
+    assert in_shell(folder, NAMED) == "small\n"
+
+
+def test_the_script_is_written_anew_only_where_it_is_stale(landed: Path, folder: Path) -> None:
+    entry = write_entry(folder)
+    first = entry.stat().st_ino
+    write_entry(folder)
+    renew_entry(folder)
+    assert entry.stat().st_ino == first
+    moved = folder.parent.rename(folder.parent.with_name("moved")) / "warehouse"
+    renew_entry(moved)
+    assert in_shell(moved, NAMED) == "small\n"
+    publish(landed, moved, "other")
+    renew_entry(moved)
+    assert in_shell(moved, NAMED) == "other\nsmall\n"
+    assert sorted(path.name for path in moved.iterdir()) == [f".{ENTRY}.lock", ENTRY, "other.duckdb", "small.duckdb"]
+
+
+def test_looking_at_an_empty_or_protected_warehouse_writes_nothing(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    renew_entry(tmp_path / "nothing")
+    assert not (tmp_path / "nothing").exists()
+
+    def protected(_: Path) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(warehouse, "write_entry", protected)
+    renew_entry(folder)
+
+
+def test_two_landings_at_once_leave_no_stale_script(landed: Path, folder: Path) -> None:
+    names = [f"s{index}" for index in range(6)]
+
+    def land_one(study: str) -> None:
+        publish(landed, folder, study)
+        write_entry(folder)
+
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(land_one, names))
+    text = (folder / ENTRY).read_text(encoding="utf-8")
+    assert [name for name in names if f'AS "study {name}" (READ_ONLY)' not in text] == []
+    assert not list(folder.glob("*.partial"))

@@ -1,0 +1,107 @@
+"""The code of the documents about the warehouse, run as it stands."""
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from storage.root import HOME_VARIABLE
+from storage.warehouse import ENTRY, LOCK, write_entry
+from tests.dagster_project.driver import attention_geometry
+from tests.storage import studies
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+PAGE = (DOCS / "warehouse.md").read_text(encoding="utf-8")
+NOTEBOOK = json.loads((DOCS / "notebook.ipynb").read_text(encoding="utf-8"))
+SHELL = Path(sys.executable).with_name("duckdb")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def landed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder whose ``data`` is a data root with a landed study."""
+    folder = tmp_path_factory.mktemp("documents")
+    (folder / "data").mkdir()
+    write_entry(studies.landed(folder / "data") / "warehouse")
+    return folder
+
+
+@pytest.fixture
+def here(landed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder of a reader of the page."""
+    (tmp_path / "data").symlink_to(landed / "data")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv(HOME_VARIABLE, raising=False)
+    return tmp_path
+
+
+def test_the_notebook_runs_from_top_to_bottom(here: Path) -> None:
+    assert NOTEBOOK["nbformat"] == 4
+    cells = [cell for cell in NOTEBOOK["cells"] if cell["cell_type"] == "code"]
+    assert [cell["outputs"] for cell in cells] == [[]] * len(cells)
+    names: dict[str, Any] = {}
+    for cell in cells:
+        exec("".join(cell["source"]), names)
+    assert names["study"] == "small"
+    assert isinstance(names["curves"], pa.Table)
+    assert names["curves"].num_rows == 11 + 8  # a window of nine keys in layer 1
+    assert names["bounds"].num_rows == 11
+    drawn = names["chart"].to_dict()
+    (rows,) = drawn["datasets"].values()
+    assert rows == names["curves"].to_pylist()
+    names["connection"].close()
+    assert list(here.iterdir()) == [here / "data"]
+
+
+def test_the_commands_of_the_page(here: Path) -> None:
+    commands = [shlex.split(line) for block in blocks("sh") for line in block.splitlines()]
+    ours = [rest for program, *rest in commands if program == "attention-geometry"]
+    assert len(ours) == 4
+    for arguments in ours:
+        done = attention_geometry(*arguments)
+        assert (done.code, done.errors) == (0, ""), arguments
+        assert done.text
+    assert (here / "studies.parquet").exists()
+
+
+@pytest.mark.usefixtures("here")
+def test_the_plain_shell_of_the_page() -> None:
+    (command,) = (line for block in blocks("sh") for line in block.splitlines() if line.startswith("duckdb "))
+    (locking,) = blocks("sql")
+    assert locking.splitlines() == [f"SET {setting};" for setting in LOCK]
+    asked = [".read data/warehouse/open.sql", "SELECT study FROM studies", *locking.splitlines(), "FROM 'x.csv'"]
+    options = [part for statement in asked for part in ("-c", statement)]
+    done = subprocess.run(
+        [SHELL, "-csv", "-noheader", *shlex.split(command)[1:], *options],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert f"data/warehouse/{ENTRY}" in command
+    assert done.stdout == "small\n"
+    assert "disabled" in done.stderr
+    assert done.stderr.count("Error") == 1
+
+
+def test_the_python_of_the_page(here: Path) -> None:
+    names: dict[str, Any] = {}
+    first, second = blocks("python")
+    exec(first, names)
+    names["connection"].close()
+    assert names["table"].num_rows == 3 * 3 * 2 * 4 * 3
+    assert len(names["curve"]) == 11
+    exec(second, names)
+    assert duckdb.read_csv(str(here / "studies.csv")).count("*").fetchall() == [(1,)]
+
+
+@pytest.mark.parametrize("name", re.findall(r"\]\(([^)]+)\)", PAGE))
+def test_the_links_of_the_page(name: str) -> None:
+    assert (DOCS / name).exists()
