@@ -1,6 +1,6 @@
 """The SQL of the warehouse: one statement per file.
 
-Holds the reading of these files. What does not belong here: running them (``storage.warehouse``) and charts
+Holds the reading of these files. What does not belong here: running them (``storage.relations``) and charts
 (``reports``).
 
 - ``schema``: the tables.
@@ -8,6 +8,7 @@ Holds the reading of these files. What does not belong here: running them (``sto
 - ``views``: what follows from the tables while one looks at it.
 - ``derived``: a SELECT for each table that follows from the others when a study lands; its name is the table's.
 - ``queries``: named questions, with named parameters (``$study``).
+- ``tour``: twenty worked examples, in the order of their numbers, from which one learns to ask; parameter ``$study``.
 - ``checks``: violations of what must be true; no row when all is well.
 
 Every file opens with a header of three comments, ``grain``, ``inputs`` and ``meaning``, indented lines of which go on
@@ -21,9 +22,10 @@ from dataclasses import dataclass
 from functools import cache
 from graphlib import TopologicalSorter
 from importlib.resources import files
+from itertools import dropwhile
 from typing import Literal
 
-Kind = Literal["schema", "macros", "views", "derived", "queries", "checks"]
+Kind = Literal["schema", "macros", "views", "derived", "queries", "tour", "checks"]
 
 _HEADER = re.compile(r"^-- (?P<key>grain|inputs|meaning):\s*(?P<text>.*)$")
 _UNFINISHED = re.compile(r"\n-- {6,}")
@@ -45,6 +47,11 @@ class Statement:
     meaning: str
     columns: dict[str, str]
     """Comment of each column, from the ends of its lines; empty but for ``schema`` and ``views``."""
+
+    @property
+    def code(self) -> str:
+        """The SQL without its header."""
+        return "\n".join(dropwhile(lambda line: line.startswith("--"), self.text.splitlines()))
 
 
 @cache

@@ -2,8 +2,8 @@
 -- inputs:  position of attention_by_position
 -- meaning: first position of the run that a chart over positions shows together: position 0 and the query's own stand
 --          alone, the others are in at most 512 runs of equal length
-CREATE MACRO run_of(position, query) AS
+CREATE MACRO run_of("position", query) AS
     CASE
-        WHEN position IN (0, query) THEN position
-        ELSE 1 + (position - 1) // greatest(1, (query + 511) // 512) * greatest(1, (query + 511) // 512)
+        WHEN "position" IN (0, query) THEN "position"
+        ELSE 1 + ("position" - 1) // greatest(1, (query + 511) // 512) * greatest(1, (query + 511) // 512)
     END

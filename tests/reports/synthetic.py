@@ -13,7 +13,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from storage.warehouse import create_relations, create_tables, derive
+from storage.relations import create_relations, create_tables, derive
 from tests.reports.kinds import Heads, draw, geometry, kinds
 from tests.sql.made_up import summaries
 
@@ -131,6 +131,7 @@ def _study(study: Synthetic) -> pa.Table:
         "dtype": "float32",
         "device": "cpu",
         "provenance": json.dumps(study.provenance),
+        "format_version": 1,
     }
     return pa.Table.from_pylist([row])
 

@@ -8,7 +8,9 @@ import pytest
 
 import sql
 
-CODE = [(kind, name) for kind in ("macros", "views", "derived", "queries", "checks") for name in sql.names(kind)]
+CODE = [
+    (kind, name) for kind in ("macros", "views", "derived", "queries", "tour", "checks") for name in sql.names(kind)
+]
 RELATIONS = {*sql.names("schema"), *sql.names("views")}
 MACROS = set(sql.names("macros"))
 
@@ -34,7 +36,7 @@ def test_the_header_names_every_input(kind: sql.Kind, name: str) -> None:
 def test_the_header_names_every_parameter(kind: sql.Kind, name: str) -> None:
     statement = sql.statement(kind, name)
     code = re.sub(r"--.*", "", statement.text)
-    if kind == "queries":
+    if kind in {"queries", "tour"}:
         assert set(re.findall(r"\$\w+", code)) == set(re.findall(r"\$\w+", statement.inputs))
     else:
         assert set(re.findall(r"\$\w+", code)) == ({"$study"} if kind in {"derived", "checks"} else set())

@@ -1,0 +1,46 @@
+-- grain:   one row per (study, query, layer, head, n)
+-- inputs:  lower_bounds, selection_means
+-- meaning: mean Precision, Recall and F of every head beside the mean of their lower bounds (eq. 12, 14, 16, 17) for any κ
+--          above 0, in scale 'unit' or 'raw': FROM bounds_at(0.2); premise_share: share of sequences with Δ > 0; _holds:
+--          whether the mean is no less than the bound, up to rounding (1e-6), NULL without a bound; computed from
+--          every selection asked for: a filter on study, layer, head or n makes it fast
+CREATE MACRO bounds_at(kappa, scale := 'unit') AS TABLE
+WITH bounds AS (
+    SELECT
+        study,
+        query,
+        layer,
+        head,
+        n,
+        avg((margin > 0)::INTEGER) AS premise_share,
+        avg(margin) AS margin,
+        avg(precision_lower) AS precision_lower,
+        avg(recall_lower) AS recall_lower,
+        avg(f_r_max_lower) AS f_r_max_lower,
+        avg(f_r_min_lower) AS f_r_min_lower
+    FROM lower_bounds(kappa, scale)
+    GROUP BY study, query, layer, head, n
+)
+SELECT
+    study,
+    query,
+    layer,
+    head,
+    n,
+    sequences,
+    premise_share,
+    margin,
+    precision,
+    precision_lower,
+    precision >= precision_lower - 1e-6 AS precision_holds,
+    recall,
+    recall_lower,
+    recall >= recall_lower - 1e-6 AS recall_holds,
+    f_r_max,
+    f_r_max_lower,
+    f_r_max >= f_r_max_lower - 1e-6 AS f_r_max_holds,
+    f_r_min,
+    f_r_min_lower,
+    f_r_min >= f_r_min_lower - 1e-6 AS f_r_min_holds
+FROM bounds -- first: a filter on a column of both reaches the one whose columns these are
+JOIN selection_means USING (study, query, layer, head, n)

@@ -1,0 +1,13 @@
+-- grain:   one row per (layer, head), of the ten with the heaviest sink
+-- inputs:  attention_by_position, last_query; $study
+-- meaning: Which heads give the sink the most weight, and how many times the uniform share is that (Figure 4)?
+FROM attention_by_position
+SELECT
+    layer,
+    head,
+    any_value(mean_weight) FILTER (WHERE position = 0) AS sink_weight,
+    sink_weight * count(*) AS times_uniform
+WHERE study = $study AND query = last_query($study)
+GROUP BY layer, head
+ORDER BY sink_weight DESC NULLS LAST, layer, head
+LIMIT 10

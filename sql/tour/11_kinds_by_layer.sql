@@ -1,0 +1,8 @@
+-- grain:   one row per layer
+-- inputs:  head_taxonomy, last_query; $study
+-- meaning: How many heads of each kind has each layer (Figure 8)? PIVOT turns kinds into columns.
+PIVOT (FROM head_taxonomy WHERE study = $study AND query = last_query($study))
+ON label IN ('Retriever', 'Mixer', 'Reset')
+USING count(*)
+GROUP BY layer
+ORDER BY layer

@@ -1,0 +1,241 @@
+"""Macros with parameters for common questions, against plain readings of the tables they answer from."""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+from statistics import fmean
+from typing import Any
+
+import duckdb
+import pytest
+
+from tests.reports.synthetic import Synthetic, warehouse
+from tests.sql.hand_made import MEANS, break_statement, database
+
+Row = dict[str, Any]
+
+STUDY = Synthetic("first", queries=(5, 11, 23), first_keys=(0, 0, 10), heads=6, kappas=(0.5, 2))
+"""In its last layer the last query does not see the sink."""
+SECOND = Synthetic("second", layers=2, context=16, seed=1)
+MEASURES = ("precision", "recall", "f_r_max", "f_r_min", "separability")
+METRICS = ("precision", "recall", "f_r_max", "f_r_min")
+HEAD = ("study", "query", "layer", "head")
+
+
+@pytest.fixture(scope="module")
+def two() -> Iterator[duckdb.DuckDBPyConnection]:
+    with warehouse(STUDY, SECOND) as connection:
+        yield connection
+
+
+def rows(connection: duckdb.DuckDBPyConnection, relation: str) -> list[Row]:
+    found: list[Row] = connection.sql(f"FROM {relation}").to_arrow_table().to_pylist()
+    return found
+
+
+def head_of(row: Row) -> tuple[Any, ...]:
+    return tuple(row[name] for name in HEAD)
+
+
+def value_of(row: Row, measure: str) -> float:
+    if measure == "separability":
+        return float(2 * row["precision"] * row["recall"] / (row["precision"] + row["recall"]))
+    return float(row[measure])
+
+
+def best_by_hand(means: list[Row], measure: str, first: int, last: float) -> dict[tuple[Any, ...], tuple[int, float]]:
+    best: dict[tuple[Any, ...], tuple[int, float]] = {}
+    for row in sorted(means, key=lambda row: row["n"]):
+        value = value_of(row, measure)
+        if first <= row["n"] <= last and value > best.get(head_of(row), (0, -1.0))[1]:
+            best[head_of(row)] = (row["n"], value)
+    return best
+
+
+def test_the_last_query_is_the_largest(two: duckdb.DuckDBPyConnection) -> None:
+    found = two.sql("SELECT last_query('first'), last_query('second'), last_query('none')").fetchall()
+    assert found == [(23, 15, None)]
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+@pytest.mark.parametrize(("first", "last"), [(2, None), (1, None), (3, 8)])
+def test_best_n_is_the_first_of_the_largest(
+    two: duckdb.DuckDBPyConnection, measure: str, first: int, last: int | None
+) -> None:
+    call = f"best_n('{measure}', first_n := {first}, last_n := {last or 'NULL'})"
+    found = {head_of(row): (row["best_n"], row["value"]) for row in rows(two, call)}
+    expected = best_by_hand(rows(two, "selection_means"), measure, first, last or math.inf)
+    assert found == {head: (n, pytest.approx(value)) for head, (n, value) in expected.items()}
+
+
+def test_of_equal_means_the_smallest_n_is_best() -> None:
+    means = [MEANS | {"query": 9, "layer": 0, "head": 0, "n": n} for n in (4, 2, 3, 1)]
+    with database(selection_means=means) as connection:
+        assert [row["best_n"] for row in rows(connection, "best_n()")] == [2]
+
+
+@pytest.mark.parametrize("at_n", [1, 2, 8, 12])
+def test_heads_are_in_the_regime_whose_range_holds_n(two: duckdb.DuckDBPyConnection, at_n: int) -> None:
+    regimes = {head_of(row): row for row in rows(two, "selection_regimes") if row["first_n"] <= at_n <= row["last_n"]}
+    labels = {head_of(row): row["label"] for row in rows(two, "head_taxonomy")}
+    expected = {}
+    for row in rows(two, "selection_means"):
+        if row["n"] == at_n:
+            regime = regimes.get(head_of(row), {})
+            measured = (row["precision"], row["recall"])
+            expected[head_of(row)] = (labels[head_of(row)], regime.get("regime"), regime.get("slope"), *measured)
+    found = rows(two, f"heads_by_regime({at_n})")
+    columns = ("label", "regime", "slope", "precision", "recall")
+    assert {head_of(row): tuple(row[name] for name in columns) for row in found} == expected
+    assert len(found) == len(expected) > 0
+
+
+@pytest.mark.parametrize(
+    ("call", "sides"),
+    [
+        ("compare_studies('first', 'second')", (("first", 23), ("second", 15))),
+        ("compare_studies('second', 'first', query_b := 5)", (("second", 15), ("first", 5))),
+        ("compare_studies('first', 'first', query_a := 11)", (("first", 11), ("first", 23))),
+    ],
+)
+def test_studies_are_compared_at_the_n_that_both_reach(
+    two: duckdb.DuckDBPyConnection, call: str, sides: tuple[tuple[str, int], tuple[str, int]]
+) -> None:
+    means = {(row["study"], row["query"], row["n"]): row for row in rows(two, "selection_means_model")}
+    expected = {}
+    for n in range(1, 24):
+        a, b = (means.get((*side, n)) for side in sides)
+        for metric in METRICS if a and b else ():
+            assert a
+            assert b
+            apart = a[f"{metric}_ci_high"] < b[f"{metric}_ci_low"] or b[f"{metric}_ci_high"] < a[f"{metric}_ci_low"]
+            expected[metric, n] = (a[metric], b[metric], b[metric] - a[metric], apart)
+    found = rows(two, call)
+    columns = ("mean_a", "mean_b", "difference", "apart")
+    assert {(row["metric"], row["n"]): tuple(row[name] for name in columns) for row in found} == expected
+    assert {(row["query_a"], row["query_b"]) for row in found} == {(sides[0][1], sides[1][1])}
+
+
+def test_intervals_that_touch_are_not_apart_and_unknown_ones_are_null() -> None:
+    def mean(low: float | None, high: float | None, query: int) -> Row:
+        ends = {f"{metric}_ci_low": low for metric in METRICS} | {f"{metric}_ci_high": high for metric in METRICS}
+        return MEANS | ends | {"query": query, "n": 2, "heads": 1}
+
+    model = [mean(0.1, 0.2, 1), mean(0.2, 0.3, 2), mean(0.31, 0.4, 3), mean(None, None, 4)]
+    study = {
+        "model": "m", "corpus": "c", "context_length": 5, "sequences": 2, "layers": 1, "heads": 1, "kv_heads": 1,
+        "head_dim": 4, "dtype": "float32", "device": "cpu", "provenance": "{}", "format_version": 1,
+    }  # fmt: skip
+    with database(selection_means_model=model) as connection:
+        names = connection.table("studies").columns
+        given = {"study": "hand-made"} | {name: value for name, value in study.items() if name in names}
+        marks = ", ".join(f"${name}" for name in given)
+        connection.execute(f"INSERT INTO studies ({', '.join(given)}) VALUES ({marks})", given)
+        for query, apart in ((2, False), (3, True), (4, None)):
+            call = f"compare_studies('hand-made', 'hand-made', query_a := 1, query_b := {query})"
+            assert {row["apart"] for row in rows(connection, call)} == {apart}
+
+
+def lower_by_hand(connection: duckdb.DuckDBPyConnection, kappa: float, scale: str) -> dict[tuple[Any, ...], list[Row]]:
+    """Lower bounds of every selection from its ingredients, by head and N."""
+    heads = {(row["study"], row["layer"], row["head"]): row for row in rows(connection, "heads")}
+    scales = {
+        tuple(row[name] for name in ("study", "sequence", "query", "layer", "kv_head")): row["value_scale"]
+        for row in rows(connection, "value_scales")
+    }
+    found: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    for row in rows(connection, "selection_counts"):
+        head = heads[row["study"], row["layer"], row["head"]]
+        c = scales[row["study"], row["sequence"], row["query"], row["layer"], head["kv_head"]]
+        unit = c if scale == "unit" else 1.0
+        kept: Row = {}
+        if row["s_in"] is not None:
+            delta = row["a_min_in"] ** 2 - 2 * row["a_max_out"] * row["s_in"] * row["rho_out"]
+            b = row["a_max_in"] + row["a_max_out"] + row["s_in"]
+            parts = [delta / b / unit]
+            if row["a_0"] is not None:
+                parts.append((row["a_0"] ** 2 - (row["s_in"] * row["rho_out"]) ** 2) / b / unit)
+            tails = [math.exp(-kappa * head["head_dim"] * part**2) if part > 0 else 1.0 for part in parts]
+            left = row["n_keys"] - row["n"]
+            miss = left * tails[0] + (left / row["n"] * tails[1] if len(tails) > 1 else 0)
+            p, r = 1 / (1 + miss), max(0.0, 1 - miss)
+            kept = {"premise": delta > 0, "margin": parts[0], "precision": p, "recall": r}
+            kept |= {"f_r_max": 2 * p / (1 + p), "f_r_min": 2 * r / (1 + r)}
+        found[(*head_of(row), row["n"])].append(kept)
+    return found
+
+
+def check_bounds(connection: duckdb.DuckDBPyConnection, kappa: float, scale: str) -> None:
+    means = {(*head_of(row), row["n"]): row for row in rows(connection, "selection_means")}
+    expected = lower_by_hand(connection, kappa, scale)
+    found = rows(connection, f"bounds_at({kappa}, scale := '{scale}')")
+    assert len(found) == len(expected) == len(means)
+    for row in found:
+        key = (*head_of(row), row["n"])
+        bounded = [kept for kept in expected[key] if kept]
+        share = fmean(kept["premise"] for kept in bounded) if bounded else None
+        assert row["premise_share"] == pytest.approx(share)
+        for metric in METRICS:
+            lower = fmean(kept[metric] for kept in bounded) if bounded else None
+            assert row[f"{metric}_lower"] == (None if lower is None else pytest.approx(lower, rel=1e-5))
+            assert row[metric] == means[key][metric]
+            assert row[f"{metric}_holds"] == (None if lower is None else row[metric] >= lower - 1e-6)
+
+
+@pytest.mark.parametrize(("kappa", "scale"), [(0.2, "unit"), (3, "raw")])
+def test_bounds_at_any_kappa_are_means_of_those_of_every_selection(
+    two: duckdb.DuckDBPyConnection, kappa: float, scale: str
+) -> None:
+    check_bounds(two, kappa, scale)
+
+
+def test_bounds_at_a_kappa_that_was_asked_for_are_those_landed(two: duckdb.DuckDBPyConnection) -> None:
+    columns = "study, query, layer, head, n, precision_lower, recall_lower, f_r_max_lower, f_r_min_lower"
+    landed = f"(SELECT {columns} FROM bound_means WHERE family = 'printed' AND kappa = 2)"
+    asked = f"(SELECT {columns} FROM bounds_at(2) WHERE study = 'first')"
+    one, other = (two.sql(f"FROM {relation} ORDER BY ALL").fetchall() for relation in (landed, asked))
+    assert len(one) == len(other) > 0
+    for a, b in zip(one, other, strict=True):
+        assert a == pytest.approx(b)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        ("best_n('accuracy')", "measure must be 'precision', 'recall', 'f_r_max', 'f_r_min' or 'separability'"),
+        ("best_n(NULL)", "measure must be"),
+        ("heads_by_regime(0)", "at_n must be 1 or more"),
+        ("heads_by_regime(NULL)", "at_n must be 1 or more"),
+        ("compare_studies('first', 'frist')", "there is no study frist"),
+        ("compare_studies('x', 'second')", "there is no study x"),
+        ("bounds_at(0)", "kappa must be a finite number above 0"),
+        ("bounds_at(1, scale := 'metres')", "scale must be 'unit' or 'raw', not 'metres'"),
+    ],
+)
+def test_arguments_are_checked(two: duckdb.DuckDBPyConnection, call: str, said: str) -> None:
+    with pytest.raises(duckdb.Error, match=said):
+        rows(two, call)
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("bounds_at", "avg(precision_lower)", "max(precision_lower)"),
+        ("bounds_at", "precision >= precision_lower", "precision <= precision_lower"),
+        ("miss", "(n_keys - n)", "n_keys"),
+        ("tail", "exp(-kappa", "exp(-2 * kappa"),
+    ],
+)
+def test_a_broken_bound_is_noticed(monkeypatch: pytest.MonkeyPatch, name: str, old: str, new: str) -> None:
+    break_statement(monkeypatch, name, old, new)
+    with warehouse(SECOND) as connection, pytest.raises(AssertionError):
+        check_bounds(connection, 0.2, "unit")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("arg_max(n, (value, -n))", "arg_max(n, (value, n))"), ("n >= first_n", "n > first_n")]
+)
+def test_a_broken_best_n_is_noticed(monkeypatch: pytest.MonkeyPatch, old: str, new: str) -> None:
+    break_statement(monkeypatch, "best_n", old, new)
+    with pytest.raises(AssertionError):
+        test_of_equal_means_the_smallest_n_is_best()

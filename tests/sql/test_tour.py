@@ -1,0 +1,97 @@
+"""The tour: twenty worked examples that run on any study, and do so whole."""
+
+import re
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import duckdb
+import pytest
+
+import sql
+from storage.documentation import pasteable, tour
+from storage.query import query
+from storage.relations import create_relations, create_tables, derive
+from storage.root import warehouse_of
+from storage.warehouse import READABLE_FROM, connect, write_entry
+from tests.reports.conftest import DEGENERATE
+from tests.reports.synthetic import Synthetic, insert, tables, warehouse
+from tests.storage.test_ways_in import in_shell
+
+NUMBERS = range(1, 21)
+STUDY = Synthetic("o'clock $study", queries=(5, 11, 23), kappas=(0.5, 2))
+"""A name that a careless statement would break on."""
+SECOND = Synthetic("second", layers=2, heads=6, context=16, seed=1)
+
+
+@pytest.fixture(scope="module")
+def two() -> Iterator[duckdb.DuckDBPyConnection]:
+    with warehouse(STUDY, SECOND) as connection:
+        yield connection
+
+
+@pytest.fixture(scope="module")
+def alone() -> Iterator[duckdb.DuckDBPyConnection]:
+    with warehouse(SECOND) as connection:
+        yield connection
+
+
+def test_the_plain_shell_gives_as_many_rows(tmp_path: Path) -> None:
+    """All of them in one process of an older DuckDB, and the macros that no question of the tour calls."""
+    folder = warehouse_of(tmp_path)
+    folder.mkdir()
+    with duckdb.connect(folder / "second.duckdb", config={"storage_compatibility_version": READABLE_FROM}) as stored:
+        create_tables(stored)
+        for table, rows in tables(SECOND).items():
+            insert(stored, table, rows)
+        create_relations(stored)
+        derive(stored, SECOND.study)
+    write_entry(folder)
+    texts = [pasteable(example, SECOND.study).strip().removesuffix(";") for example in tour()]
+    texts += ["FROM elbows_of(selection_means)", "FROM lower_bounds(0.2, 'raw')"]
+    counts = [f"SELECT count(*) FROM ({text})" for text in texts]
+    with closing(connect(folder)) as connection:
+        wanted = [connection.execute(count).fetchall()[0][0] for count in counts]
+    assert in_shell(folder, *counts).split() == [str(count) for count in wanted]
+
+
+def asked(connection: duckdb.DuckDBPyConnection, example: sql.Statement, study: Synthetic) -> list[list[object]]:
+    """The answer, floats up to the order in which they were added."""
+    rows = query(connection, pasteable(example, study.study)).read_all().to_pylist()
+    return [[round(value, 6) if isinstance(value, float) else value for value in row.values()] for row in rows]
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_every_statement_has_rows_of_the_study_asked_about_alone(
+    two: duckdb.DuckDBPyConnection, alone: duckdb.DuckDBPyConnection, number: int
+) -> None:
+    example = tour()[number - 1]
+    first, second = asked(two, example, STUDY), asked(two, example, SECOND)
+    assert first
+    assert second
+    assert (first != second) == ("$study" in example.code)
+    if "$study" in example.code and "compare_studies" not in example.code:  # which looks at another, if there is one
+        assert second == asked(alone, example, SECOND)
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_a_literal_gives_as_many_rows_as_a_parameter(two: duckdb.DuckDBPyConnection, number: int) -> None:
+    example = tour()[number - 1]
+    parameters = {"study": STUDY.study} if "$study" in example.code else None
+    bound = two.sql(example.text, params=parameters).to_arrow_table()
+    assert [len(row) for row in asked(two, example, STUDY)] == [bound.num_columns] * bound.num_rows
+
+
+@pytest.mark.parametrize("name", DEGENERATE)
+def test_every_statement_runs_on_the_strangest_studies(name: str) -> None:
+    with warehouse(DEGENERATE[name]) as connection:
+        for example in tour():
+            query(connection, pasteable(example, name)).read_all()
+
+
+def test_the_tour_teaches_what_it_promises() -> None:
+    code = "\n".join(example.code for example in tour())
+    for idiom in ("PIVOT", "QUALIFY", "WINDOW", "GROUP BY ALL", "arg_max", "COLUMNS", "corr("):
+        assert idiom in code
+    named = {"best_n", "heads_by_regime", "compare_studies", "bounds_at", "taxonomy", "last_query"}
+    assert named <= set(re.findall(r"(\w+)\(", code)) & {*sql.names("macros")}
