@@ -34,7 +34,7 @@ from transformers import (
 )
 
 from benchmarks.measure import alternate, machine
-from dagster_project import landing, pipeline, reporting
+from dagster_project import landing, measuring, pipeline, reporting
 from dagster_project.home import Home
 from dagster_project.studies import Study
 from dagster_project.summaries import STEPS
@@ -226,7 +226,7 @@ def _pipeline(home: Home, name: str, study: Study, done: Measured) -> None:
     _extract(home, name, study, done)
     done.seconds["write"] = _write(home, name)
     with timed("metrics"):
-        pipeline.measure(home, name, study)
+        measuring.measure(home, name, study)
     with timed("summaries"):
         for step in STEPS.values():
             pipeline.summarise(home, name, study, step)

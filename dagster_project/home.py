@@ -5,28 +5,30 @@ Holds ``Home``, the map of its files. What does not belong here: what is in the 
 """
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from filelock import FileLock, Timeout
 
 from storage.aside import discard, set_aside
 from storage.errors import UserError
 from storage.locks import exclusive
 from storage.places import Remote, joined, place, remove
+from storage.root import DEFAULT_HOME, HOME_VARIABLE, data_root, warehouse_of
 
 if TYPE_CHECKING:
     from extract.settings import Shard
 
-HOME_VARIABLE = "ATTENTION_GEOMETRY_HOME"
-"""Environment variable that names the data root."""
-
-DEFAULT_HOME = "data"
-"""The data root without that variable, below the current folder."""
+__all__ = ["DEFAULT_HOME", "HOME_VARIABLE", "METRICS_VARIABLE", "SHARD_PATIENCE", "TENSORS_VARIABLE", "Home", "is_held"]
 
 TENSORS_VARIABLE = "ATTENTION_GEOMETRY_TENSORS"
 """Environment variable that names another place for tensor stores: a folder, or a URL of an object store."""
+
+METRICS_VARIABLE = "ATTENTION_GEOMETRY_METRICS"
+"""Environment variable that names another place for metrics stores, which no other data root uses."""
 
 SHARD_PATIENCE = 10.0
 """Seconds that a shard waits for another process that only looks whether the study is free."""
@@ -39,22 +41,22 @@ class Home:
     root: Path
     tensor_root: Path | Remote | None = None
     """Where tensor stores lie, if not in the data root: they are by far the largest files."""
+    metric_root: Path | Remote | None = None
+    """Where metrics stores lie, if not in the data root."""
 
     @classmethod
     def from_environment(cls) -> "Home":
         """The data root that ``ATTENTION_GEOMETRY_HOME`` names, or ``./data``.
 
-        Tensor stores lie in it, or where ``ATTENTION_GEOMETRY_TENSORS`` says.
+        Tensor stores lie in it, or where ``ATTENTION_GEOMETRY_TENSORS`` says; metrics stores likewise, with
+        ``ATTENTION_GEOMETRY_METRICS``.
 
         Raises
         ------
         UserError
-            If the place of the tensor stores is a URL that cannot be used.
+            If the place of such stores is a URL that cannot be used.
         """
-        elsewhere = os.environ.get(TENSORS_VARIABLE)
-        root = Path(os.environ.get(HOME_VARIABLE, DEFAULT_HOME)).expanduser().resolve()
-        there = place(elsewhere) if elsewhere else None
-        return cls(root, there.expanduser().resolve() if isinstance(there, Path) else there)
+        return cls(data_root(), _elsewhere(TENSORS_VARIABLE), _elsewhere(METRICS_VARIABLE))
 
     @property
     def studies_file(self) -> Path:
@@ -64,7 +66,7 @@ class Home:
     @property
     def warehouse(self) -> Path:
         """Folder of the published databases, one per study."""
-        return self.root / "warehouse"
+        return warehouse_of(self.root)
 
     @property
     def dagster(self) -> Path:
@@ -75,9 +77,9 @@ class Home:
         """The tensor store of a study."""
         return joined(self.tensor_root or self.root / "tensors", f"{study}.zarr")
 
-    def metrics(self, study: str) -> Path:
+    def metrics(self, study: str) -> Path | Remote:
         """The metrics store of a study."""
-        return self.root / "metrics" / f"{study}.zarr"
+        return joined(self.metric_root or self.root / "metrics", f"{study}.zarr")
 
     def summaries(self, study: str) -> Path:
         """The folder of a study's small tables: fits and means on their way to the warehouse."""
@@ -145,6 +147,11 @@ class Home:
             return shards
         return [self.lock(study), *(lock for lock in shards if not lock.stem.endswith(f"-of-{shard.count}"))]
 
+    def at_work(self, study: str) -> bool:
+        """Whether a process works on a study now, or on a shard of it."""
+        locks = [self.lock(study), *(self._locks / "shards" / study).glob("*.lock")]
+        return any(is_held(lock) for lock in locks)
+
     def prepare(self) -> None:
         """Make the data root and see that it can be written.
 
@@ -169,27 +176,81 @@ class Home:
     def without_stores(self, study: str) -> Iterator[None]:
         """Run the body as if the study had no stores; what is published of it stays until it is replaced.
 
-        The stores are renamed, so that each is whole or gone whenever the process is killed. If the body fails before
-        it has made new ones, they come back. A tensor store in an object store, which cannot rename, is deleted.
+        As ``replacing``, for a body that claims the study itself, or in several steps.
 
         Raises
         ------
         UserError
             If another process is working on the study.
         """
-        tensors = self.tensors(study)
         with self.claimed(study):
-            if isinstance(tensors, Remote):
-                remove(tensors)
-            stores = (tensors, self.metrics(study), self.summaries(study))
-            moved = {store: set_aside(store) for store in stores if isinstance(store, Path) and store.exists()}
+            moved = self._set_aside(study)
         try:
             yield
         except BaseException:
-            if not tensors.exists():
-                for store, aside in moved.items():
-                    aside.rename(store)
+            with suppress(UserError), self.claimed(study):
+                self._put_back(study, moved)
             raise
-        finally:
-            for store in moved:
+
+    @contextmanager
+    def replacing(self, study: str) -> Iterator[None]:
+        """Run the body as if the study, which the caller has claimed, had no stores.
+
+        They are renamed, so that each is whole or gone whenever the process is killed. If the body fails before there
+        are new tensors, they come back; after that they stay beside the new ones until ``discard_replaced``, which is
+        called once these are whole. What lies in an object store, which cannot rename, is deleted before the body.
+        """
+        moved = self._set_aside(study)
+        try:
+            yield
+        except BaseException:
+            with suppress(UserError):  # what the user has to hear of is why the body failed
+                self._put_back(study, moved)
+            raise
+
+    def discard_replaced(self, study: str) -> None:
+        """Remove what new stores of a study have replaced; call it once its tensors are whole."""
+        for store in self._stores(study):
+            if isinstance(store, Path):
                 discard(store)
+
+    def _stores(self, study: str) -> tuple[Path | Remote, ...]:
+        return (self.tensors(study), self.metrics(study), self.summaries(study))
+
+    def _set_aside(self, study: str) -> dict[Path, Path]:
+        """Rename the stores of a study that are folders, delete the others; returns where each folder is now."""
+        stores = self._stores(study)
+        moved = {store: set_aside(store) for store in stores if isinstance(store, Path) and store.exists()}
+        try:
+            for store in stores:
+                if isinstance(store, Remote):
+                    remove(store)
+        except BaseException:
+            with suppress(UserError):
+                self._put_back(study, moved)
+            raise
+        return moved
+
+    def _put_back(self, study: str, moved: Mapping[Path, Path]) -> None:
+        """Undo ``_set_aside`` if there are no new tensors."""
+        if not self.tensors(study).exists():
+            for store, aside in moved.items():
+                aside.rename(store)
+
+
+def is_held(lock: Path) -> bool:
+    """Whether a process holds a lock file."""
+    if not lock.exists():
+        return False
+    try:
+        with FileLock(lock, timeout=0):
+            return False
+    except Timeout:
+        return True
+
+
+def _elsewhere(variable: str) -> Path | Remote | None:
+    """The place that an environment variable names, if it does."""
+    named = os.environ.get(variable)
+    there = place(named) if named else None
+    return there.expanduser().resolve() if isinstance(there, Path) else there

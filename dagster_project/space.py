@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from dagster_project.home import HOME_VARIABLE, TENSORS_VARIABLE, Home
+from dagster_project.home import HOME_VARIABLE, METRICS_VARIABLE, TENSORS_VARIABLE, Home
 from dagster_project.studies import Study
 from storage.arrays import SELECTION, TENSORS
 from storage.errors import UserError
@@ -80,11 +80,14 @@ def needs(home: Home, name: str, study: Study, sizes: Mapping[str, int], missing
 
 
 def _by_place(home: Home, parts: Mapping[str, int]) -> list[tuple[Place, dict[str, int]]]:
-    """The same, by the place where it will lie: a second one if tensors are not on the disk of the data root."""
-    place, rest = home.tensor_root, {part: size for part, size in parts.items() if part != "tensors"}
-    if place is None or (isinstance(place, Path) and _disk(place) == _disk(home.root)):
-        return [(home.root, dict(parts))]
-    return [(place, {"tensors": parts["tensors"]}), (home.root, rest)]
+    """The same, by the place where it will lie; what lies on the disk of the data root counts as in it."""
+    found: dict[Place, dict[str, int]] = {}
+    for part, size in parts.items():
+        place = {"tensors": home.tensor_root, "metrics": home.metric_root}.get(part)
+        if place is None or (isinstance(place, Path) and _disk(place) == _disk(home.root)):
+            place = home.root
+        found.setdefault(place, {})[part] = size
+    return list(found.items())
 
 
 def _disk(folder: Path) -> int:
@@ -119,7 +122,8 @@ def _room(home: Home, name: str, place: Place) -> Iterator[str]:
     those = [f"{other} ({gigabytes(bytes_on_disk(store))})" for other, store in stores if _droppable(store, place)]
     if those:
         yield f"drop tensors that have landed, `attention-geometry drop STUDY`, of {', '.join(those)}"
-    variable = f"--home or {HOME_VARIABLE}" if place == home.root else TENSORS_VARIABLE
+    elsewhere = TENSORS_VARIABLE if place == home.tensor_root else METRICS_VARIABLE
+    variable = f"--home or {HOME_VARIABLE}" if place == home.root else elsewhere
     yield f"make room there, or choose another place with {variable}"
 
 

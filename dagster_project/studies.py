@@ -124,6 +124,34 @@ class AnalysisSettings(BaseModel):
         return self.model_dump(mode="json", exclude={"map_n", "monte_carlo"})
 
 
+SCHEDULER = re.compile(r"threads|local|(tcp|tls)://([\w.-]+|\[[0-9a-fA-F:.%]+\]):\d{1,5}")
+"""Where Dask computes: on threads of the process, on processes of this machine, or on a cluster that is there."""
+
+
+def _scheduler(given: object) -> object:
+    """What was given, if it is such a place; nothing is, too."""
+    if given is not None and not (isinstance(given, str) and SCHEDULER.fullmatch(given)):
+        kind = "scheduler"
+        message = (
+            "input should be threads, local, or the address of a Dask scheduler, tcp://HOST:PORT or tls://HOST:PORT"
+        )
+        raise PydanticCustomError(kind, message)
+    return given
+
+
+class DaskSettings(BaseModel):
+    """Where metrics and fits are computed, which changes none of their numbers."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    scheduler: Annotated[str | None, BeforeValidator(_scheduler)] = Field(
+        default=None,
+        description="where metrics and fits are computed: threads; local, one process per core; or the address of an "
+        "existing Dask cluster, tcp://HOST:PORT or tls://HOST:PORT; left out, what DASK_SCHEDULER_ADDRESS names, else "
+        "threads",
+    )
+
+
 class Study(ExtractionSettings):
     """One study: what is extracted from which model and text, and how it is analysed."""
 
@@ -135,10 +163,11 @@ class Study(ExtractionSettings):
         description="keep weights and value states once all that is computed from them has landed; if not, other "
         "analysis settings need a new extraction",
     )
+    dask: DaskSettings = Field(default_factory=DaskSettings, description="where metrics and fits are computed")
 
     def extraction(self) -> ExtractionSettings:
         """The settings that decide the tensors."""
-        return ExtractionSettings(**self.model_dump(exclude={"analysis", "keep_tensors"}))
+        return ExtractionSettings(**self.model_dump(exclude={"analysis", "keep_tensors", "dask"}))
 
 
 def shipped_file() -> Path:
@@ -155,28 +184,58 @@ def all_studies(home: Home) -> dict[str, Study]:
     UserError
         If a file has an error, or both define the same name.
     """
-    shipped, own = read_studies(shipped_file()), read_studies(home.studies_file)
-    for name in shipped.keys() & own.keys():
+    shipped, own = _entries(shipped_file()), _entries(home.studies_file)
+    return {name: _one_of(home, name, shipped, own) for name in dict.fromkeys([*shipped, *own])}
+
+
+def readable_studies(home: Home) -> tuple[dict[str, Study], dict[str, UserError]]:
+    """As ``all_studies``, but an error in one study or file hides no other.
+
+    Returns
+    -------
+    tuple
+        The studies that can be read, and what is wrong with the others, by name, or with a file, by its path.
+    """
+    shipped = _entries(shipped_file())
+    errors: dict[str, UserError] = {}
+    try:
+        own = _entries(home.studies_file)
+    except UserError as error:
+        own, errors = {}, {str(home.studies_file): error}
+    found = {}
+    for name in dict.fromkeys([*shipped, *own]):
+        try:
+            found[name] = _one_of(home, name, shipped, own)
+        except UserError as error:
+            errors[str(name)] = error
+    return found, errors
+
+
+def _one_of(home: Home, name: str, shipped: Mapping[str, Any], own: Mapping[str, Any]) -> Study:
+    """One study of the two files."""
+    if name in shipped and name in own:
         msg = f"{home.studies_file}: study '{name}' is shipped with the product already; give it another name there"
         raise UserError(msg)
-    return shipped | own
+    path, settings = (shipped_file(), shipped[name]) if name in shipped else (home.studies_file, own[name])
+    return parse_study(name, _anchored(settings, path.parent), path)
 
 
 def find_study(home: Home, name: str) -> Study:
-    """The study called ``name``.
+    """The study called ``name``; what is wrong with another one does not matter.
 
     Raises
     ------
     UserError
         If there is none; the message suggests the nearest name.
     """
+    shipped, own = _entries(shipped_file()), _entries(home.studies_file)
+    if name in shipped or name in own:
+        return _one_of(home, name, shipped, own)
     studies = all_studies(home)
-    if name not in studies:
-        close = difflib.get_close_matches(name, studies, n=1)
-        hint = f"did you mean '{close[0]}'?" if close else f"there are {', '.join(studies)};"
-        msg = f"There is no study '{name}'; {hint} `attention-geometry studies` lists them"
-        raise UserError(msg)
-    return studies[name]
+    close = difflib.get_close_matches(name, studies, n=1)
+    hint = f"did you mean '{close[0]}'?" if close else f"there are {', '.join(studies)};"
+    msg = f"There is no study '{name}'; {hint} `attention-geometry studies` lists them"
+    raise UserError(msg)
 
 
 def read_studies(path: Path) -> dict[str, Study]:
@@ -187,6 +246,13 @@ def read_studies(path: Path) -> dict[str, Study]:
     UserError
         If the file is no YAML or a study in it is malformed.
     """
+    return {
+        name: parse_study(name, _anchored(settings, path.parent), path) for name, settings in _entries(path).items()
+    }
+
+
+def _entries(path: Path) -> dict[str, Any]:
+    """The settings of each study of a file as they stand there; none if there is no such file."""
     if not path.exists():
         return {}
     try:
@@ -200,9 +266,7 @@ def read_studies(path: Path) -> dict[str, Study]:
     if not isinstance(content, dict) or set(content) != {"studies"} or not isinstance(content["studies"], dict):
         msg = f"{path} must hold one mapping 'studies' from names to settings; see the shipped studies.yaml"
         raise UserError(msg)
-    return {
-        name: parse_study(name, _anchored(settings, path.parent), path) for name, settings in content["studies"].items()
-    }
+    return dict(content["studies"])
 
 
 def _anchored(settings: object, folder: Path) -> object:

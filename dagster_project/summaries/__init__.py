@@ -34,6 +34,8 @@ class Step:
     """The steps whose tables it reads."""
     settings: tuple[str, ...] = ()
     """The fields of the analysis settings that decide the numbers."""
+    parallel: bool = False
+    """Whether it has tasks for ``dagster_project.cluster.in_parallel``, so that a cluster is of use."""
 
     @property
     def about(self) -> str:
@@ -57,15 +59,21 @@ STEPS: dict[str, Step] = {
     step.name: step
     for step in (
         Step("assumption_norms", ("assumption_norms",), 2, norms),
-        Step("assumption_similarity", ("assumption_similarity", "assumption_similarity_model"), 1, similarity),
-        Step("assumption_weights", ("assumption_weights", "assumption_weights_model"), 1, weights),
+        Step(
+            "assumption_similarity",
+            ("assumption_similarity", "assumption_similarity_model"),
+            1,
+            similarity,
+            parallel=True,
+        ),
+        Step("assumption_weights", ("assumption_weights", "assumption_weights_model"), 1, weights, parallel=True),
         Step("attention_by_position", ("attention_by_position",), 1, attention_by_position),
         Step("selection_means", ("selection_means", "selection_means_model"), 2, selection_means),
         Step("sink_effect", ("sink_effect",), 1, sink_effect),
         Step("contributions", ("contributions",), 1, contributions),
         Step("value_directions", ("principal_directions", "value_directions"), 1, value_directions),
-        Step("bounds_in_expectation", ("monte_carlo",), 1, expectation, after=FITS, settings=("monte_carlo", "kappas")),
-        Step("parameter_effects", ("parameter_effects",), 1, effects, after=FITS, settings=("kappas", "scale")),
+        Step("bounds_in_expectation", ("monte_carlo",), 1, expectation, FITS, ("monte_carlo", "kappas"), parallel=True),
+        Step("parameter_effects", ("parameter_effects",), 1, effects, FITS, ("kappas", "scale")),
     )
 }
 """Every step by name, in an order in which they can be made."""

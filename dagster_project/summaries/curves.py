@@ -6,11 +6,13 @@ What does not belong here: the fits themselves (``geometry.decay``, ``geometry.p
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dagster_project.cluster import in_parallel
 from dagster_project.summaries.sources import F64
 from storage.layers import attending, of_layer
 
@@ -146,7 +148,7 @@ def fitted(curves: Curves, what: str) -> Iterator[tuple[int | None, list[Any], F
     for layer in tqdm(attending(curves.store), desc=what, unit="layer", disable=None):
         mean = mean_of(curves.of(sequence, layer) for sequence in range(curves.sequences))
         whole.add(curves.padded(mean))
-        fits = _in_parallel(curves.fit, mean)
+        fits = fits_of_heads(curves.fit, mean)
         parts = (curves.of(sequence, layer) for sequence in range(curves.sequences))
         yield layer, fits, _standard_errors(curves, fits, mean, parts)
     mean = whole.over_heads()
@@ -167,20 +169,15 @@ HEADS_PER_TASK = 4
 """Heads fitted by one task."""
 
 
-def _in_parallel(fit: Callable[[F64], Any], curves: F64) -> list[Any]:
-    """Fit every row of ``curves`` on all cores through Dask; results in order."""
-    from dask.base import compute
-    from dask.delayed import delayed
-    from threadpoolctl import threadpool_limits
-
-    def fit_all(rows: F64) -> list[Any]:
-        return [fit(row) for row in rows]
-
+def fits_of_heads(fit: Callable[[F64], Any], curves: F64) -> list[Any]:
+    """Fit every row of ``curves``, (head, key), through Dask, ``HEADS_PER_TASK`` to a task; results in order."""
     starts = range(0, len(curves), HEADS_PER_TASK)
-    tasks = [delayed(fit_all, pure=False)(curves[start : start + HEADS_PER_TASK]) for start in starts]
-    with threadpool_limits(limits=1, user_api="blas"):
-        found = compute(*tasks, scheduler="threads")
+    found = in_parallel(partial(_fit_all, fit, curves[start : start + HEADS_PER_TASK]) for start in starts)
     return [result for part in found for result in part]
+
+
+def _fit_all(fit: Callable[[F64], Any], curves: F64) -> list[Any]:
+    return [fit(curve) for curve in curves]
 
 
 def _standard_errors(curves: Curves, fits: Sequence[Any], mean: F64, parts: Iterable[F64]) -> F64:

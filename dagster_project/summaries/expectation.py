@@ -7,6 +7,7 @@ the bounds against them (``geometry.assumed``, ``geometry.monte_carlo``).
 import logging
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from statistics import mode
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from dagster_project.cluster import in_parallel
 from dagster_project.summaries.sources import Sources, Tables
 
 logger = logging.getLogger(__name__)
@@ -73,10 +75,7 @@ def _typical(sources: Sources) -> Any:
 
 
 def _grid(sources: Sources, typical: Any) -> Iterator[pa.RecordBatch]:
-    """The rows of ``monte_carlo``, one batch per grid point; points are drawn on all cores through Dask."""
-    from dask.base import compute
-    from dask.delayed import delayed
-    from threadpoolctl import threadpool_limits
+    """The rows of ``monte_carlo``, one batch per grid point; points are drawn through Dask."""
     from tqdm import tqdm
     from tqdm.dask import TqdmCallback
 
@@ -88,7 +87,8 @@ def _grid(sources: Sources, typical: Any) -> Iterator[pa.RecordBatch]:
         return
     axes = (grid.head_dim, grid.n_keys, grid.beta, grid.lambda_sink, grid.rho_0)
     tasks = [
-        delayed(monte_carlo, pure=False)(
+        partial(
+            monte_carlo,
             replace(stretched(typical, sources.query + 1, n_keys), beta=beta, lambda_sink=lambda_sink, rho_0=rho_0),
             n_keys,
             head_dim,
@@ -100,8 +100,8 @@ def _grid(sources: Sources, typical: Any) -> Iterator[pa.RecordBatch]:
         for head_dim, n_keys, beta, lambda_sink, rho_0 in product(*axes)
     ]
     progress = TqdmCallback(tqdm_class=tqdm, desc="Monte Carlo", unit="point", disable=None)
-    with threadpool_limits(limits=1, user_api="blas"), progress:
-        found = compute(*tasks, scheduler="threads")
+    with progress:
+        found = in_parallel(tasks)
     yield from map(_drawn, found)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dagster_project import landing, pipeline, reporting
+from dagster_project import landing, measuring, pipeline, reporting
 from dagster_project.home import Home
 from dagster_project.studies import Study
 from dagster_project.summaries import STEPS
@@ -71,7 +71,7 @@ def finished(
             "batch": np.array(1, np.int32),
         }
         store.write(sequence, arrays)
-    pipeline.measure(home, NAME, study)
+    measuring.measure(home, NAME, study)
     for step in STEPS.values():
         pipeline.summarise(home, NAME, study, step)
     landed = landing.land_study(home, NAME, study)
@@ -191,4 +191,4 @@ def test_one_sequence_has_no_uncertainty(tmp_path: Path) -> None:
         for name in columns:
             assert asked(home, f"SELECT count({name}) AS known FROM {table}") == [{"known": 0}], name
     provenance = json.loads(asked(home, "SELECT provenance FROM studies")[0]["provenance"])
-    assert provenance["metrics"]["metrics_version"] == pipeline.METRICS_VERSION
+    assert provenance["metrics"]["metrics_version"] == measuring.METRICS_VERSION

@@ -1,20 +1,24 @@
 """The data root: stores set aside whole, dead runs told from living and foreign ones, incomplete stores refused."""
 
+import errno
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from dagster_project import pipeline
+from dagster_project import measuring, pipeline
 from dagster_project.home import Home
 from dagster_project.landing import expected_rows
-from dagster_project.registration import _died, living_run
 from dagster_project.studies import AnalysisSettings, Study
+from extract.settings import Shard
 from storage.arrays import SELECTION, TENSORS
 from storage.errors import UserError
 from storage.locks import exclusive
+from storage.places import Remote, remove
 from storage.sequences import SequenceStore
+from tests.dagster_project.driver import files
 from tests.storage.studies import N_KEYS, QUERIES, SIZES, metrics_store, one_sequence, provenance, tensor_store
 
 STUDY = Study(model="embedded", corpus="embedded", context_length=12, sequences=3, queries=QUERIES)
@@ -47,7 +51,82 @@ def test_stores_set_aside_go_once_new_ones_are_made(home: Home) -> None:
         tensor_store(home.tensors("small"))
     assert not (home.tensors("small") / "old").exists()
     assert not home.metrics("small").exists()
+    assert len(list(home.root.rglob("*.replaced"))) == 2
+    home.discard_replaced("small")
+    assert list(home.root.rglob("*.replaced")) == []
     assert list(home.root.rglob("*.partial")) == []
+
+
+SYNTHETIC = Study(model="synthetic", context_length=8, sequences=3, synthetic={"layers": 1, "heads": 2, "kv_heads": 1})
+OTHER = SYNTHETIC.model_copy(update={"seed": 1})
+
+
+def replaced(home: Home) -> list[str]:
+    return sorted(path.parent.name for path in home.root.rglob("*.replaced"))
+
+
+def test_a_replacement_that_fails_half_way_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home, write = Home(tmp_path), SequenceStore.write
+    pipeline.extract_tensors(home, "drawn", SYNTHETIC)
+    home.summaries("drawn").mkdir(parents=True)
+
+    def full_at(sequence: int) -> Callable[..., None]:
+        def full(store: SequenceStore, index: int, arrays: dict[str, np.ndarray]) -> None:
+            if index == sequence:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            write(store, index, arrays)
+
+        return full
+
+    monkeypatch.setattr(SequenceStore, "write", full_at(1))
+    with pytest.raises(UserError, match="keeps 1 of 3 sequences"):
+        pipeline.extract_tensors(home, "drawn", OTHER, replace=True)
+    assert replaced(home) == ["summaries", "tensors"]
+    assert SequenceStore.open(next(home.root.glob("tensors/*.replaced")), TENSORS).missing() == []
+    monkeypatch.undo()
+    assert pipeline.extract_tensors(home, "drawn", OTHER, replace=True).written == 2
+    home.discard_replaced("drawn")
+    assert pipeline.extract_tensors(home, "drawn", SYNTHETIC, replace=True).written == 3
+    assert replaced(home) == []
+
+
+def test_what_is_replaced_is_decided_while_nobody_else_works_on_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = Home(tmp_path)
+    pipeline.extract_tensors(home, "drawn", SYNTHETIC)
+    before = files(tmp_path)
+    monkeypatch.setattr(pipeline, "_must_be_replaced", lambda *_: pytest.fail("looked at while another works on it"))
+    with exclusive(home.lock("drawn"), "it", wait=0), pytest.raises(UserError, match="Another process is working"):
+        pipeline.extract_tensors(home, "drawn", OTHER, replace=True)
+    assert files(tmp_path) == before
+
+
+def test_folders_come_back_if_an_object_store_does_not_take_part(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Silent(Home):
+        def metrics(self, study: str) -> Remote:
+            return Remote(f"s3://bucket/{study}.zarr")
+
+    def silent(_: Remote) -> None:
+        msg = "does not answer"
+        raise UserError(msg)
+
+    monkeypatch.setattr("dagster_project.home.remove", silent)
+    with pytest.raises(UserError, match="does not answer"), Silent(home.root).without_stores("small"):
+        pass
+    assert home.tensors("small").exists()
+    assert replaced(home) == []
+
+
+def test_at_work_is_who_holds_a_study_or_a_shard_of_it(home: Home) -> None:
+    assert not home.at_work("small")
+    assert not home.lock("small").exists()
+    with home.claimed("small"):
+        assert home.at_work("small")
+        assert not home.at_work("other")
+    with home.claimed("small", Shard(2, 8)):
+        assert home.at_work("small")
+    assert not home.at_work("small")
 
 
 def test_stores_in_use_are_not_set_aside(home: Home) -> None:
@@ -58,15 +137,6 @@ def test_stores_in_use_are_not_set_aside(home: Home) -> None:
     ):
         pass
     assert home.tensors("small").exists()
-
-
-def test_a_living_run_is_dead_to_no_data_root(tmp_path: Path) -> None:
-    here, elsewhere = Home(tmp_path / "a"), Home(tmp_path / "b")
-    with living_run(here) as tags:
-        (lock,) = tags.values()
-        assert not _died(here, lock)
-        assert not _died(elsewhere, lock)
-    assert not _died(here, None)
 
 
 def test_what_a_table_must_hold_follows_from_the_tensors_alone(home: Home) -> None:
@@ -101,7 +171,7 @@ def test_an_unfinished_store_is_not_measured(tmp_path: Path) -> None:
     home = Home(tmp_path)
     SequenceStore.resume(home.tensors("small"), TENSORS, SIZES, provenance()).write(1, one_sequence(1))
     with pytest.raises(UserError, match=r"lacks 2 of 3 sequences; run the study again"):
-        pipeline.measure(home, "small", STUDY)
+        measuring.measure(home, "small", STUDY)
     assert not home.metrics("small").exists()
 
 
@@ -119,9 +189,9 @@ def test_counts_that_cannot_be_are_noticed_at_every_query(
     home: Home, name: str, at: tuple[int, ...], value: int
 ) -> None:
     metrics = SequenceStore.open(home.metrics("small"), SELECTION)
-    assert pipeline._identity_violations(metrics) == 0
+    assert measuring._identity_violations(metrics) == 0
     metrics.array(name)[at] = value
-    assert pipeline._identity_violations(metrics) == 1
+    assert measuring._identity_violations(metrics) == 1
 
 
 def test_a_row_of_nan_is_no_distribution(tmp_path: Path) -> None:
@@ -150,19 +220,19 @@ def test_metrics_are_computed_where_the_tensors_were(
     computed_on: str, asked: str, devices: int, expected: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torch.cuda.device_count", lambda: devices)
-    monkeypatch.setattr(pipeline, "find_spec", lambda _: True)
+    monkeypatch.setattr(measuring, "find_spec", lambda _: True)
     made = {"versions": {"device": computed_on}, "settings": {"device": asked}}
-    assert pipeline._cuda_device(made) == expected
+    assert measuring._cuda_device(made) == expected
 
 
 def test_without_triton_the_cpu_computes_and_one_line_says_so(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(pipeline, "find_spec", lambda _: None)
+    monkeypatch.setattr(measuring, "find_spec", lambda _: None)
     for devices, messages in ((0, 0), (1, 1)):
         monkeypatch.setattr("torch.cuda.device_count", lambda devices=devices: devices)
         made = {"versions": {"device": "cuda (NVIDIA H200)"}, "settings": {"device": "auto"}}
-        assert pipeline._cuda_device(made) is None
+        assert measuring._cuda_device(made) is None
         assert len(caplog.messages) == messages
     assert caplog.messages[0].startswith("Triton is not installed, so the CPU computes the metrics; ")
 
@@ -185,10 +255,11 @@ def test_a_device_that_fails_is_explained(
 
     monkeypatch.setattr("dask.base.compute", failing)
     with pytest.raises(RuntimeError):  # on the CPU it is no matter of the device
-        pipeline.measure(home, "small", STUDY)
-    monkeypatch.setattr(pipeline, "_cuda_device", lambda _: "cuda:1")
+        measuring.measure(home, "small", STUDY)
+    remove(home.metrics("small"))
+    monkeypatch.setattr(measuring, "_cuda_device", lambda _: "cuda:1")
     with pytest.raises(UserError) as caught:
-        pipeline.measure(home, "small", STUDY)
+        measuring.measure(home, "small", STUDY)
     assert str(caught.value) == (
         f"The metrics of study 'small' could not be computed on the device 'cuda:1' {said}; "
         "CUDA_VISIBLE_DEVICES= attention-geometry run small computes them on the CPU"
@@ -206,20 +277,22 @@ def test_measuring_uses_the_settings_and_the_device(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(lazy, "selection_arrays", on_the_cpu)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
-    monkeypatch.setattr(pipeline, "find_spec", lambda _: True)
+    monkeypatch.setattr(measuring, "find_spec", lambda _: True)
     made = provenance(device="cuda")
     made["versions"] = {"device": "cuda (somewhere else)"}
     tensors = SequenceStore.resume(home.tensors("small"), TENSORS, SIZES, made)
     for index in tensors.missing():
         tensors.write(index, one_sequence(index))
     study = STUDY.model_copy(update={"analysis": AnalysisSettings(kappas=(2, 0.5), scale="raw")})
-    assert pipeline.measure(home, "small", study).selections == 3 * 4 * (N_KEYS - 1).sum()
+    assert measuring.measure(home, "small", study).selections == 3 * 4 * (N_KEYS - 1).sum()
     assert asked == {"kappas": (0.5, 2.0), "scale": "raw", "device": "cuda"}
     metrics = SequenceStore.open(home.metrics("small"), SELECTION)
     assert metrics.provenance["analysis"] == {"kappas": [0.5, 2.0], "scale": "raw"}
     assert metrics.provenance["versions"]["device"] == "cuda"
     assert metrics.array("recall_upper").shape == (3, 3, 2, 4, 2, 11)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
-    assert pipeline.measure(home, "small", study).sequences == 0, "a finished store is kept wherever it was computed"
+    assert measuring.measure(home, "small", study).sequences == 0, "a finished store is kept wherever it was computed"
     metrics.array("finished")[1] = 0
-    assert pipeline.measure(home, "small", study).sequences == 3, "an unfinished one of another device is not continued"
+    with pytest.raises(UserError, match="were begun on the device 'cuda'"):
+        measuring.measure(home, "small", study)
+    assert metrics.missing() == [1], "an unfinished one of another device is left as it is"

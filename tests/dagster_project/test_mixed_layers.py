@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import sql
-from dagster_project import landing, pipeline, reporting
+from dagster_project import landing, measuring, pipeline, reporting
 from dagster_project.home import Home
 from dagster_project.studies import Study
 from dagster_project.summaries import STEPS
@@ -107,7 +107,7 @@ def measured(
     store = SequenceStore.resume(home.tensors(NAME), specs, sizes, PROVENANCE, sizes_of)
     for sequence in range(SEQUENCES):
         store.write(sequence, change(padded(sequence, layers, sizes, learned)))
-    assert pipeline.measure(home, NAME, STUDY).violations == 0
+    assert measuring.measure(home, NAME, STUDY).violations == 0
     return home
 
 
@@ -136,7 +136,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Home]:
 
 
 def metrics_of(home: Home) -> SequenceStore:
-    return pipeline.open_metrics(home, NAME)
+    return measuring.open_metrics(home, NAME)
 
 
 def asked(home: Home, *queries: str) -> list[list[dict[str, Any]]]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dagster_project import landing, pipeline, space
+from dagster_project import landing, measuring, pipeline, space
 from dagster_project.home import TENSORS_VARIABLE, Home
 from dagster_project.studies import Study, find_study
 from dagster_project.summaries import STEPS
@@ -49,7 +49,7 @@ def test_a_study_says_beforehand_what_it_takes_and_takes_no_more(
     home = Home(tmp_path)
     home.prepare()
     said = said_of(home, asked, caplog)
-    pipeline.measure(home, "mine", asked)
+    measuring.measure(home, "mine", asked)
     for step in STEPS.values():
         pipeline.summarise(home, "mine", asked, step)
     landing.land_study(home, "mine", asked)
@@ -125,7 +125,7 @@ def test_space_is_looked_at_again_before_metrics_are_made(
     pipeline.extract_tensors(home, "mine", asked)
     with_free(monkeypatch, 1)
     with pytest.raises(UserError, match="of metrics"):
-        pipeline.measure(home, "mine", asked)
+        measuring.measure(home, "mine", asked)
     assert not home.metrics("mine").exists()
 
 

@@ -10,7 +10,7 @@ import dask
 import numpy as np
 import pytest
 
-from dagster_project import landing, pipeline
+from dagster_project import landing, measuring, pipeline
 from dagster_project.home import Home
 from dagster_project.studies import Study
 from dagster_project.summaries import STEPS
@@ -83,7 +83,7 @@ def measured(root: Path, sequences: list[dict[str, np.ndarray]]) -> Home:
     store = SequenceStore.resume(home.tensors(NAME), TENSORS, sizes, provenance)
     for index, sequence in enumerate(sequences):
         store.write(index, sequence)
-    pipeline.measure(home, NAME, STUDY)
+    measuring.measure(home, NAME, STUDY)
     return home
 
 
@@ -125,7 +125,7 @@ def test_a_store_holds_what_its_queries_and_sequences_have_together(tmp_path: Pa
     norms, settings = value_norms(values), {"kappas": STUDY.analysis.kappas, "scale": STUDY.analysis.scale}
     together = selection_arrays(attention, values, first_key, QUERIES, **settings)
     together |= scale_free_bounds(attention, norms, first_key, QUERIES, head_dim=6) | similarities(values)
-    store = pipeline.open_metrics(home, NAME)
+    store = measuring.open_metrics(home, NAME)
     assert {"finished", "value_norm", "learned_sink", *together} == set(store.specs)
     for name, array in dask.compute(together | {"value_norm": norms})[0].items():
         np.testing.assert_array_equal(np.asarray(store.array(name)[:]), array, err_msg=name)
@@ -138,7 +138,7 @@ def test_the_graph_of_a_query_does_not_grow_with_the_study(tmp_path: Path) -> No
         sizes = SIZES | {"sequence": sequences}
         store = SequenceStore.resume(tmp_path / f"{sequences}", TENSORS, sizes, {"study": NAME})
         store.write(0, several(1)[0])
-        arrays = pipeline.lazy_metrics(store, STUDY.analysis, sequences - 1, 1, next(iter(store.groups())))
+        arrays = measuring.lazy_metrics(store, STUDY.analysis, sequences - 1, 1, next(iter(store.groups())))
         tasks.append({name: len(dict(array.__dask_graph__())) for name, array in arrays.items()})
     assert tasks[0] == tasks[1]
 
@@ -257,7 +257,7 @@ def test_weights_are_fitted_where_the_mask_shows_them(home: Home) -> None:
 
 
 def test_means_of_the_selection_are_those_of_the_counts(home: Home) -> None:
-    metrics = pipeline.open_metrics(home, NAME)
+    metrics = measuring.open_metrics(home, NAME)
     k_in, k_out = (np.asarray(metrics.array(name)[:], np.float64) for name in ("k_in", "k_out"))
     found = rows(home, "selection_means")
     assert [(row["query"], row["layer"], row["head"], row["n"]) for row in found] == [
@@ -294,7 +294,7 @@ def test_means_of_the_model_are_those_of_its_heads_at_each_query(home: Home) -> 
 def test_a_query_is_as_in_a_study_whose_context_ends_there(home: Home, tmp_path: Path, query: int) -> None:
     """Bit for bit in the metrics, and row for row in what is made of one query."""
     alone = measured(tmp_path, [cut(drawn, query) for drawn in several()])
-    whole, ends = (pipeline.open_metrics(root, NAME) for root in (home, alone))
+    whole, ends = (measuring.open_metrics(root, NAME) for root in (home, alone))
     assert ends.sizes["n"] == QUERIES[query]
     for spec in SELECTION:
         if "query" in spec.dims:
@@ -344,7 +344,7 @@ def test_no_step_goes_on_from_stale_tables(home: Home, monkeypatch: pytest.Monke
 def test_a_setting_makes_anew_what_depends_on_it(home: Home, tmp_path: Path) -> None:
     copied = Home(Path(shutil.copytree(home.root, tmp_path / "copied")))
     other = Study.model_validate(STUDY.model_dump() | {"analysis": {"kappas": [0.5, 2], "scale": "raw"}})
-    pipeline.measure(copied, NAME, other)
+    measuring.measure(copied, NAME, other)
     before = {path.stem: path.stat().st_mtime_ns for path in copied.summaries(NAME).iterdir()}
     for step in STEPS.values():
         pipeline.summarise(copied, NAME, other, step)

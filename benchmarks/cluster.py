@@ -1,0 +1,117 @@
+"""Metrics and fits on a Dask cluster of two workers with one thread each, against two threads on the same data.
+
+Holds the benchmark ``cluster``. What does not belong here: that both give the same bytes (``tests.dagster_project``).
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from unittest.mock import patch
+
+import dask
+import numpy as np
+
+from benchmarks.fits import F64, WORKERS, draw
+from benchmarks.measure import Benchmark, Result, alternate, compare
+from dagster_project import measuring
+from dagster_project.cluster import connected
+from dagster_project.home import Home
+from dagster_project.studies import Study
+from dagster_project.summaries.curves import fits_of_heads
+from geometry.phases import fit_phases
+from storage import places
+from storage.arrays import TENSORS
+from storage.sequences import SequenceStore
+
+NAME = "cluster"
+
+TARGET = 0.85
+"""The speed a cluster should reach of as many threads, connecting to it included."""
+
+
+def cluster(
+    *, sequences: int, layers: int, heads: int, context: int, fitted: int, positions: int, repeats: int
+) -> list[Result]:
+    """The metrics of some sequences, and four-phase fits of some heads, on a cluster that has computed before."""
+    sizes = {"sequence": sequences, "query": 1, "layer": layers, "head": heads, "kv_head": heads, "key": context}
+    weights = draw(fitted, positions)
+    with (
+        TemporaryDirectory() as folder,
+        patch("os.cpu_count", lambda: WORKERS),
+        dask.config.set(num_workers=WORKERS),
+        connected("local") as client,
+    ):
+        assert client is not None
+        home, address = Home(Path(folder)), client.scheduler_info()["address"]
+        _tensors(home, sizes | {"head_dim": 64})
+        seconds = alternate(
+            *(partial(_measure, home, scheduler) for scheduler in (address, "threads")),
+            *(partial(_fit, weights, scheduler) for scheduler in (address, "threads")),
+            repeats=repeats,
+        )
+    there, here = f"on {WORKERS} workers of one thread each", f"on {WORKERS} threads"
+    measured = {"sequences": sequences, "layers": layers, "heads": heads, "context": context}
+    return [
+        compare(
+            "cluster.metrics",
+            "speed",
+            (f"metrics {there}, connecting included", seconds[:, 0]),
+            (f"metrics {here}", seconds[:, 1]),
+            sizes=measured,
+            target=TARGET,
+        ),
+        compare(
+            "cluster.fits",
+            "speed",
+            (f"four-phase fits {there}, connecting included", seconds[:, 2]),
+            (f"four-phase fits {here}", seconds[:, 3]),
+            sizes={"heads": fitted, "n": positions},
+            target=TARGET,
+        ),
+    ]
+
+
+def _tensors(home: Home, sizes: Mapping[str, int]) -> None:
+    """The tensor store of a made-up study."""
+    provenance = {"study": NAME, "settings": {}, "inputs": {}, "versions": {"device": "cpu"}}
+    store = SequenceStore.resume(home.tensors(NAME), TENSORS, sizes, provenance)
+    layers, heads, context = sizes["layer"], sizes["head"], sizes["key"]
+    for sequence in range(sizes["sequence"]):
+        rng = np.random.default_rng(sequence)
+        weights = rng.dirichlet(np.ones(context), size=(1, layers, heads)).astype(np.float32)
+        tensors = {
+            "attention": weights,
+            "values": rng.standard_normal((layers, heads, context, sizes["head_dim"])).astype(np.float32),
+            "tokens": np.arange(context, dtype=np.int32),
+            "first_key": np.zeros((1, layers), np.int32),
+            "query_position": np.array([context - 1], np.int32),
+            "learned_sink": np.zeros(weights.shape[:-1], np.float32),
+            "batch": np.array(1, np.int32),
+        }
+        store.write(sequence, tensors)
+
+
+def _measure(home: Home, scheduler: str) -> None:
+    """All metrics, made anew."""
+    places.remove(home.metrics(NAME))
+    settings = {"model": "made-up", "corpus": "made-up", "context_length": 2, "sequences": 1}
+    measuring.measure(home, NAME, Study.model_validate(settings | {"dask": {"scheduler": scheduler}}))
+
+
+def _fit(weights: F64, scheduler: str) -> None:
+    with connected(scheduler):
+        fits_of_heads(fit_phases, weights)
+
+
+def _missing() -> str | None:
+    return None if find_spec("distributed") else "distributed is not installed"
+
+
+BENCHMARK = Benchmark(
+    "cluster",
+    full=partial(cluster, sequences=8, layers=8, heads=12, context=1024, fitted=64, positions=1024, repeats=5),
+    small=partial(cluster, sequences=2, layers=1, heads=2, context=32, fitted=8, positions=64, repeats=2),
+    missing=_missing,
+)

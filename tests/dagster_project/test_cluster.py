@@ -1,0 +1,487 @@
+"""Metrics and fits on a Dask cluster: bytes as on threads, nothing lost with a worker, refusals of one line."""
+
+import os
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from sysconfig import get_python_version
+from threading import Timer
+from typing import Any
+
+import pytest
+
+from dagster_project import cluster, measuring, pipeline
+from dagster_project.home import METRICS_VARIABLE, Home
+from dagster_project.studies import DaskSettings, Study, parse_study
+from dagster_project.summaries import STEPS
+from storage import places
+from storage.arrays import SELECTION, TENSORS
+from storage.errors import UserError
+from storage.sequences import SequenceStore
+from storage.summaries import read_summary
+from tests.dagster_project.dask_cluster import Cluster, kill, running
+from tests.dagster_project.test_summaries import NAME, SIZES, STUDY, several
+from tests.storage.object_store import bucket
+
+pytest.importorskip("distributed", reason="distributed, Dask's scheduler, is not installed")
+
+SEQUENCES = 12
+
+
+def on(address: str, study: Study = STUDY) -> Study:
+    """The study, computed on a cluster."""
+    return study.model_copy(update={"dask": DaskSettings(scheduler=address)})
+
+
+def with_tensors(home: Home, sequences: int = SEQUENCES) -> Home:
+    """A data root with tensors alone."""
+    home.prepare()
+    provenance = {"study": NAME, "settings": {}, "inputs": {}, "versions": {"device": "cpu"}}
+    store = SequenceStore.resume(home.tensors(NAME), TENSORS, SIZES | {"sequence": sequences}, provenance)
+    for index, tensors in enumerate(several(sequences)):
+        store.write(index, tensors)
+    return home
+
+
+def files(store: places.Place) -> dict[str, str]:
+    """Every file of a store by its hash."""
+    assert isinstance(store, Path)
+    found = (path for path in store.rglob("*") if path.is_file())
+    return {str(path.relative_to(store)): sha256(path.read_bytes()).hexdigest() for path in found}
+
+
+@pytest.fixture(scope="module")
+def threads(tmp_path_factory: pytest.TempPathFactory) -> Home:
+    """What threads make."""
+    home = with_tensors(Home(tmp_path_factory.mktemp("threads")))
+    assert measuring.measure(home, NAME, STUDY).sequences == SEQUENCES
+    return home
+
+
+@pytest.fixture(scope="module")
+def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster that tests share, since a worker takes seconds to import what it needs; see ``ready``."""
+    with running(tmp_path_factory.mktemp("dask")) as started:
+        yield started
+
+
+def ready(processes: Cluster, workers: int = 1) -> Cluster:
+    """The cluster with so many workers that have joined and imported; what earlier tests killed is started anew."""
+    processes.mend(workers)
+    with cluster.connected(processes.address) as client:
+        assert client is not None
+        client.wait_for_workers(workers, timeout=120)
+        client.run(cluster.one_blas_thread)
+    return processes
+
+
+@pytest.fixture
+def dask(processes: Cluster, patient: None) -> Cluster:  # noqa: ARG001 (in this order)
+    """A cluster with a worker at least."""
+    return ready(processes)
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow machine is no failure."""
+    monkeypatch.setattr(cluster, "CONNECT", 60.0)
+    monkeypatch.setattr(cluster, "PATIENCE", 120.0)
+
+
+@dataclass
+class Held:
+    """Tasks that say when they begin, and wait for a word, so that it is certain what is in hand when."""
+
+    folder: Path
+
+    def in_hand(self) -> int:
+        """How many processes are waiting."""
+        return len({path.name.rpartition("-")[2] for path in self.folder.glob("waits-*")})
+
+    def go(self) -> None:
+        """Let all go on."""
+        (self.folder / "go").touch()
+
+    def gone(self) -> bool:
+        """Whether they have been let go on."""
+        return (self.folder / "go").exists()
+
+    def task(self, free: int) -> Callable[..., None]:
+        """The task of a worker, which waits before it measures a sequence from ``free`` on."""
+        folder = self.folder
+
+        def hold_and_measure(sequence: int, *, stores: Any) -> None:
+            import os
+            import time
+
+            from dagster_project import measuring
+
+            if sequence >= free:
+                (folder / f"waits-{sequence}-{os.getpid()}").touch()
+                while not (folder / "go").exists():
+                    time.sleep(0.01)
+            measuring._measure_one(sequence, stores=stores)
+
+        return hold_and_measure
+
+
+@pytest.fixture
+def held(tmp_path: Path) -> Held:
+    """Nothing held yet."""
+    (tmp_path / "held").mkdir()
+    return Held(tmp_path / "held")
+
+
+@pytest.fixture
+def when_in_hand(held: Held, monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int, Callable[[], None]], None]:
+    """Have something done in mid-run: so many sequences are written, so many workers have another in hand."""
+
+    def arrange(written: int, in_hand: int, act: Callable[[], None]) -> None:
+        completed = cluster._completed
+
+        def acting(client: Any, futures: Any) -> Iterator[Any]:
+            for count, found in enumerate(completed(client, futures), start=1):
+                yield found
+                if count == written:
+                    deadline = time.monotonic() + 60
+                    while held.in_hand() < in_hand and time.monotonic() < deadline:
+                        time.sleep(0.01)
+                    assert held.in_hand() == in_hand
+                    act()
+
+        monkeypatch.setattr(cluster, "_completed", acting)
+        monkeypatch.setattr(measuring, "_measure_one", held.task(free=written))
+
+    return arrange
+
+
+def test_fits_and_expectations_are_those_of_threads(threads: Home, dask: Cluster, tmp_path: Path) -> None:
+    elsewhere, steps = Home(tmp_path), ("assumption_similarity", "assumption_weights", "bounds_in_expectation")
+    for place in ("tensors", "metrics"):
+        (tmp_path / place).symlink_to(threads.root / place)
+    grid = {"head_dim": [4], "n_keys": [8], "n": [2], "beta": [1.0], "lambda_sink": [0.1, 1.0], "rho_0": [0.0]}
+    analysis = STUDY.analysis.model_dump() | {"monte_carlo": grid | {"draws": 2}}
+    study = Study.model_validate(STUDY.model_dump() | {"analysis": analysis})
+    for name in ("assumption_norms", *steps):
+        step = STEPS[name]
+        assert step.parallel == (name in steps)
+        pipeline.summarise(threads, NAME, study, step)
+        pipeline.summarise(elsewhere, NAME, on(dask.address, study), step)
+        for table in step.tables:
+            here, there = (
+                list(read_summary(home.summaries(NAME) / f"{table}.parquet")) for home in (threads, elsewhere)
+            )
+            assert [part.to_pylist().__repr__() for part in there] == [part.to_pylist().__repr__() for part in here]
+            assert sum(part.num_rows for part in there) > 0
+
+
+def test_metrics_in_an_object_store_are_written_by_the_workers(
+    tmp_path: Path, threads: Home, dask: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with bucket(monkeypatch) as remote:
+        with cluster.connected(dask.address) as client:
+            assert client is not None
+            client.run(os.environ.update, {name: value for name, value in os.environ.items() if name[:4] == "AWS_"})
+        monkeypatch.setenv(METRICS_VARIABLE, str(remote))
+        monkeypatch.setenv("ATTENTION_GEOMETRY_HOME", str(tmp_path / "data"))
+        home = with_tensors(Home.from_environment(), 2)
+        assert home.metrics(NAME) == places.Remote(f"{remote}/{NAME}.zarr")
+        assert measuring.measure(home, NAME, on(dask.address)).sequences == 2
+        made = SequenceStore.open(home.metrics(NAME), SELECTION).whole()
+        wanted = SequenceStore.open(threads.metrics(NAME), SELECTION)
+        for name in ("k_in", "recall_upper", "mean_cosine"):
+            assert made.read(name, slice(None)).tobytes() == wanted.read(name, slice(0, 2)).tobytes()
+        check_that_a_hiccup_loses_nothing(home, monkeypatch)
+
+
+def check_that_a_hiccup_loses_nothing(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An object store that once does not answer keeps its metrics; those of other settings are made anew."""
+    from storage import objects
+
+    get = objects.GuardedStore.get
+    failed: list[object] = []
+
+    async def hiccup(self: Any, *given: Any, **named: Any) -> Any:
+        if not failed:
+            failed.append(given)
+            msg = f"The object store at {self.url} failed (503); what was written stays, run again to continue"
+            raise UserError(msg)
+        return await get(self, *given, **named)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(objects.GuardedStore, "get", hiccup)
+        with pytest.raises(UserError, match=r"cannot be opened \(.* failed \(503\).*\); if the object store is well"):
+            measuring.measure(home, NAME, STUDY)
+    assert failed
+    assert measuring.measure(home, NAME, STUDY).sequences == 0, "all is there"
+    raw = STUDY.model_copy(update={"analysis": STUDY.analysis.model_copy(update={"scale": "raw"})})
+    assert measuring.measure(home, NAME, raw).sequences == 2
+
+
+def test_an_interrupted_run_leaves_no_worker_at_work(
+    tmp_path: Path, dask: Cluster, held: Held, when_in_hand: Callable[..., None]
+) -> None:
+    def interrupt() -> None:
+        Timer(0.5, held.go).start()
+        raise KeyboardInterrupt
+
+    home = with_tensors(Home(tmp_path))
+    when_in_hand(1, len(dask.workers), interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        measuring.measure(home, NAME, on(dask.address))
+    assert held.gone(), "the lock is kept until no worker has a sequence in hand"
+    assert len(SequenceStore.open(home.metrics(NAME), SELECTION).missing()) == SEQUENCES - 1, "which it does not write"
+
+
+def test_a_run_waits_for_workers_of_one_that_was_killed(
+    tmp_path: Path, dask: Cluster, held: Held, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, made, go = with_tensors(Home(tmp_path), 1), measuring._metrics_store, held.folder / "go"
+
+    def wait(_: int) -> None:
+        import time
+
+        while not go.exists():
+            time.sleep(0.01)
+
+    def checked(*given: Any) -> SequenceStore:
+        assert held.gone()
+        return made(*given)
+
+    monkeypatch.setattr(measuring, "_metrics_store", checked)
+    with cluster.connected(dask.address) as killed:
+        assert killed is not None
+        task = killed.submit(wait, 0, key=f"{home.metrics(NAME)} sequence-0")
+        while not any(killed.run(cluster._has_in_hand, str(home.metrics(NAME))).values()):
+            time.sleep(0.01)
+        task.release()
+        Timer(0.3, held.go).start()
+        assert measuring.measure(home, NAME, on(dask.address)).sequences == 1
+
+
+def test_workers_that_cannot_do_it_are_refused(tmp_path: Path, dask: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    with cluster.connected(dask.address) as client:
+        assert client is not None
+        with cluster.probed(client, [tmp_path]) as probes:
+            cluster.check_seen(probes)
+            assert set(tmp_path.iterdir()) == set(probes)
+        assert not list(tmp_path.iterdir())
+        with monkeypatch.context() as patched:
+            patched.setattr(places, "write", lambda *_: None)
+            with (
+                pytest.raises(UserError, match=f"The Dask worker tcp://[^ ]+ does not see {tmp_path}; put tensors and"),
+                cluster.probed(client, [tmp_path]),
+            ):
+                pass
+        with monkeypatch.context() as patched:  # as a worker that joins after those that were there have been asked
+            patched.setattr(cluster, "installed", lambda _: {cluster.PYTHON: get_python_version(), "numpy": "0.1"})
+            for compute in (
+                lambda: cluster.in_parallel([os.getpid]),
+                lambda: list(cluster.each(client, abs, [1], what="number", of=tmp_path)),
+            ):
+                with pytest.raises(
+                    UserError, match=r"worker tcp://.* has version [^ ]+ of numpy; give it version 0\.1,"
+                ):
+                    compute()
+    monkeypatch.syspath_prepend(tmp_path)
+    for library, said in (
+        ("numpy", "has version [^ ]+ of numpy; give it version 0.1,"),
+        ("no-such", "lacks no-such; "),
+    ):
+        recorded = tmp_path / f"{library.replace('-', '_')}-0.1.dist-info" / "METADATA"
+        recorded.parent.mkdir()
+        recorded.write_text(f"Metadata-Version: 2.1\nName: {library}\nVersion: 0.1\n")
+        monkeypatch.setattr(cluster, "LIBRARIES", (library,))
+        cluster.installed.cache_clear()
+        with pytest.raises(UserError, match=f"The Dask worker tcp://[^ ]+ {said}"), cluster.connected(dask.address):
+            pass
+    cluster.installed.cache_clear()
+
+
+def test_a_worker_killed_in_mid_run_changes_no_byte(
+    tmp_path: Path, threads: Home, processes: Cluster, held: Held, when_in_hand: Callable[..., None]
+) -> None:
+    dask, home = ready(processes, workers=2), with_tensors(Home(tmp_path / "data"))
+
+    def kill_one() -> None:
+        kill(dask.workers[1])
+        held.go()
+
+    when_in_hand(2, 2, kill_one)
+    found = measuring.measure(home, NAME, on(dask.address))
+    assert dask.workers[1].poll() is not None, "a worker was killed"
+    assert (found.sequences, found.violations) == (SEQUENCES, 0)
+    made, wanted = files(home.metrics(NAME)), files(threads.metrics(NAME))
+    assert made == wanted
+    assert not list(home.root.rglob("*.partial"))
+
+
+def test_a_number_that_ends_its_workers_is_named_and_so_is_their_absence(
+    tmp_path: Path, dask: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def deadly(number: int) -> int:
+        if number == 3:
+            os._exit(1)
+        return number
+
+    def allow(failures: int, dask_scheduler: Any) -> None:
+        dask_scheduler.allowed_failures = failures
+
+    with cluster.connected(dask.address) as client:
+        assert client is not None
+        client.run_on_scheduler(allow, 0)
+        found: list[tuple[int, int]] = []
+        with pytest.raises(UserError, match="ended while it computed sequence 3, most likely for lack of memory; "):
+            found.extend(cluster.each(client, deadly, [0, 1, 3], what="sequence", of=tmp_path))
+        assert set(found) <= {(0, 0), (1, 1)}
+        client.run_on_scheduler(allow, 3)
+        for worker in dask.workers:
+            kill(worker)
+        monkeypatch.setattr(cluster, "PATIENCE", 1.0)
+        with pytest.raises(UserError, match=r"has no workers; start some \(dask worker tcp://[\d.:]+\)"):
+            list(cluster.each(client, deadly, [0], what="sequence", of=tmp_path))
+
+
+def test_what_is_written_stays_when_the_scheduler_is_lost(
+    tmp_path: Path, threads: Home, dask: Cluster, when_in_hand: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lose_scheduler() -> None:
+        monkeypatch.setattr(cluster, "PATIENCE", 1.0)
+        assert dask.scheduler is not None
+        kill(dask.scheduler)
+
+    home = with_tensors(Home(tmp_path))
+    when_in_hand(2, len(dask.workers), lose_scheduler)
+    with pytest.raises(UserError, match=r"at tcp://[\d.:]+ was lost; what was written stays, run again to continue"):
+        measuring.measure(home, NAME, on(dask.address))
+    dask.stop()
+    assert len(SequenceStore.open(home.metrics(NAME), SELECTION).missing()) == SEQUENCES - 2
+    assert measuring.measure(home, NAME, STUDY).sequences == SEQUENCES - 2
+    assert files(home.metrics(NAME)) == files(threads.metrics(NAME))
+
+
+def begun(root: Path, device: str | None = None) -> tuple[Home, SequenceStore, measuring._Stores]:
+    """A data root with the tensors of one sequence, and with metrics without sequences; as a task is told of them."""
+    home = with_tensors(Home(root), 1)
+    tensors = SequenceStore.open(home.tensors(NAME), TENSORS)
+    metrics = measuring._metrics_store(home.metrics(NAME), measuring._MadeOf(NAME, tensors, STUDY.analysis, device))
+    return (
+        home,
+        metrics,
+        measuring._Stores(tensors.path, metrics.path, measuring._digest(metrics), STUDY.analysis, ()),
+    )
+
+
+def test_a_store_that_was_replaced_is_not_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, metrics, stores = begun(tmp_path)
+    put, provenance = SequenceStore._put, metrics.provenance
+    measuring._opened(stores)
+
+    def replaced_in_between(self: SequenceStore, name: str, *given: Any) -> None:
+        metrics._group.attrs["provenance"] = provenance | {"study": "another"}
+        put(self, name, *given)
+
+    said = "have been replaced while a Dask worker computed them; run again"
+    with monkeypatch.context() as patched:
+        patched.setattr(SequenceStore, "_put", replaced_in_between)
+        with pytest.raises(UserError, match=said):
+            measuring._measure_one(0, stores=stores)
+    assert places.holds(places.joined(metrics.path, "k_in", "c"), "0/0/0/0/0")
+    with monkeypatch.context() as patched:
+        patched.setattr(SequenceStore, "write", lambda *_: pytest.fail("it writes"))
+        with pytest.raises(UserError, match=said):
+            measuring._measure_one(0, stores=stores)
+    assert SequenceStore.open(stores.metrics, SELECTION).missing() == [0]
+
+
+def test_a_worker_that_does_not_share_the_stores_writes_nothing(tmp_path: Path) -> None:
+    _, metrics, stores = begun(tmp_path)
+    with pytest.raises(UserError, match=rf"The Dask worker on .* does not see {tmp_path}; put tensors and metrics on"):
+        measuring._measure_one(0, stores=replace(stores, probes=(*stores.probes, tmp_path / "probe")))
+    assert metrics.missing() == [0]
+
+
+def test_metrics_begun_on_a_device_go_on_there_alone(tmp_path: Path) -> None:
+    home, metrics, _ = begun(tmp_path, "cuda")
+    with pytest.raises(UserError, match="were begun on the device 'cuda' and would go on on 'cpu'; run again where"):
+        measuring.measure(home, NAME, STUDY)
+    assert metrics.path.exists()
+    metrics.array("finished")[:] = 1
+    with pytest.raises(UserError, match="has been dropped to save space, or is lost"):
+        measuring.measure(home, NAME, STUDY)  # whole ones of whatever device are taken
+
+
+def test_where_a_study_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(cluster.ADDRESS_VARIABLE, raising=False)
+    assert cluster.scheduler_of(STUDY) == "threads"
+    monkeypatch.setenv(cluster.ADDRESS_VARIABLE, "tls://scheduler.example:8786")
+    assert cluster.scheduler_of(STUDY) == "tls://scheduler.example:8786"
+    assert cluster.scheduler_of(on("local")) == "local", "a study's own setting counts more"
+    monkeypatch.setenv(cluster.ADDRESS_VARIABLE, "scheduler.example")
+    with pytest.raises(UserError, match=r"^DASK_SCHEDULER_ADDRESS must be the address of a Dask scheduler"):
+        cluster.scheduler_of(STUDY)
+
+
+@pytest.mark.parametrize("given", ["tcp://host", "http://host:80", "tcp://user:secret@host:1", "processes", 3, ""])
+def test_a_scheduler_that_is_none_is_refused(given: object) -> None:
+    settings = {"model": "m", "corpus": "c", "context_length": 40, "sequences": 5}
+    assert parse_study("mine", settings, "here").dask.scheduler is None
+    with pytest.raises(UserError, match=r"field 'dask.scheduler': input should be threads, local, or the address of a"):
+        parse_study("mine", settings | {"dask": {"scheduler": given}}, "here")
+
+
+def test_the_scheduler_decides_no_tensors() -> None:
+    assert on("local").extraction() == STUDY.extraction()
+
+
+def test_an_unreachable_scheduler_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "CONNECT", 1.0)
+    with (
+        pytest.raises(UserError, match=r"The Dask scheduler at tcp://127.0.0.1:9 cannot be reached; see that it runs"),
+        cluster.connected("tcp://127.0.0.1:9"),
+    ):
+        pass
+    with (
+        pytest.raises(UserError, match=r"at tls://127.0.0.1:9 cannot be reached; .* with its certificates in Dask's"),
+        cluster.connected("tls://127.0.0.1:9"),
+    ):
+        pass
+
+
+def test_without_distributed_what_to_install_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "distributed", None)
+    with pytest.raises(UserError, match=r"pip install 'attention-geometry\[cluster\]'"), cluster.connected("local"):
+        pass
+
+
+def test_a_local_cluster_lives_as_long_as_its_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 1)
+    with cluster.connected("local") as client:
+        assert client is not None
+        assert list(client.nthreads().values()) == [1]
+        assert cluster.in_parallel([os.getpid]) != [os.getpid()]
+    assert cluster.in_parallel([os.getpid]) == [os.getpid()]
+
+
+def test_memory_of_a_sequence_is_bounded(tmp_path: Path) -> None:
+    sizes = SIZES | {"sequence": 2, "key": 400}
+    queries = [14, 35, 399]
+    store = SequenceStore.resume(tmp_path / "tensors", TENSORS, sizes, {"study": NAME, "versions": {"device": "cpu"}})
+    drawn = several(2, keys=400)
+    for index, tensors in enumerate(drawn):
+        store.write(index, tensors)
+    assert drawn[0]["query_position"].tolist() == queries
+    metrics = measuring._metrics_store(tmp_path / "metrics", measuring._MadeOf(NAME, store, STUDY.analysis, None))
+    stores = measuring._Stores(store.path, metrics.path, measuring._digest(metrics), STUDY.analysis, ())
+    measuring._measure_one(0, stores=stores)  # what is imported or compiled once is there
+    tracemalloc.start()
+    try:
+        measuring._measure_one(1, stores=stores)
+        taken = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    bound = measuring.sequence_memory(store, STUDY.analysis)
+    assert 0.2 * bound < taken < bound
