@@ -12,11 +12,12 @@ from dagster_project.defs.schedules import all_studies_daily, studies_registered
 
 @dg.definitions
 def defs() -> dg.Definitions:
-    """All assets with their checks, jobs, schedules, sensors and resources."""
+    """All assets with their checks, jobs, schedules, sensors and resources; a run is one process, as its lock is."""
     return dg.Definitions(
         assets=dg.load_assets_from_package_module(folder),
         jobs=[study_job],
         schedules=[all_studies_daily],
         sensors=[studies_registered],
         resources={"data_root": DataRoot()},
+        executor=dg.in_process_executor,
     )

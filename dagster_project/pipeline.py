@@ -7,37 +7,29 @@ can do alone. Heavy libraries are imported inside the steps that need them.
 
 import json
 import logging
-import os
-import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from importlib.metadata import version
-from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from dagster_project.cluster import connected, scheduler_of
 from dagster_project.home import Home
-from dagster_project.studies import AnalysisSettings, Study
-from storage.aside import discard
+from dagster_project.measuring import metrics_provenance, open_metrics
+from dagster_project.studies import Study
 from storage.errors import UserError
 from storage.locks import exclusive
 
 if TYPE_CHECKING:
-    import dask.array as da
-    from numpy.typing import NDArray
-
     from dagster_project.summaries import Step
     from dagster_project.summaries.sources import Sources
     from extract.extraction import ExtractionReport
     from extract.settings import Shard
-    from storage.arrays import ArraySpec, LayerSize
+    from storage.arrays import ArraySpec
     from storage.places import Place
-    from storage.sequences import SequenceStore
 
 logger = logging.getLogger(__name__)
 
@@ -47,33 +39,24 @@ ROW_SUM_TOLERANCE = 2.0**-24
 HALF_ROW_SUM_TOLERANCE = 0.02
 """How far a row may be whose weights a model gave in half precision, as those do that are read in two passes."""
 
-METRICS_VERSION = 5
-"""Version of the numbers in a metrics store; raised when their computation changes, so that stores are made anew."""
-
 LARGE = ("attention", "values")
 """The arrays of a tensor store that are dropped on request: all but these is small."""
 
-CUDA_WORKERS = 4
-"""Most blocks in work at once where a CUDA device computes them: it takes one after the other, the rest are read."""
 
-
-@dataclass(frozen=True)
-class Measured:
-    """What the metrics step did."""
-
-    path: Path
-    sequences: int
-    """Sequences measured this time; the others were there already."""
-    selections: int
-    """Rows the store is good for: one per sequence, query, layer, head and N."""
-    violations: int
-    """Selections that break an identity of the contract; 0 when all is well."""
-    bytes: int
-    seconds: float
-
-
-def extract_tensors(home: Home, name: str, study: Study, shard: "Shard | None" = None) -> "ExtractionReport":
+def extract_tensors(
+    home: Home, name: str, study: Study, shard: "Shard | None" = None, *, replace: bool = False
+) -> "ExtractionReport":
     """Extract the tensors of a study, or of one shard of it, or what is missing of them.
+
+    Parameters
+    ----------
+    shard
+        The part of the sequences to do; None: all.
+    replace
+        Whether a store that cannot be continued (made of other settings or inputs, damaged, or its arrays dropped)
+        gives way to a new one. It is set aside and goes when the new one is whole, but in an object store, which cannot
+        rename, before the new one is begun; what is published stays. One that is unfinished, and cannot be continued
+        on this device or with these versions of libraries alone, is refused.
 
     Raises
     ------
@@ -87,17 +70,34 @@ def extract_tensors(home: Home, name: str, study: Study, shard: "Shard | None" =
     reading = f"reading {study.corpus.id} with {study.model.id}"
     logger.info("%s%s: %s", name, f", shard {shard}" if shard else "", drawn if study.synthetic else reading)
     with home.claimed(name, shard):
-        report = extract(
-            study.extraction(),
-            study=name,
-            path=home.tensors(name),
-            shard=shard,
-            before=lambda sizes, _, missing: check_space(home, name, study, sizes, missing),
-        )
+        renewed = replace and _must_be_replaced(home, name, study)
+        with home.replacing(name) if renewed else nullcontext():
+            report = extract(
+                study.extraction(),
+                study=name,
+                path=home.tensors(name),
+                shard=shard,
+                before=lambda sizes, _, missing: check_space(home, name, study, sizes, missing),
+            )
+        if renewed:
+            home.discard_replaced(name)
     new = f"{report.written} of {report.sequences} sequences extracted" if report.written else "nothing to extract"
     skipped = f", {report.documents_skipped} documents too short" if report.documents_skipped else ""
     logger.info("%s: %s%s, %.1f MB, %.1f s", name, new, skipped, report.bytes / 1e6, report.seconds)
     return report
+
+
+def _must_be_replaced(home: Home, name: str, study: Study) -> bool:
+    """Whether there is a tensor store, and no run with these settings can go on from it."""
+    from extract.extraction import why_replaced
+    from storage.arrays import TENSORS
+    from storage.sequences import SequenceStore
+
+    path = home.tensors(name)
+    if not path.exists():
+        return False
+    other = why_replaced(study.extraction(), study=name, path=path)
+    return other is not None or bool(SequenceStore.open(path, TENSORS).dropped)
 
 
 def missing_tensors(home: Home, name: str) -> list[int]:
@@ -191,229 +191,6 @@ def _has_landed(home: Home, sources: "Sources") -> bool:
     return bool(landed == json.loads(json.dumps(wanted)))
 
 
-def lazy_metrics(
-    tensors: "SequenceStore",
-    analysis: AnalysisSettings,
-    sequence: int,
-    query: int,
-    size: "LayerSize",
-    device: str | None = None,
-) -> dict[str, "da.Array"]:
-    """All that a metrics store holds but its ledger, of one query of one sequence, as lazy arrays; nothing is read.
-
-    The axes are those of the store, sequence and query of length 1, N up to the position of this query, and of layers
-    and heads those of one size. Only this query is in the graph, which Dask goes through as a whole: built over a
-    study, it would take time in the square of it.
-
-    Parameters
-    ----------
-    sequence, query
-        Indices along these axes.
-    size
-        Which layers: those of this size.
-    device
-        Where blocks are computed: None for the CPU, or a CUDA device.
-    """
-    from dask.base import optimize
-
-    from dagster_project.summaries.sources import query_positions
-    from geometry.lazy import scale_free_bounds, selection_arrays, similarities, value_norms
-
-    one, at, layers = slice(sequence, sequence + 1), slice(query, query + 1), _taken(tensors.groups()[size])
-    attention, values, first_key, learned_sink = optimize(  # without the chunks of others
-        tensors.lazy("attention")[one, at, layers, : size.heads],
-        tensors.lazy("values")[one, layers, : size.kv_heads, :, : size.head_dim],
-        tensors.lazy("first_key")[one, at, layers],
-        tensors.lazy("learned_sink")[one, at, layers, : size.heads],
-    )
-    queries = query_positions(tensors)[at]
-    arrays = selection_arrays(
-        attention, values, first_key, queries, kappas=analysis.kappas, scale=analysis.scale, device=device
-    )
-    norms = value_norms(values)
-    lower = scale_free_bounds(attention, norms, first_key, queries, head_dim=size.head_dim)
-    return arrays | lower | similarities(values) | {"value_norm": norms, "learned_sink": learned_sink}
-
-
-def _taken(layers: Sequence[int]) -> slice | list[int]:
-    """An index of layers, ascending, which is a slice, that Dask takes without copies, if they are evenly spaced."""
-    steps = {after - before for before, after in pairwise(layers)}
-    return slice(layers[0], layers[-1] + 1, *steps) if len(steps) < 2 else list(layers)
-
-
-def measure(home: Home, name: str, study: Study) -> Measured:
-    """Compute the metrics of a study from its tensor store, sequence by sequence, or what is missing of them.
-
-    Layers of one query run side by side, one BLAS thread each; at most one block of ``geometry.lazy.block_bytes`` per
-    core and the results of one sequence are in memory. Where the tensors were computed on a CUDA device and there is
-    one now, so are the metrics, with at most ``CUDA_WORKERS`` blocks in memory and on the device.
-    """
-    import dask
-    from threadpoolctl import threadpool_limits
-    from tqdm import tqdm
-
-    from dagster_project.space import check_space
-    from storage.arrays import TENSORS
-    from storage.rows import selection_row_count
-    from storage.sequences import SequenceStore
-
-    started = time.monotonic()
-    with exclusive(home.lock(name), f"study '{name}'", wait=0):
-        tensors = SequenceStore.open(home.tensors(name), TENSORS).whole()
-        _discard_replaced(home, name)
-        device = _cuda_device(tensors.provenance)
-        if not home.metrics(name).exists():
-            check_space(home, name, study, tensors.sizes, 0)
-        metrics = _metrics_store(home.metrics(name), name, tensors, study.analysis, device)
-        missing = metrics.missing()
-        cores = os.cpu_count() or 1
-        with (
-            threadpool_limits(limits=1, user_api="blas"),
-            dask.config.set(scheduler="threads", num_workers=min(cores, CUDA_WORKERS) if device else cores),
-        ):
-            for sequence in tqdm(missing, desc="metrics", unit="sequence", disable=None):
-                with _device_errors(name, device):
-                    metrics.write(sequence, _measured(tensors, metrics.sizes, study.analysis, sequence, device))
-            violations = _identity_violations(metrics)
-    selections = selection_row_count(metrics)
-    seconds = time.monotonic() - started
-    logger.info("%s: %s selections of %d sequences measured, %.1f s", name, f"{selections:,}", len(missing), seconds)
-    return Measured(home.metrics(name), len(missing), selections, violations, metrics.bytes_on_disk(), seconds)
-
-
-def _discard_replaced(home: Home, name: str) -> None:
-    """Remove the stores that whole tensors have replaced, should a killed process have left them."""
-    for store in (home.tensors(name), home.metrics(name), home.summaries(name)):
-        if isinstance(store, Path):
-            discard(store)
-
-
-def _measured(
-    tensors: "SequenceStore", sizes: Mapping[str, int], analysis: AnalysisSettings, sequence: int, device: str | None
-) -> dict[str, "NDArray[Any]"]:
-    """The arrays of one sequence, computed one query after the other: together, they would read values ahead.
-
-    ``sizes`` are those of the axes of the metrics store; what layers and queries do not fill keeps the fill.
-    """
-    from dask.base import compute
-
-    from storage.arrays import SELECTION
-
-    specs = [spec for spec in SELECTION if spec.name != "finished"]
-    found = {spec.name: np.full(spec.shape(sizes)[1:], spec.fill, spec.dtype) for spec in specs}
-    by_query = [spec.name for spec in specs if "query" in spec.dims]
-    for size, numbers in tensors.groups().items():
-        layers = _taken(numbers)
-        for query in range(sizes["query"]):
-            arrays = lazy_metrics(tensors, analysis, sequence, query, size, device)
-            for name, array in compute({name: arrays[name][0, 0] for name in by_query})[0].items():
-                found[name][(query, layers, *map(slice, array.shape[1:]))] = array
-        others = {name: array[0] for name, array in arrays.items() if name not in by_query}
-        for name, array in compute(others)[0].items():
-            found[name][(layers, *map(slice, array.shape[1:]))] = array
-    return found
-
-
-def _cuda_device(provenance: Mapping[str, Any]) -> str | None:
-    """The CUDA device on which these tensors were computed, if there is one now; which one, if the study says so.
-
-    None, with a warning, if Triton is missing, in which the kernels for it are written.
-    """
-    if not provenance["versions"]["device"].startswith("cuda"):
-        return None
-    import torch
-
-    present = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
-    if present and find_spec("triton") is None:
-        logger.warning("Triton is not installed, so the CPU computes the metrics; install triton to use the GPU")
-        return None
-    asked = str(provenance["settings"]["device"])
-    return asked if asked in present else "cuda" if present else None
-
-
-@contextmanager
-def _device_errors(name: str, device: str | None) -> Iterator[None]:
-    """Tell the user what to do where a CUDA device has too little memory, is gone or cannot be used."""
-    try:
-        yield
-    except RuntimeError as error:  # torch.cuda.OutOfMemoryError is one
-        if device is None:
-            raise
-        why = " ".join(str(error).partition(". ")[0].split())
-        msg = (
-            f"The metrics of study '{name}' could not be computed on the device '{device}' ({why}); "
-            f"CUDA_VISIBLE_DEVICES= attention-geometry run {name} computes them on the CPU"
-        )
-        raise UserError(msg) from error
-
-
-def open_metrics(home: Home, name: str) -> "SequenceStore":
-    """The metrics store of a study.
-
-    Raises
-    ------
-    UserError
-        If there is none, or it is not one of this version; metrics are derived, so running the study mends it.
-    """
-    from storage.arrays import SELECTION
-    from storage.sequences import SequenceStore
-
-    path = home.metrics(name)
-    msg = f"The metrics {path} are damaged or of an earlier version; run: attention-geometry run {name}"
-    try:
-        store = SequenceStore.open(path, SELECTION)
-    except UserError as error:
-        raise UserError(msg if path.exists() else str(error)) from error
-    if store.provenance.get("metrics_version") != METRICS_VERSION:
-        raise UserError(msg)
-    return store
-
-
-def _metrics_provenance(name: str, tensors: "SequenceStore", analysis: AnalysisSettings) -> dict[str, Any]:
-    """What makes the metrics of these tensors and settings, but the versions of libraries and the device."""
-    return {
-        "study": name,
-        "metrics_version": METRICS_VERSION,
-        "analysis": analysis.measured(),
-        "tensors": tensors.provenance,
-    }
-
-
-def _metrics_store(
-    path: Path, name: str, tensors: "SequenceStore", analysis: AnalysisSettings, device: str | None
-) -> "SequenceStore":
-    """The metrics store of these tensors and settings; one of others, or of an older version, is derived and goes."""
-    from dagster_project.summaries.sources import query_positions
-    from storage.arrays import SELECTION
-    from storage.sequences import SequenceStore
-
-    sizes = {key: size for key, size in tensors.sizes.items() if key != "head_dim"}
-    sizes |= {"kappa": len(analysis.kappas), "n": query_positions(tensors)[-1]}
-    versions = {library: version(library) for library in ("dask", "numba", "numpy", "torch")}
-    provenance = _metrics_provenance(name, tensors, analysis) | {"versions": versions | {"device": device or "cpu"}}
-    try:
-        return SequenceStore.resume(path, SELECTION, sizes, provenance, tensors.layers)
-    except UserError:
-        tensors.array("attention")  # refused if it has been dropped, before what was made of it goes
-        shutil.rmtree(path)
-        return SequenceStore.resume(path, SELECTION, sizes, provenance, tensors.layers)
-
-
-def _identity_violations(metrics: "SequenceStore") -> int:
-    """How many selections break 0 ≤ K_in ≤ N, 0 ≤ K_out ≤ n − N or K_in = 1 at N = 1 (A.1)."""
-    import dask.array as da
-
-    n = da.arange(1, metrics.sizes["n"] + 1, chunks=-1)
-    found = 0
-    for size, numbers in metrics.groups().items():
-        layers = _taken(numbers)
-        k_in, k_out = (metrics.lazy(name)[:, :, layers, : size.heads] for name in ("k_in", "k_out"))
-        n_keys = metrics.lazy("n_keys")[:, :, layers, None, None]
-        broken = (k_in < 0) | (k_in > n) | (k_out < 0) | (k_out > n_keys - n) | ((n == 1) & (k_in != 1))
-        found += int((broken & (n < n_keys)).sum().compute())
-    return found
-
-
 @dataclass(frozen=True)
 class Summarised:
     """What a step between metrics and warehouse did."""
@@ -426,7 +203,14 @@ class Summarised:
 
 
 def summarise(home: Home, name: str, study: Study, step: "Step") -> Summarised:
-    """Make the tables of one step, unless they are there, made from the same metrics and settings."""
+    """Make the tables of one step, unless they are there, made from the same metrics and settings.
+
+    Raises
+    ------
+    UserError
+        If another process works on the study, or what the step reads is not whole; or as
+        ``dagster_project.cluster.connected``.
+    """
     from storage.aside import sweep
     from storage.summaries import rows_of, write_summary
 
@@ -439,8 +223,9 @@ def summarise(home: Home, name: str, study: Study, step: "Step") -> Summarised:
             check_made(sources, step.after)
             wanted = step.provenance(study.analysis, sources.metrics.provenance)
             libraries = {library: version(library) for library in ("dask", "numba", "numpy", "scipy")}
-            for table, batches in step.make(sources).items():
-                write_summary(paths[table], batches, wanted, libraries)
+            with connected(scheduler_of(study) if step.parallel else "threads"):
+                for table, batches in step.make(sources).items():
+                    write_summary(paths[table], batches, wanted, libraries)
         rows = {table: rows_of(path) for table, path in paths.items()}
     seconds = time.monotonic() - started
     logger.info("%s: %s, %s rows, %.1f s", name, step.name.replace("_", " "), f"{sum(rows.values()):,}", seconds)
@@ -493,7 +278,7 @@ def open_sources(home: Home, name: str, study: Study) -> "Sources":
 
     tensors = SequenceStore.open(home.tensors(name), TENSORS).whole()
     metrics = open_metrics(home, name).whole()
-    wanted = _metrics_provenance(name, tensors, study.analysis)
+    wanted = metrics_provenance(name, tensors, study.analysis)
     if any(metrics.provenance.get(part) != wanted[part] for part in wanted):
         msg = (
             f"The metrics of study '{name}' are those of other settings or tensors; run: attention-geometry run {name}"

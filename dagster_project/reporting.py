@@ -4,11 +4,15 @@ Holds one function per thing a user asks for. What does not belong here: what is
 (``defs``).
 """
 
+import hashlib
+import json
 import os
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from html import unescape
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dagster_project.home import Home
 from dagster_project.studies import Study, find_study
@@ -18,6 +22,12 @@ if TYPE_CHECKING:
     import duckdb
 
     from reports.page import ReportSummary
+
+REPORT_VERSION = 3
+"""Version of the page of a study; raised when what it shows changes, so that it is written anew."""
+
+HEAD = 2**14
+"""Bytes at the beginning of a page that hold what it says of itself."""
 
 LONGEST = 230
 """Bytes of a file name that every file system takes, with some left for what is written aside."""
@@ -35,9 +45,36 @@ def write_study_report(home: Home, name: str, study: Study) -> "ReportSummary":
 
     with _connected(home) as connection:
         path = home.report(name)
-        written = write_report(connection, name, path, map_n=study.analysis.map_n, home=_link(home.index, path.parent))
+        known = connection.execute("SELECT provenance FROM studies WHERE study = ?", [name]).fetchall()
+        origin = json.dumps(report_origin(study, json.loads(known[0][0]) if known else {}))
+        link = _link(home.index, path.parent)
+        written = write_report(connection, name, path, map_n=study.analysis.map_n, home=link, origin=origin)
         _write_index(connection, home)
     return written
+
+
+def report_origin(study: Study, landed: Mapping[str, Any]) -> dict[str, Any]:
+    """What decides the page of a study, as JSON, given the provenance that its database carries."""
+    digest = hashlib.sha256(json.dumps(landed, sort_keys=True).encode()).hexdigest()
+    return {"version": REPORT_VERSION, "map_n": study.analysis.map_n, "landed": digest}
+
+
+def origin_of_report(path: Path) -> dict[str, Any]:
+    """What the page at ``path`` was made from, as ``report_origin``; nothing if it does not say.
+
+    Raises
+    ------
+    OSError
+        If it cannot be read.
+    """
+    with path.open("rb") as page:
+        head = page.read(HEAD).decode(errors="replace")
+    found = re.search(r'<meta name="attention-geometry" content="([^"]*)">', head)
+    try:
+        origin = json.loads(unescape(found[1])) if found else {}
+    except ValueError:
+        return {}
+    return origin if isinstance(origin, dict) else {}
 
 
 def write_comparison(home: Home, names: Sequence[str]) -> Path:
@@ -64,6 +101,18 @@ def write_comparison(home: Home, names: Sequence[str]) -> Path:
         write(connection, names, path, home=_link(home.index, path.parent), reports=_reports(home, path.parent))
         _write_index(connection, home)
     return path
+
+
+def write_index(home: Home) -> None:
+    """Write the index of all studies.
+
+    Raises
+    ------
+    UserError
+        If it cannot be written.
+    """
+    with _connected(home) as connection:
+        _write_index(connection, home)
 
 
 def export(home: Home, name: str, *, images: Path | None, tables: Path | None) -> list[Path]:

@@ -94,7 +94,7 @@ def describe(settings: ExtractionSettings) -> Description:
         If the device is absent, the model or its tokenizer is missing or cannot be read, needs code of its own, has
         pickled weights only, is no causal language model, or reads fewer tokens than ``context_length``.
     """
-    device = _device(settings.device)
+    device = find_device(settings.device)
     source = _locate(settings.model)
     config = _config(source)
     _check_length(source, config, settings.context_length)
@@ -175,8 +175,14 @@ def token_texts(model: ModelSettings, ids: Sequence[int]) -> list[str]:
     return [str(tokenizer.decode([*before, index]))[start:] for index in ids]
 
 
-def _device(name: str) -> torch.device:
-    """The device ``name`` stands for, if it is there."""
+def find_device(name: str) -> torch.device:
+    """The device ``name`` stands for, if it is there.
+
+    Raises
+    ------
+    UserError
+        If it is not.
+    """
     if name == "auto":
         return torch.device(
             "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"

@@ -6,6 +6,7 @@ the sequences a process does. What does not belong here: analysis settings and t
 """
 
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import inf, pi
 from typing import Annotated, Any, Literal, NoReturn, Self
@@ -20,6 +21,9 @@ EMBEDDED = "embedded"
 
 SYNTHETIC = "synthetic"
 """The name of the model, and of its corpus, whose tensors are drawn from the paper's assumptions."""
+
+EXTRACTION_VERSION = 3
+"""Version of the numbers in a tensor store; raised when their computation changes, so that stores are made anew."""
 
 MOST_QUERIES = 64
 """Most queries of a study: each has weights of its own in the store."""
@@ -264,6 +268,16 @@ class Shard:
     def sequences(self, total: int) -> range:
         """The sequences of this part, of ``total``: consecutive ones, and none where there are more parts than that."""
         return range(total * (self.index - 1) // self.count, total * self.index // self.count)
+
+
+def changes(now: Mapping[str, Any], was: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """The settings in which ``now`` differs from ``was``, both as JSON, each in words."""
+    for name in sorted(now.keys() | was.keys()):
+        after, before = now.get(name), was.get(name)
+        if isinstance(after, Mapping) and isinstance(before, Mapping):
+            yield from changes(after, before, f"{prefix}{name}.")
+        elif after != before:
+            yield f"setting '{prefix}{name}' is {after!r}, was {before!r}"
 
 
 def _is_synthetic(known: ValidationInfo) -> bool:

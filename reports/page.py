@@ -74,7 +74,13 @@ class ReportSummary:
 
 
 def write_report(
-    connection: duckdb.DuckDBPyConnection, study: str, path: Path, *, map_n: int, home: str | None = None
+    connection: duckdb.DuckDBPyConnection,
+    study: str,
+    path: Path,
+    *,
+    map_n: int,
+    home: str | None = None,
+    origin: str = "",
 ) -> ReportSummary:
     """Write the report of a study, whole or not at all; a report that stands at ``path`` is replaced.
 
@@ -90,6 +96,8 @@ def write_report(
         N of the maps of Precision and Recall, at least 1. Beyond the largest N of the study the maps show that one.
     home
         Relative link to the index of all studies; ``None``: there is none.
+    origin
+        What the page is made from, in words of the caller's; kept in its head.
 
     Raises
     ------
@@ -103,12 +111,12 @@ def write_report(
         raise ValueError(msg)
     source = find_source(connection, study, map_n=map_n)
     parts = sections(source)
-    html = _page(source, parts, home)
+    html = _page(source, parts, home, origin)
     charts = sum(len(figure.charts) for figure in figures(parts))
     return ReportSummary(path, replace(path, html.encode(), remedy=REMEDY), charts)
 
 
-def _page(source: Source, parts: tuple[Section, ...], home: str | None) -> str:
+def _page(source: Source, parts: tuple[Section, ...], home: str | None, origin: str) -> str:
     """The page as text."""
     study = source.overview
     return render(
@@ -117,6 +125,7 @@ def _page(source: Source, parts: tuple[Section, ...], home: str | None) -> str:
         name=source.study,
         study=study,
         home=home,
+        origin=origin,
         headlines=_headlines(source),
         outstanding=_outstanding(source),
         verdicts=verdicts(source),

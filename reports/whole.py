@@ -49,11 +49,12 @@ def _sweep(path: Path) -> None:
     """Remove what processes that live no more left beside ``path``."""
     for leftover in path.parent.glob(f".{escape(path.name)}.*.partial"):
         process = leftover.name.split(".")[-2]
-        if process.isdigit() and not _lives(int(process)):
+        if process.isdigit() and not lives(int(process)):
             leftover.unlink(missing_ok=True)
 
 
-def _lives(process: int) -> bool:
+def lives(process: int) -> bool:
+    """Whether there is a process of this number."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:

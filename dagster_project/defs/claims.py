@@ -10,7 +10,7 @@ from dagster_project import pipeline
 from dagster_project.defs.partitions import studies
 from dagster_project.defs.resources import DataRoot
 from dagster_project.defs.warehouse import warehouse
-from storage.warehouse import paper_claims
+from storage.relations import paper_claims
 
 _CHECKS = [
     dg.AssetCheckSpec(

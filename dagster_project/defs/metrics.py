@@ -6,7 +6,7 @@ https://docs.dagster.io/guides/build/assets
 
 import dagster as dg
 
-from dagster_project import pipeline
+from dagster_project import measuring
 from dagster_project.defs.partitions import studies
 from dagster_project.defs.resources import DataRoot
 from dagster_project.defs.tensors import tensors
@@ -27,16 +27,16 @@ _CHECKS = [
     group_name="study",
     kinds={"dask", "zarr"},
     deps=[tensors],
-    code_version=str(pipeline.METRICS_VERSION),
+    code_version=str(measuring.METRICS_VERSION),
     check_specs=_CHECKS,
 )
 def selection_metrics(context: dg.AssetExecutionContext, data_root: DataRoot) -> dg.MaterializeResult:
     """How well a ball around s_N separates the N selected keys from the others, for every head and every N."""
     home, name = data_root.home(), context.partition_key
-    measured = pipeline.measure(home, name, find_study(home, name))
+    measured = measuring.measure(home, name, find_study(home, name))
     return dg.MaterializeResult(
         metadata={
-            "path": dg.MetadataValue.path(measured.path),
+            "path": dg.MetadataValue.path(str(measured.path)),
             "dagster/row_count": measured.selections,
             "sequences measured in this run": measured.sequences,
             "bytes": measured.bytes,

@@ -13,7 +13,13 @@ from dagster_project.defs.warehouse import warehouse
 from dagster_project.studies import find_study
 
 
-@dg.asset(partitions_def=studies, group_name="study", kinds={"altair", "html"}, deps=[warehouse], code_version="2")
+@dg.asset(
+    partitions_def=studies,
+    group_name="study",
+    kinds={"altair", "html"},
+    deps=[warehouse],
+    code_version=str(reporting.REPORT_VERSION),
+)
 def report(context: dg.AssetExecutionContext, data_root: DataRoot) -> dg.MaterializeResult:
     """One self-contained HTML page about the study, that opens offline."""
     home, name = data_root.home(), context.partition_key

@@ -1,14 +1,22 @@
-"""The resources: where the data root is.
+"""The resources: where the data root is, held by a run as long as its process lives.
 
 Add here what assets need from their surroundings. Keep out: anything that opens files when definitions are loaded.
 https://docs.dagster.io/guides/build/external-resources
 """
 
+import atexit
+from contextlib import ExitStack
 from pathlib import Path
 
 import dagster as dg
 
 from dagster_project.home import Home
+from dagster_project.registration import LOCK_TAG, living_run
+
+_LIVING = ExitStack()
+"""Marks of the runs of this process."""
+
+atexit.register(_LIVING.close)
 
 
 class DataRoot(dg.ConfigurableResource[None]):
@@ -28,3 +36,13 @@ class DataRoot(dg.ConfigurableResource[None]):
         home = Home(Path(self.path).expanduser().resolve()) if self.path else Home.from_environment()
         home.prepare()
         return home
+
+    def setup_for_execution(self, context: dg.InitResourceContext) -> None:
+        """Mark a run as living while its process does, so that one that was killed stands in no other's way.
+
+        A run of the command line is marked before it begins. The mark is not let go of when resources are torn down:
+        the run ends a moment later.
+        """
+        run, instance = context.run, context.instance
+        if run is not None and instance is not None and run.tags.get(LOCK_TAG) != run.run_id:
+            instance.add_run_tags(run.run_id, _LIVING.enter_context(living_run(self.home(), run.run_id)))

@@ -1,15 +1,26 @@
-"""The job over all assets of a study, its daily schedule (off by default), and the sensor that registers new studies.
+"""The job over all assets of a study, its schedule (off by default), and the sensor that registers new studies.
 
-Keep out: which studies there are (``dagster_project.studies``).
+Keep out: which studies there are (``dagster_project.studies``), and what of them is stale
+(``dagster_project.refreshing``).
 https://docs.dagster.io/guides/automate/schedules
 """
 
+import os
 from collections.abc import Iterator
 
 import dagster as dg
 
+from dagster_project import refreshing
 from dagster_project.home import Home
 from dagster_project.registration import register_studies
+from dagster_project.runs import replacing
+from storage.errors import UserError
+
+SCHEDULE_VARIABLE = "ATTENTION_GEOMETRY_SCHEDULE"
+"""Environment variable that says when the schedule fires, as a cron expression, in UTC."""
+
+DAILY = "0 3 * * *"
+"""When it fires without that variable."""
 
 study_job = dg.define_asset_job(
     "study",
@@ -18,11 +29,42 @@ study_job = dg.define_asset_job(
 )
 
 
-@dg.schedule(job=study_job, cron_schedule="0 3 * * *", default_status=dg.DefaultScheduleStatus.STOPPED)
-def all_studies_daily(context: dg.ScheduleEvaluationContext) -> Iterator[dg.RunRequest]:
-    """Materialise every study, each in a run of its own."""
-    for name in register_studies(context.instance, Home.from_environment()):
-        yield dg.RunRequest(run_key=f"{name}-{context.scheduled_execution_time:%Y-%m-%dT%H:%M}", partition_key=name)
+def _refreshing(context: dg.ScheduleEvaluationContext) -> Iterator[dg.RunRequest | dg.SkipReason]:
+    """Materialise what is missing or stale, of each study in a run of its own, and nothing else."""
+    home, when = Home.from_environment(), context.scheduled_execution_time
+    register_studies(context.instance, home)
+    report = refreshing.plan(home, context.instance, "schedule")
+    refreshing.write(home, report)
+    stale = [entry for entry in report.entries if entry.state == "stale"]
+    for entry in stale:
+        yield dg.RunRequest(
+            run_key=f"{entry.study}-{when:%Y-%m-%dT%H:%M}",
+            partition_key=entry.study,
+            asset_selection=[dg.AssetKey(asset) for asset in entry.why],
+            run_config=replacing(list(entry.why)),
+            tags=report.tags(entry),
+        )
+    if not stale:
+        yield dg.SkipReason("; ".join(f"{entry.study}: {entry.reasons}" for entry in report.entries))
+
+
+def _schedule() -> dg.ScheduleDefinition:
+    """The schedule, when the environment says."""
+    cron = os.environ.get(SCHEDULE_VARIABLE) or DAILY
+    try:
+        return dg.schedule(
+            name="all_studies_daily",
+            job=study_job,
+            cron_schedule=cron,
+            default_status=dg.DefaultScheduleStatus.STOPPED,
+            description=_refreshing.__doc__,
+        )(_refreshing)
+    except dg.DagsterInvalidDefinitionError as error:
+        msg = f"{SCHEDULE_VARIABLE} is '{cron}', which is no cron expression; write one, such as '{DAILY}'"
+        raise UserError(msg) from error
+
+
+all_studies_daily = _schedule()
 
 
 @dg.sensor(job=study_job, default_status=dg.DefaultSensorStatus.RUNNING, minimum_interval_seconds=30)

@@ -5,11 +5,24 @@ https://docs.dagster.io/guides/build/assets
 """
 
 import dagster as dg
+from pydantic import Field
 
 from dagster_project import pipeline
 from dagster_project.defs.partitions import studies
 from dagster_project.defs.resources import DataRoot
 from dagster_project.studies import find_study
+from extract.settings import EXTRACTION_VERSION
+
+
+class TensorsConfig(dg.Config):
+    """How a run of the asset ``tensors`` takes what is there already."""
+
+    replace: bool = Field(
+        default=False,
+        description="extract anew where the stored tensors are of other settings or inputs, damaged or dropped; what "
+        "is published stays until it is replaced; without it, such a run is refused",
+    )
+
 
 _CHECKS = [
     dg.AssetCheckSpec(
@@ -30,14 +43,14 @@ _CHECKS = [
     group_name="study",
     kinds={"torch", "zarr"},
     pool="gpu",
-    code_version="3",
+    code_version=str(EXTRACTION_VERSION),
     check_specs=_CHECKS,
 )
-def tensors(context: dg.AssetExecutionContext, data_root: DataRoot) -> dg.MaterializeResult:
+def tensors(context: dg.AssetExecutionContext, config: TensorsConfig, data_root: DataRoot) -> dg.MaterializeResult:
     """Softmax weights of the study's queries and value states of every head, for every sequence of the study."""
     home, name = data_root.home(), context.partition_key
     study = find_study(home, name)
-    report = pipeline.extract_tensors(home, name, study)
+    report = pipeline.extract_tensors(home, name, study, replace=config.replace)
     missing = pipeline.missing_tensors(home, name)
     deviation = report.row_sum_deviation
     tolerance = pipeline.row_sum_tolerance(home, name)

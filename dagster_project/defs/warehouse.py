@@ -1,6 +1,6 @@
 """The asset ``warehouse``: the study's tables in DuckDB.
 
-Keep out: SQL (``sql``) and how a landing is made whole or not at all (``storage.warehouse``).
+Keep out: SQL (``sql``) and how a landing is made whole or not at all (``storage.landing``).
 https://docs.dagster.io/guides/build/assets
 """
 
@@ -13,6 +13,7 @@ from dagster_project.defs.partitions import studies
 from dagster_project.defs.resources import DataRoot
 from dagster_project.defs.summaries import summaries
 from dagster_project.studies import find_study
+from storage.versions import landing_version
 
 _CHECKS = [
     dg.AssetCheckSpec(name, asset="warehouse", blocking=True, description=sql.statement("checks", name).meaning)
@@ -33,7 +34,7 @@ _CHECKS = [
     kinds={"duckdb", "sql"},
     deps=[selection_metrics, *summaries],
     pool="warehouse",
-    code_version="6",
+    code_version=landing_version(),
     check_specs=_CHECKS,
 )
 def warehouse(context: dg.AssetExecutionContext, data_root: DataRoot) -> dg.MaterializeResult:

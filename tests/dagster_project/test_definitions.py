@@ -1,11 +1,12 @@
 """Dagster's side: definitions that load anywhere, checks that stop a run, a schedule, a sensor, pools."""
 
-import datetime as dt
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from unittest import mock
 
@@ -18,10 +19,10 @@ import sql
 from dagster_project import pipeline
 from dagster_project.definitions import defs
 from dagster_project.defs.resources import DataRoot
-from dagster_project.home import HOME_VARIABLE, Home
-from dagster_project.registration import register_studies, use_instance
+from dagster_project.home import HOME_VARIABLE, Home, is_held
+from dagster_project.registration import LOCK_TAG, bury_dead_runs, register_studies, use_instance
 from dagster_project.summaries import STEPS
-from storage.warehouse import paper_claims
+from storage.relations import paper_claims
 from tests.dagster_project.driver import CHECKOUT, attention_geometry, environment, files, instance_of
 
 ROWS = ("sql", "FROM selection ORDER BY ALL", "--format", "csv")
@@ -92,6 +93,11 @@ def test_pools_for_gpu_and_warehouse(loaded: dg.Definitions) -> None:
     }
 
 
+def test_a_run_is_one_process(loaded: dg.Definitions) -> None:
+    assert loaded.resolve_job_def("study").executor_def is dg.in_process_executor
+    assert loaded.resolve_implicit_global_asset_job_def().executor_def is dg.in_process_executor
+
+
 @pytest.mark.slow
 def test_dg_check_defs_is_clean(tmp_path: Path) -> None:
     command = [Path(sys.executable).with_name("dg"), "check", "defs"]
@@ -149,20 +155,10 @@ def instance(mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
         yield found
 
 
-def test_the_schedule_is_off_and_asks_for_one_run_per_study(
-    loaded: dg.Definitions, instance: dg.DagsterInstance
-) -> None:
+def test_the_schedule_is_off_and_daily(loaded: dg.Definitions) -> None:
     schedule = loaded.resolve_schedule_def("all_studies_daily")
     assert schedule.default_status is dg.DefaultScheduleStatus.STOPPED
     assert schedule.cron_schedule == "0 3 * * *"
-    when = dt.datetime(2026, 1, 2, 3, tzinfo=dt.UTC)
-    given = {"instance": instance, "repository_def": loaded.get_repository_def()}
-    with dg.build_schedule_context(scheduled_execution_time=when, **given) as context:
-        requests = schedule.evaluate_tick(context).run_requests
-    studies = ["embedded", "synthetic", "llama-2-7b", "gemma-7b", "mistral-7b", "gpt2", "mine"]
-    assert [request.partition_key for request in requests] == studies
-    assert len({request.run_key for request in requests}) == len(studies)
-    assert instance.get_dynamic_partitions("study") == studies
 
 
 def test_the_sensor_registers_studies_and_starts_nothing(loaded: dg.Definitions, instance: dg.DagsterInstance) -> None:
@@ -194,6 +190,45 @@ def test_the_job_runs_without_the_command_line(copied: Path, loaded: dg.Definiti
     checked = result.get_asset_check_evaluations()
     assert all(check.passed for check in checked if check.severity is dg.AssetCheckSeverity.ERROR)
     assert (copied / "reports" / "mine.html").exists()
+
+
+def test_a_run_is_marked_as_living_while_its_process_lives(tmp_path: Path) -> None:
+    home, seen = Home(tmp_path), []
+
+    @dg.asset
+    def looking(context: dg.AssetExecutionContext, data_root: DataRoot) -> None:
+        assert data_root.home() == home
+        run = context.instance.get_run_by_id(context.run.run_id)
+        assert run.tags[LOCK_TAG] == run.run_id
+        assert bury_dead_runs(context.instance, home) == []
+        seen.append(run.run_id)
+
+    with dg.DagsterInstance.ephemeral() as instance:
+        given = {"instance": instance, "resources": {"data_root": DataRoot(path=str(tmp_path))}}
+        assert dg.materialize([looking], **given).success
+        assert dg.materialize([looking], **given, tags={LOCK_TAG: seen[0]}).success, "executed again from the web UI"
+    locks = list((tmp_path / "locks" / "runs").iterdir())
+    assert {lock.stem for lock in locks} == set(seen)
+    assert all(is_held(lock) for lock in locks), "a run ends only after its resources are torn down"
+
+
+def test_a_run_of_the_daemon_leaves_no_lock(tmp_path: Path) -> None:
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        assert pool.submit(_locks_of_a_run, tmp_path).result(120) == 1
+    assert list((tmp_path / "locks" / "runs").iterdir()) == []
+
+
+def _locks_of_a_run(root: Path) -> int:
+    """How many locks there are after a run, in a process as Dagster starts it."""
+    resource = DataRoot(path=str(root))
+    with dg.DagsterInstance.ephemeral() as instance:
+        assert dg.materialize([_asset_that_looks], instance=instance, resources={"data_root": resource}).success
+    return len(list((root / "locks" / "runs").iterdir()))
+
+
+@dg.asset
+def _asset_that_looks(data_root: DataRoot) -> None:
+    data_root.home()
 
 
 def test_ui_starts_dagster_on_the_same_records(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:

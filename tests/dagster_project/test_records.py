@@ -10,7 +10,7 @@ import yaml
 import zarr
 
 import sql
-from dagster_project import landing, pipeline
+from dagster_project import landing, measuring
 from dagster_project.home import Home
 from dagster_project.studies import find_study, shipped_file
 from dagster_project.summaries import STEPS
@@ -170,7 +170,7 @@ def test_the_landed_provenance_has_that_of_the_metrics(mine: Path) -> None:
     (row,) = json.loads(attention_geometry("sql", asked, "--format", "json", home=mine).text)
     found = json.loads(row["found"])
     assert found.keys() == {"metrics_version", "analysis", "versions"}
-    assert found["metrics_version"] == pipeline.METRICS_VERSION
+    assert found["metrics_version"] == measuring.METRICS_VERSION
     assert found["analysis"] == {"kappas": [0.5], "scale": "unit"}
     assert {"numpy", "torch", "device"} < found["versions"].keys()
     asked = "SELECT provenance->>'$.summaries' AS found FROM studies"

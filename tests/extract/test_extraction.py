@@ -271,6 +271,27 @@ def test_a_store_of_other_weights_or_text_is_refused(inputs: Path, tmp_path: Pat
     assert "inputs.corpus.sha256" in refusal(folder, path)
 
 
+def test_a_model_and_a_text_that_have_been_moved_are_the_same(
+    inputs: Path, uninterrupted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moved, before = shutil.copytree(inputs, tmp_path / "moved"), tree(uninterrupted)
+    monkeypatch.setattr(models, "load", lambda _: pytest.fail("the weights were loaded"))
+    assert extraction.why_stale(settings(moved), study="tiny", path=uninterrupted) is None
+    assert run(moved, uninterrupted).written == 0
+    assert tree(uninterrupted) == before
+    (moved / "book.txt").write_text(text(2001), encoding="utf-8")
+    why = extraction.why_stale(settings(moved), study="tiny", path=uninterrupted)
+    assert why == f"setting 'corpus.id' is '{moved}/book.txt', was '{inputs}/book.txt'"
+    assert "settings.corpus.id" in refusal(moved, uninterrupted)
+
+
+@pytest.mark.parametrize("part", ["model", "corpus"])
+def test_what_has_a_hub_id_now_is_another(part: str, inputs: Path, uninterrupted: Path) -> None:
+    asked = settings(inputs, **{part: "someone/something"})
+    why = extraction.why_stale(asked, study="tiny", path=uninterrupted)
+    assert why == f"setting '{part}.id' is 'someone/something', was '{getattr(settings(inputs), part).id}'"
+
+
 def test_writing_overlaps_computing_and_holds_at_most_two_batches(
     inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -740,7 +761,7 @@ def test_a_shard_without_sequences_makes_the_store_and_no_more(inputs: Path, tmp
 def test_a_shard_leaves_alone_what_another_is_writing(inputs: Path, tmp_path: Path) -> None:
     path = tmp_path / "store"
     extract(settings(inputs), study="tiny", path=path, shard=Shard(1, 2))
-    others = path / "values" / ("0" * 32 + ".partial")
+    others = path / "values" / f"0.{'0' * 32}.partial"
     others.write_text("half")
     extract(settings(inputs), study="tiny", path=path, shard=Shard(2, 2))
     assert others.exists()

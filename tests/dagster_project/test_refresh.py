@@ -1,0 +1,345 @@
+"""``refresh``: what is stale is made anew, what fails stops nobody, and a report says what was done and why."""
+
+import datetime as dt
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+from unittest import mock
+
+import dagster as dg
+import pytest
+import yaml
+from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
+from dagster._core.utils import make_new_run_id
+from dagster._daemon.types import DaemonHeartbeat
+from filelock import FileLock
+
+from dagster_project import refreshing, registration
+from dagster_project.definitions import defs
+from dagster_project.defs import schedules
+from dagster_project.home import HOME_VARIABLE, Home
+from dagster_project.refreshing import KEPT, REFRESH_TAG, WAITS, WHY_TAG, Entry, Report, plan, write
+from dagster_project.registration import (
+    ABANDONED,
+    LOCK_TAG,
+    PARTITION_TAG,
+    ROOT_TAG,
+    at_work,
+    bury_dead_runs,
+    living_run,
+)
+from storage.errors import UserError
+from tests.dagster_project.driver import attention_geometry, environment, files
+from tests.dagster_project.test_schedule import LOST, TINY, write_studies
+
+ROWS = ("sql", "FROM selection ORDER BY ALL", "--format", "csv")
+
+
+def change(home: Path, **changes: object) -> None:
+    """Give the recorded study other settings."""
+    recorded = yaml.safe_load((home / "studies.yaml").read_text(encoding="utf-8"))["studies"]
+    write_studies(home, **recorded | {"mine": recorded["mine"] | changes})
+
+
+def reports(home: Path) -> list[dict[str, dict[str, object]]]:
+    read = [json.loads(path.read_text(encoding="utf-8")) for path in sorted((home / "refreshes").glob("*.json"))]
+    return [{entry["study"]: entry for entry in report["entries"]} for report in read]
+
+
+def row(output: str, study: str) -> list[str]:
+    """The cells of one study in the table that is printed."""
+    (found,) = [line for line in output.splitlines() if line.startswith(f"│ {study} ")]
+    return [cell.strip() for cell in found.strip("│").split("│")]
+
+
+def test_a_failed_study_stops_no_other_and_only_what_is_stale_runs(copied: Path) -> None:
+    recorded = yaml.safe_load((copied / "studies.yaml").read_text(encoding="utf-8"))["studies"]
+    write_studies(copied, lost=LOST, bad={"model": "embedded"}, **recorded)
+    change(copied, analysis={"map_n": 3})
+    before = files(copied)
+    done = attention_geometry("refresh", home=copied)
+    assert done.code == 1
+    assert row(done.text, "mine")[1:4] == ["stale", "report: setting 'analysis.map_n' is 3, was 4", "done"]
+    assert row(done.text, "lost")[1] == "stale"
+    assert row(done.text, "lost")[3].startswith("failed: There is no corpus file")
+    assert row(done.text, "bad")[1] == "error"
+    assert row(done.text, "gpt2")[1:] == ["never run", "never run; name it to start", "", ""]
+    after = files(copied)
+    assert {name for name in after if after[name] != before.get(name)} == {
+        "reports/mine.html",
+        "refreshes",
+        *(name for name in after if name.startswith("refreshes/")),
+    } | {name for name in ("index.html",) if after[name] != before[name]}
+    shown = attention_geometry("refresh", "--report", home=copied)
+    assert (shown.code, shown.text) == (1, done.text)
+    again = attention_geometry("refresh", "mine", home=copied)
+    assert again.code == 0, again.errors
+    assert row(again.text, "mine")[1:] == ["fresh", "fresh", "", ""]
+    assert "gpt2" not in again.text
+
+
+def test_a_dry_run_only_says_what_it_would_do(copied: Path) -> None:
+    change(copied, sequences=5)
+    before = files(copied)
+    done = attention_geometry("refresh", "mine", "--dry-run", home=copied)
+    assert done.code == 0, done.errors
+    assert row(done.text, "mine")[1:] == ["stale", "tensors: setting 'sequences' is 5, was 4", "", ""]
+    assert files(copied) == before
+
+
+def test_other_settings_replace_the_stores_and_run_still_refuses_to(
+    copied: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = attention_geometry(*ROWS, home=copied).text
+    published = {name: content for name, content in files(copied).items() if name.startswith(("warehouse", "reports"))}
+    change(copied, context_length=40)
+    assert "--fresh" in attention_geometry("run", "mine", home=copied).complaint
+
+    from storage.sequences import SequenceStore
+
+    whole = SequenceStore.write
+
+    def full(store: SequenceStore, sequence: int, arrays: dict[str, object]) -> None:
+        if sequence == 2:
+            raise OSError(28, "No space left on device")
+        whole(store, sequence, arrays)
+
+    monkeypatch.setattr(SequenceStore, "write", full)
+    failed = attention_geometry("refresh", "mine", home=copied)
+    monkeypatch.undo()
+    assert failed.code == 1
+    assert "The disk is full" in row(failed.text, "mine")[3]
+    kept = {name: content for name, content in files(copied).items() if name.startswith(("warehouse", "reports"))}
+    assert kept == published
+    assert attention_geometry(*ROWS, home=copied).text == rows
+    planned = attention_geometry("refresh", "mine", "--dry-run", home=copied)
+    assert row(planned.text, "mine")[2].startswith("tensors: 2 of 4 sequences missing")
+
+
+def test_names_that_are_unknown_and_reports_that_are_not_there(tmp_path: Path) -> None:
+    assert "There is no study 'nobody'" in attention_geometry("refresh", "nobody", home=tmp_path).complaint
+    assert "There is no report" in attention_geometry("refresh", "--report", home=tmp_path).complaint
+    (tmp_path / "refreshes").mkdir()
+    (tmp_path / "refreshes" / "2026.json").write_text("{")
+    assert "2026.json cannot be read" in attention_geometry("refresh", "--report", home=tmp_path).complaint
+
+
+def test_the_latest_reports_are_kept(tmp_path: Path) -> None:
+    for number in range(KEPT + 3):
+        write(Home(tmp_path), Report(f"2026-{number:04}", "command", (Entry("one", "fresh"),)))
+    kept = sorted(path.stem for path in (tmp_path / "refreshes").iterdir())
+    assert (len(kept), kept[0], kept[-1]) == (KEPT, "2026-0003", f"2026-{KEPT + 2:04}")
+
+
+# --- the schedule ---
+
+
+@contextmanager
+def own_instance(home: Path) -> Iterator[dg.DagsterInstance]:
+    (home / "dagster").mkdir(exist_ok=True)
+    with (
+        mock.patch.dict(os.environ, {HOME_VARIABLE: str(home)}),
+        dg.DagsterInstance.local_temp(str(home / "dagster")) as instance,
+    ):
+        yield instance
+
+
+def tick(instance: dg.DagsterInstance) -> Any:
+    loaded = defs()
+    when = dt.datetime(2026, 1, 2, 3, tzinfo=dt.UTC)
+    given = {"instance": instance, "repository_def": loaded.get_repository_def()}
+    with dg.build_schedule_context(scheduled_execution_time=when, **given) as context:
+        return loaded.resolve_schedule_def("all_studies_daily").evaluate_tick(context)
+
+
+def test_a_tick_asks_for_the_stale_assets_of_stale_studies(tmp_path: Path) -> None:
+    write_studies(tmp_path, one=TINY, two=TINY, bad={"model": "embedded"})
+    with own_instance(tmp_path) as instance:
+        asked = {request.partition_key: request for request in tick(instance).run_requests}
+        assert instance.get_dynamic_partitions("study")
+    assert asked.keys() == {"one", "two"}
+    one = asked["one"]
+    assert one.run_key == "one-2026-01-02T03:00"
+    assert one.run_config == {"ops": {"tensors": {"config": {"replace": True}}}}
+    assert one.tags[WHY_TAG] == "tensors and 13 more: missing"
+    assert one.tags[REFRESH_TAG] == asked["two"].tags[REFRESH_TAG]
+    (report,) = reports(tmp_path)
+    assert report["bad"]["state"] == "error"
+
+
+def test_a_tick_with_nothing_to_do_says_so(copied: Path) -> None:
+    with own_instance(copied) as instance:
+        found = tick(instance)
+    assert found.run_requests == []
+    assert "mine: fresh" in found.skip_message
+    assert "gpt2: never run; name it to start" in found.skip_message
+
+
+ORIGIN = RemoteJobOrigin(RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("here"), "repository"), "study")
+
+
+def started(
+    instance: dg.DagsterInstance,
+    status: dg.DagsterRunStatus,
+    tags: Mapping[str, str] = MappingProxyType({}),
+    *,
+    marked: bool = False,
+) -> str:
+    """Record a run; ``marked``: that it took a lock, as a run does that begins."""
+    run = make_new_run_id()
+    given = {PARTITION_TAG: "mine", **({LOCK_TAG: run} if marked else {}), **tags}
+    return instance.add_run(
+        dg.DagsterRun("study", run_id=run, status=status, tags=given, remote_job_origin=ORIGIN)
+    ).run_id
+
+
+def outcome(instance: dg.DagsterInstance, run: str) -> str:
+    (found,) = instance.get_runs(dg.RunsFilter([run]))
+    return found.status.value
+
+
+def state(home: Path, instance: dg.DagsterInstance) -> tuple[str, str]:
+    """What is found of the study ``mine``, which cannot be examined further than its runs."""
+    (entry,) = plan(Home(home), instance, "command", ["mine"]).entries
+    return entry.state, entry.message
+
+
+def test_a_study_that_is_still_at_work_is_left_alone(tmp_path: Path) -> None:
+    write_studies(tmp_path, mine=TINY)
+    with own_instance(tmp_path) as instance:
+        with FileLock(Home(tmp_path).lock("mine")):
+            assert state(tmp_path, instance) == ("running", "another process works on it, or on a shard of it")
+        run = started(instance, dg.DagsterRunStatus.QUEUED)
+        assert tick(instance).run_requests == []
+        assert state(tmp_path, instance) == ("running", f"run {run} {WAITS}")
+    assert reports(tmp_path)[-1]["mine"]["state"] == "running"
+
+
+@pytest.mark.parametrize("status", ["QUEUED", "NOT_STARTED", "STARTING", "STARTED", "CANCELING"])
+@pytest.mark.parametrize("file", [True, False], ids=["free", "missing"])
+def test_a_run_whose_process_was_killed_keeps_nothing_from_starting(tmp_path: Path, status: str, *, file: bool) -> None:
+    home = Home(tmp_path)
+    with own_instance(tmp_path) as instance:
+        run, other = (started(instance, dg.DagsterRunStatus(status), marked=True) for _ in range(2))
+        with living_run(home, run), living_run(home, other):
+            assert bury_dead_runs(instance, home) == []
+            assert at_work(instance).keys() == {"mine"}
+        if file:
+            registration._lock_path(home, run).touch()
+        assert bury_dead_runs(instance, home) == sorted([run, other])
+        assert outcome(instance, run) == "FAILURE"
+        assert at_work(instance) == {}
+    assert list((tmp_path / "locks" / "runs").iterdir()) == []
+
+
+def test_among_records_of_several_data_roots_each_buries_its_own(tmp_path: Path) -> None:
+    here, elsewhere = Home(tmp_path / "a"), Home(tmp_path / "b")
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        runs = [
+            started(instance, dg.DagsterRunStatus.STARTED, {ROOT_TAG: str(home.root)}, marked=True)
+            for home in (here, elsewhere)
+        ]
+        lock = registration._lock_path(here, runs[1])
+        lock.parent.mkdir(parents=True)
+        lock.touch()
+        assert bury_dead_runs(instance, here) == runs[:1]
+        assert lock.exists(), "a run that has not ended names it"
+        assert bury_dead_runs(instance, elsewhere) == runs[1:]
+        assert bury_dead_runs(instance, here) == []
+        assert not lock.exists()
+
+
+@pytest.mark.parametrize("status", [dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.STARTED])
+def test_a_run_that_no_process_took_on_is_dead_after_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: dg.DagsterRunStatus
+) -> None:
+    home, now = Home(tmp_path), time.time()
+    (tmp_path / "other").mkdir()
+    with own_instance(tmp_path) as instance, dg.DagsterInstance.local_temp(str(tmp_path / "other")) as foreign:
+        inherited = started(instance, status, {LOCK_TAG: "of the run that it repeats"})
+        started(foreign, status)
+        assert bury_dead_runs(instance, home) == []
+        monkeypatch.setattr(time, "time", lambda: now + ABANDONED + 60)
+        assert bury_dead_runs(foreign, home) == []
+        if status is dg.DagsterRunStatus.QUEUED:
+            instance.add_daemon_heartbeat(DaemonHeartbeat(now + ABANDONED, "QUEUED_RUN_COORDINATOR", None, None))
+            assert bury_dead_runs(instance, home) == [], "a daemon lives that will start it"
+            instance.wipe_daemon_heartbeats()
+        assert bury_dead_runs(instance, home) == [inherited]
+
+
+def test_cleaning_keeps_the_evidence_that_a_run_is_dead(tmp_path: Path) -> None:
+    home, records = tmp_path / "data", tmp_path / "records"
+    records.mkdir()
+    with (
+        mock.patch.dict(os.environ, environment(DAGSTER_HOME=str(records)), clear=True),
+        dg.DagsterInstance.get() as found,
+    ):
+        run = started(found, dg.DagsterRunStatus.STARTED, {ROOT_TAG: str(home)}, marked=True)
+        lock = registration._lock_path(Home(home), run)
+        lock.parent.mkdir(parents=True)
+        lock.touch()
+        assert "may need it" in attention_geometry("doctor", "--clean", home=home).text
+        assert lock.exists()
+        attention_geometry("doctor", "--clean", home=home, DAGSTER_HOME=str(records))
+        assert not lock.exists()
+        assert outcome(found, run) == "FAILURE"
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
+    """The records of a data root, as the command line opens them."""
+    with mock.patch.dict(os.environ, environment(), clear=True), registration.use_instance(Home(tmp_path)) as instance:
+        yield instance
+
+
+def test_how_scheduled_runs_ended_is_looked_up(recorded: dg.DagsterInstance, tmp_path: Path) -> None:
+    report = Report("2026-01-02", "schedule", (Entry("mine", "stale", {"report": "missing"}), Entry("two", "fresh")))
+    write(Home(tmp_path), report)
+    tags = report.tags(report.entries[0])
+    started(recorded, dg.DagsterRunStatus.FAILURE, tags)
+    shown = attention_geometry("refresh", "--report", home=tmp_path)
+    assert shown.code == 1
+    assert row(shown.text, "mine")[3].startswith("failed: see run ")
+    assert row(shown.text, "two")[1:] == ["fresh", "fresh", "", ""]
+    started(recorded, dg.DagsterRunStatus.SUCCESS, tags)  # executed again, with the tags of the first
+    again = attention_geometry("refresh", "--report", home=tmp_path)
+    assert again.code == 0
+    assert row(again.text, "mine")[3] == "done"
+
+
+def test_a_command_that_was_killed_has_failed(recorded: dg.DagsterInstance, tmp_path: Path) -> None:
+    done = Entry("one", "stale", {"report": "missing"}, outcome="done")
+    report = Report("2026-01-02", "command", (done, Entry("mine", "stale", {"report": "missing"})))
+    write(Home(tmp_path), report)
+    assert attention_geometry("refresh", "--report", home=tmp_path).code == 0
+    started(recorded, dg.DagsterRunStatus.STARTED, report.tags(report.entries[1]), marked=True)
+    shown = attention_geometry("refresh", "--report", home=tmp_path)
+    assert shown.code == 1
+    assert row(shown.text, "mine")[3].startswith("failed: see run ")
+    assert row(shown.text, "one")[3] == "done"
+
+
+def test_when_the_schedule_fires_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(schedules.SCHEDULE_VARIABLE, "*/5 * * * *")
+    assert schedules._schedule().cron_schedule == "*/5 * * * *"
+    monkeypatch.setenv(schedules.SCHEDULE_VARIABLE, "at three")
+    with pytest.raises(UserError, match="ATTENTION_GEOMETRY_SCHEDULE is 'at three', which is no cron expression"):
+        schedules._schedule()
+
+
+def test_an_error_of_any_kind_hides_no_other_study(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> dict[str, str]:
+        msg = "two\nlines"
+        raise ZeroDivisionError(msg)
+
+    monkeypatch.setattr(refreshing, "stale", broken)
+    with own_instance(copied) as instance:
+        found = {entry.study: entry for entry in plan(Home(copied), instance, "command").entries}
+    assert found["mine"] == Entry("mine", "error", message="ZeroDivisionError: two lines")
+    assert found["gpt2"].state == "never run"
