@@ -15,7 +15,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import extraction, fits, gpu, landing, selection
+from benchmarks import cluster, extraction, fits, gpu, landing, load, queries, selection
 from benchmarks.measure import Benchmark, Result, machine
 
 BENCHMARKS: tuple[Benchmark, ...] = (
@@ -23,7 +23,10 @@ BENCHMARKS: tuple[Benchmark, ...] = (
     gpu.BENCHMARK,
     *extraction.BENCHMARKS,
     landing.BENCHMARK,
+    load.BENCHMARK,
+    queries.BENCHMARK,
     fits.BENCHMARK,
+    cluster.BENCHMARK,
 )
 
 RESULTS = Path(__file__).parent / "results"

@@ -256,6 +256,9 @@ def sql_command(
     query: Annotated[str | None, typer.Argument(help="A statement that reads; without one, a prompt.")] = None,
     home: HomeOption = None,
     form: Annotated[str, typer.Option("--format", help="table, csv, json or parquet.")] = "table",
+    unlocked: Annotated[
+        bool, typer.Option("--unlocked", help="Allow other files and the network: read_parquet, COPY … TO.")
+    ] = False,
 ) -> None:
     """Ask the warehouse in SQL (DuckDB), reading only; results go to standard output, nothing else does.
 
@@ -266,28 +269,151 @@ def sql_command(
     GROUP BY ALL" --format csv`
 
     Into a file for pandas or polars: `attention-geometry sql "FROM selection" --format parquet > selection.parquet`
+
+    From Python: `storage.connect()`; from the plain DuckDB shell: `duckdb -init data/warehouse/open.sql`
     """
     from dagster_project.output import check_format, prompt, write
     from storage.query import query as run_query
-    from storage.warehouse import connect
+    from storage.warehouse import Reader, renew_entry
 
     check_format(form)
-    root = _use_home(home)
-    with closing(connect(root.warehouse)) as connection:
+    folder = _use_home(home).warehouse
+    renew_entry(folder)
+    with closing(Reader(folder, unlocked=unlocked)) as reader:
         if query is None and sys.stdin.isatty():
-            prompt(connection, form)
+            prompt(reader, form, unlocked=unlocked)
         else:
-            write(run_query(connection, query if query is not None else sys.stdin.read()), form)
+            text = query if query is not None else sys.stdin.read()
+            write(run_query(reader.connection, text, unlocked=unlocked), form)
 
 
 @app.command()
-def doctor(home: HomeOption = None) -> None:
-    """Say what is installed, which devices there are, and what in the data root is incomplete."""
-    from dagster_project.doctor import examine
+def tour(
+    number: Annotated[int | None, typer.Argument(help="Which question; without one, a list of them.")] = None,
+    home: HomeOption = None,
+    study: Annotated[
+        str | None, typer.Option(help="The study it is about (default: embedded if it has landed, else the first).")
+    ] = None,
+    only_sql: Annotated[bool, typer.Option("--sql", help="Print the statement alone, to paste or to change.")] = False,
+    form: Annotated[str, typer.Option("--format", help="table, or markdown for the page of all questions.")] = "table",
+) -> None:
+    """Learn to ask: twenty worked questions with their SQL and their answers from your own data.
+
+    What there is: `attention-geometry tour`
+
+    One of them: `attention-geometry tour 7 --study embedded`
+
+    Into a file: `attention-geometry tour 20 --sql | attention-geometry sql --format csv > heads.csv`
+    """
+    from dagster_project.guide import show_tour
+
+    show_tour(_use_home(home), number, study, only_sql=only_sql, form=form)
+
+
+@app.command()
+def schema(
+    table: Annotated[str | None, typer.Argument(help="A table, view or macro; without one, a list of them.")] = None,
+    form: Annotated[str, typer.Option("--format", help="table, or markdown for the page of all of them.")] = "table",
+) -> None:
+    """Say what tables, views and macros the warehouse has, and what their columns mean.
+
+    What there is: `attention-geometry schema`
+
+    The columns of one: `attention-geometry schema selection`
+    """
+    from dagster_project.guide import show_schema
+
+    show_schema(table, form)
+
+
+@app.command()
+def refresh(
+    studies: Annotated[list[str] | None, typer.Argument(help="Studies to look at; all that were ever run.")] = None,
+    home: HomeOption = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what is stale, and why.")] = False,
+    report: Annotated[bool, typer.Option("--report", help="Show the latest report, of the schedule's too.")] = False,
+) -> None:
+    """Make anew what is missing or stale of all studies, one after the other, and say what was done and why.
+
+    Stale is what other settings, inputs or an earlier version of the program made, and what follows from it. From cron,
+    without a daemon: `0 3 * * * attention-geometry refresh --home DIR`
+
+    Only the plan: `attention-geometry refresh --dry-run`
+
+    What the last refresh did: `attention-geometry refresh --report`
+    """
+    from rich.table import Table
+
+    from dagster_project.output import console, harmless
+    from dagster_project.refreshing import latest
+    from dagster_project.refreshing import refresh as run_refresh
+
+    root = _use_home(home)
+    found = latest(root) if report else run_refresh(root, studies or (), dry_run=dry_run)
+    table = Table(
+        "study", "state", "why", "outcome", "seconds", title=f"{found.by}, {found.name}", title_justify="left"
+    )
+    for entry in found.entries:
+        outcome = f"{entry.outcome}: {entry.message}" if entry.outcome and entry.message else entry.outcome
+        seconds = "" if entry.seconds is None else f"{entry.seconds:.1f}"
+        table.add_row(*(harmless(cell) for cell in (entry.study, entry.state, entry.reasons, outcome, seconds)))
+    console().print(table)
+    if any(entry.failed for entry in found.entries):
+        raise typer.Exit(1)
+
+
+@app.command()
+def doctor(
+    home: HomeOption = None,
+    clean: Annotated[bool, typer.Option("--clean", help="Remove what killed processes left; asks nothing.")] = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Read everything that has checksums; exit code 1 if anything is damaged.")
+    ] = False,
+) -> None:
+    """Say what is installed, which devices there are, and what in the data root is incomplete.
+
+    After a crash: `attention-geometry doctor --clean` removes what was left half-written, and frees Dagster's pools.
+    What a living process works on stays, and so does every whole result.
+    """
+    from dagster_project.clearing import clean as removed_leftovers
+    from dagster_project.doctor import examine, removals, verdicts
+    from dagster_project.doctor import verify as read_everything
     from dagster_project.output import console
 
-    for table in examine(_use_home(home)):
-        console().print(table)
+    root = _use_home(home)
+    if clean:
+        console().print(removals(removed_leftovers(root)))
+    found = list(read_everything(root)) if verify else []
+    if verify:
+        console().print(verdicts(found))
+    if not clean and not verify:
+        for table in examine(root):
+            console().print(table)
+    if any(each.damage for each in found):
+        raise typer.Exit(1)
+
+
+@app.command(no_args_is_help=True)
+def clear(
+    study: Annotated[str, typer.Argument(help="A study of which anything is stored.")],
+    home: HomeOption = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Delete all that is stored of a study: tensors, metrics, tables, report, and pages that compare it with others.
+
+    Its entry in studies.yaml stays, so that `attention-geometry run STUDY` makes everything again, and so do Dagster's
+    records of its runs. To delete only what is largest and keep the results: `attention-geometry drop STUDY`.
+    """
+    from dagster_project.clearing import bytes_of, clear_study, what_is_stored
+    from dagster_project.doctor import removals
+    from dagster_project.output import console
+
+    root = _use_home(home)
+    if not yes:
+        for path in what_is_stored(root, study):
+            typer.echo(f"{bytes_of(path):>16,} bytes  {path}")
+        typer.confirm(f"Delete all that is stored of '{study}'?", abort=True)
+    console().print(removals(clear_study(root, study)))
 
 
 @app.command()

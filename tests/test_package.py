@@ -47,7 +47,7 @@ def test_the_wheel_holds_all_that_is_read_at_run_time(wheel: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_installed_wheel_runs_the_embedded_study_anywhere(wheel: Path, tmp_path: Path) -> None:
+def test_the_installed_wheel_runs_the_embedded_model_on_its_text_anywhere(wheel: Path, tmp_path: Path) -> None:
     """An environment of its own that holds the wheel alone; only third-party packages come from the running one."""
     venv.create(tmp_path / "env", with_pip=False)
     site = next((tmp_path / "env").glob("lib/python*/site-packages"))
@@ -60,10 +60,26 @@ def test_the_installed_wheel_runs_the_embedded_study_anywhere(wheel: Path, tmp_p
     environment = {
         key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "DAGSTER", "ATTENTION"))
     }
-    run = [tmp_path / "env" / "bin" / "attention-geometry", "run", "embedded"]
-    finished = subprocess.run(run, cwd=elsewhere, env=environment, capture_output=True, text=True, check=False)
-    assert finished.returncode == 0, finished.stderr
-    assert (elsewhere / "data" / "reports" / "embedded.html").stat().st_size > 100_000
+    program = tmp_path / "env" / "bin" / "attention-geometry"
+    study = [
+        "--name",
+        "small",
+        "--model",
+        "embedded",
+        "--corpus",
+        "embedded",
+        "--context-length",
+        "48",
+        "--sequences",
+        "2",
+    ]
+    for arguments, said in ((["run", *study], "small"), (["studies"], "embedded")):
+        finished = subprocess.run(
+            [program, *arguments], cwd=elsewhere, env=environment, capture_output=True, text=True, check=False
+        )
+        assert finished.returncode == 0, finished.stderr
+        assert said in finished.stdout
+    assert (elsewhere / "data" / "reports" / "small.html").stat().st_size > 100_000
     where = "import storage; print(storage.__file__)"
     found = subprocess.run(
         [python, "-c", where], cwd=elsewhere, env=environment, capture_output=True, text=True, check=True

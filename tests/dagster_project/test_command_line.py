@@ -51,14 +51,14 @@ def test_doctor_names_what_is_incomplete_broken_or_left_over(copied: Path) -> No
     store = SequenceStore.open(copied / "tensors" / "mine.zarr", TENSORS)
     store.array("finished")[1:3] = 0
     (copied / "tensors" / "other.zarr").mkdir()
-    (copied / "warehouse" / "mine.0123.partial").touch()
+    (copied / "warehouse" / f"mine.{'0123' * 8}.partial").touch()
     (copied / "summaries" / "mine" / "monte_carlo.parquet").write_bytes(b"")
     found = attention_geometry("doctor", home=copied)
     assert found.code == 0
     assert "incomplete: 2 of 4 sequences are missing; run the study again" in found.text
     assert "is damaged" in found.text
     assert "incomplete: monte_carlo missing or damaged; run the study again" in found.text
-    assert "mine.0123.partial" in found.text
+    assert f"mine.{'0123' * 8}.partial" in found.text
 
 
 def breaks_an_array(metrics: Path) -> None:

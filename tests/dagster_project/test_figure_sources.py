@@ -24,9 +24,9 @@ from dagster_project.summaries.sources import Sources
 from geometry.bootstrap import resampling
 from geometry.directions import DirectionMoments
 from storage.arrays import SELECTION, TENSORS, ArraySpec
+from storage.relations import create_tables
 from storage.sequences import SequenceStore
 from storage.summaries import read_summary, write_summary
-from storage.warehouse import create_tables
 
 SIZES = {"sequence": 5, "query": 3, "layer": 3, "head": 4, "kv_head": 2, "key": 24, "head_dim": 5}
 QUERIES = (7, 15, 23)

@@ -1,27 +1,38 @@
 """Killed at any moment and started again: no stuck slot or lock, the same bytes and rows, honest records."""
 
 import fcntl
+import hashlib
 import os
 import pty
+import random
 import re
 import select
+import shutil
 import signal
 import struct
 import subprocess
 import sys
 import termios
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import count, pairwise
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import dagster as dg
-import pyarrow as pa
 import pytest
 
 import sql
+from dagster_project.clearing import leftovers as leftovers_in
+from dagster_project.home import Home
 from storage.warehouse import connect
 from tests.dagster_project.conftest import settings
 from tests.dagster_project.driver import attention_geometry, environment, files, instance_of
+from tests.dagster_project.forked import INSTANTS, STAGES, entered, start
+from tests.extract.tiny import text, write_checkpoint
 
 pytestmark = pytest.mark.slow
 
@@ -49,29 +60,16 @@ def held(folder: str, seconds: float, *arguments: object) -> list[str]:
     return [sys.executable, "-c", HELD, folder, str(seconds), *map(str, arguments)]
 
 
-def wait_for(happened: Callable[[], bool], process: subprocess.Popen[bytes], seconds: float = 90) -> None:
+def wait_for(happened: Callable[[], bool], process: BaseProcess, seconds: float = 120) -> None:
     deadline = time.monotonic() + seconds
     while not happened():
-        assert process.poll() is None, "the process ended too early"
+        assert process.is_alive(), "the process ended too early"
         assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)
+        time.sleep(0.005)
 
 
-def kill_after_first_sequence(folder: str, home: Path, *arguments: object, during: Callable[[], None]) -> None:
-    """Start a run, wait for the first entry of a ledger, do something, and kill it without warning."""
-    command = held(folder, 600, "run", *arguments, "--home", home)
-    process = subprocess.Popen(command, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        wait_for((home / folder / "mine.zarr" / "finished" / "c" / "0").exists, process)
-        during()
-    finally:
-        process.send_signal(signal.SIGKILL)
-        assert process.wait(30) == -signal.SIGKILL
-
-
-def tables(home: Path) -> dict[str, pa.Table]:
-    connection = connect(home / "warehouse")
-    return {name: connection.sql(f"FROM {name} ORDER BY ALL").to_arrow_table() for name in sql.names("schema")}
+def leftovers(home: Path) -> list[Path]:
+    return leftovers_in(Home(home))
 
 
 def runs(home: Path) -> list[dg.DagsterRunStatus]:
@@ -80,47 +78,191 @@ def runs(home: Path) -> list[dg.DagsterRunStatus]:
         return [run.status for run in reversed(instance.get_runs())]
 
 
-def test_killed_twice_it_ends_as_if_it_had_not_been(mine: Path, inputs: Path, tmp_path: Path) -> None:
-    failed, started, success = (dg.DagsterRunStatus[name] for name in ("FAILURE", "STARTED", "SUCCESS"))
+def contents(home: Path) -> str | None:
+    """A hash of all rows of all tables of the study, sorted; None if it is not published."""
+    with closing(connect(home / "warehouse")) as connection:
+        if not connection.execute("SELECT 1 FROM studies WHERE study = 'mine'").fetchall():
+            return None
+        digest = hashlib.sha256()
+        for name in sql.names("schema"):
+            table = connection.sql(f"FROM {name} ORDER BY ALL").to_arrow_table()
+            digest.update(f"{name} {table.num_rows} {table.schema}".encode())
+            for column in table.itercolumns():
+                digest.update(repr(column.to_pylist()).encode())
+    return digest.hexdigest()
 
-    def doctor_names_what_is_missing() -> None:
-        assert "incomplete: 3 of 4 sequences are missing" in attention_geometry("doctor", home=tmp_path).text
 
-    kill_after_first_sequence(
-        "tensors", tmp_path, "--name", "mine", *settings(inputs), during=doctor_names_what_is_missing
-    )
-    assert runs(tmp_path) == [started]
-    assert "extracted: " in attention_geometry("studies", home=tmp_path).text
+def results(home: Path) -> dict[str, bytes]:
+    """All files of a data root but databases and their script, which are as good if they are not the same bytes."""
+    return {name: content for name, content in files(home).items() if not name.startswith("warehouse/")}
 
-    def a_second_process_is_turned_away() -> None:
-        before = files(tmp_path)
-        turned_away = attention_geometry("run", "mine", home=tmp_path)
-        assert "Another process is working on study 'mine'" in turned_away.complaint
-        assert files(tmp_path) == before
-        assert runs(tmp_path) == [failed, started, failed]  # dead and buried, alive, turned away
 
-    kill_after_first_sequence("metrics", tmp_path, "mine", during=a_second_process_is_turned_away)
-    assert "measured: " in attention_geometry("studies", home=tmp_path).text
+@dataclass(frozen=True)
+class Uninterrupted:
+    """The study as it is when nobody interrupts it, and an earlier one of its name with another seed."""
 
-    last = attention_geometry("run", "mine", home=tmp_path)
-    assert last.code == 0, last.errors
-    assert "nothing to extract" in last.errors
-    assert "of 3 sequences measured" in last.errors
-    assert runs(tmp_path) == [failed, failed, failed, success]
-    with instance_of(tmp_path) as instance:
+    home: Path
+    earlier: Path
+    text: str
+    """Its studies file."""
+    spans: dict[str, float]
+    """Seconds of each stage."""
+    contents: str
+    contents_earlier: str
+
+    def begin(self, home: Path, *, replaced: bool) -> None:
+        """Make a data root in which the study has not been run, or one with all of the earlier study in its place."""
+        if replaced:
+            shutil.copytree(self.earlier, home)
+        home.mkdir(exist_ok=True)
+        (home / "studies.yaml").write_text(self.text)
+
+
+def finish(home: Path, log: Path, command: Sequence[object] = ()) -> None:
+    process = start(home, log, command)
+    process.join(600)
+    assert process.exitcode == 0, Path(f"{log}.output").read_text()
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Uninterrupted:
+    root = tmp_path_factory.mktemp("uninterrupted")
+    sizes = {"hidden_size": 16, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8}
+    write_checkpoint(root / "llama", "llama", num_hidden_layers=1, intermediate_size=8, **sizes)
+    (root / "book.txt").write_text(text(3000), encoding="utf-8")
+    study = f"model: {root / 'llama'}, corpus: {root / 'book.txt'}, context_length: 16, sequences: 2"
+    homes = {"earlier": 1, "once": 0, "again": 0}
+    for name, seed in homes.items():
+        (root / name).mkdir()
+        (root / name / "studies.yaml").write_text(f"studies:\n  mine: {{{study}, seed: {seed}}}\n")
+        finish(root / name, root / f"{name}.log")
+    found = {name: contents(root / name) for name in homes}
+    assert found["once"] == found["again"] != found["earlier"]
+    assert results(root / "once") == results(root / "again")
+    stages = entered(root / "again.log")
+    began = dict(reversed(stages))
+    spans = {stage: began[after] - began[stage] for stage, after in pairwise((*STAGES, "end"))}
+    described = (root / "once" / "studies.yaml").read_text()
+    return Uninterrupted(root / "once", root / "earlier", described, spans, found["once"], found["earlier"])
+
+
+def killed_in(
+    stage: str, moment: float, begin: Callable[[str], tuple[BaseProcess, Path]], spans: Mapping[str, float]
+) -> str:
+    """Kill a run at a moment of a stage, from 0 to 1, and say where that met it; if it was too late, a new one."""
+    for _ in range(20):
+        process, log = begin(stage if stage in INSTANTS else "")
+        while process.is_alive() and stage not in dict(entered(log)):
+            time.sleep(0.002)
+        time.sleep(0 if stage in INSTANTS else moment * spans[stage])
+        process.kill()
+        process.join()
+        if process.exitcode == -signal.SIGKILL:
+            return entered(log)[-1][0]
+        assert process.exitcode == 0, Path(f"{log}.output").read_text()
+        moment /= 2
+    msg = f"no run could be killed in {stage}"
+    raise AssertionError(msg)
+
+
+def killed_often(
+    uninterrupted: Uninterrupted,
+    home: Path,
+    stages: Sequence[str],
+    draws: random.Random,
+    command: Sequence[object] = (),
+) -> list[str]:
+    """Kill a run in each of these stages, each the continuation of the one before; let the last go on to its end.
+
+    Between a kill and the next run a reader finds what was published before, or all that is now.
+    """
+    logs = (home.with_name(f"{home.name}.{number}.log") for number in count())
+
+    def begin(hold: str) -> tuple[BaseProcess, Path]:
+        log = next(logs)
+        return start(home, log, command, hold), log
+
+    before = contents(home)
+    met = []
+    for stage in stages:
+        met.append(killed_in(stage, draws.random(), begin, uninterrupted.spans))
+        assert contents(home) in {before, uninterrupted.contents}, met
+    finish(home, next(logs), command)
+    assert contents(home) == uninterrupted.contents, met
+    assert results(home) == results(uninterrupted.home), met
+    assert leftovers(home) == [], met
+    return met
+
+
+SEED, ROUNDS = 20260, 6
+
+
+@pytest.mark.timeout(1800)
+def test_killed_at_random_moments_it_ends_as_if_it_had_not_been(uninterrupted: Uninterrupted, tmp_path: Path) -> None:
+    """Forty-two kills, in every stage; half of the studies replace one with another seed, its stores and its tables."""
+    draws, met = random.Random(SEED), list[str]()
+    for number in range(ROUNDS):
+        home = tmp_path / str(number)
+        uninterrupted.begin(home, replaced=number % 2 == 1)
+        met += killed_often(uninterrupted, home, STAGES, draws)
+    sys.stdout.write(f"seed {SEED}: killed in {Counter(met)}\n")
+    assert len(met) == ROUNDS * len(STAGES)
+    assert set(met) == set(STAGES)
+
+
+@pytest.mark.timeout(1800)
+def test_killed_among_dagsters_records_no_slot_or_lock_is_left(uninterrupted: Uninterrupted, tmp_path: Path) -> None:
+    """Eight kills of the command line, the first before anything has begun; Dagster's records then say so."""
+    home = tmp_path / "home"
+    uninterrupted.begin(home, replaced=False)
+    process = start(home, tmp_path / "created", ("run", "mine"), hold="created")
+    wait_for(lambda: "created" in dict(entered(tmp_path / "created")), process)
+    process.kill()
+    process.join()
+    assert runs(home) == [dg.DagsterRunStatus.NOT_STARTED]
+    seen = attention_geometry("refresh", "mine", "--dry-run", home=home)
+    assert "stale" in seen.text, "a run that was killed before it began is no run in progress"
+    met = ["created", *killed_often(uninterrupted, home, STAGES, random.Random(SEED), ("run", "mine"))]
+    sys.stdout.write(f"seed {SEED}: killed in {Counter(met)}\n")
+    *failed, last = runs(home)
+    assert last == dg.DagsterRunStatus.SUCCESS
+    assert set(failed) == {dg.DagsterRunStatus.FAILURE}
+    assert len(failed) == len(met) == len(STAGES) + 1
+    with instance_of(home) as instance:
         pools = instance.event_log_storage.get_concurrency_keys()
-        assert "gpu" in pools
+        assert {"gpu", "warehouse"} <= set(pools)
         for pool in pools:
             slots = instance.event_log_storage.get_concurrency_info(pool)
             assert (slots.active_slot_count, slots.pending_step_count) == (0, 0), pool
-    assert list((tmp_path / "locks" / "runs").iterdir()) == []
+    assert list((home / "locks" / "runs").iterdir()) == []
 
-    stores = {name: content for name, content in files(tmp_path).items() if name.startswith(("tensors", "metrics"))}
-    assert stores == {name: files(mine)[name] for name in stores}
-    assert len(stores) > 50
-    for name, table in tables(mine).items():
-        assert tables(tmp_path)[name].equals(table), name
-    assert "incomplete" not in attention_geometry("doctor", home=tmp_path).text
+
+def test_a_second_process_is_turned_away_and_doctor_leaves_the_first_alone(
+    uninterrupted: Uninterrupted, tmp_path: Path
+) -> None:
+    home, log = tmp_path / "home", tmp_path / "log"
+    uninterrupted.begin(home, replaced=False)
+    process = start(home, log, ("run", "mine"))
+    try:
+        ledger = home / "metrics" / "mine.zarr" / "finished" / "c" / "0"
+        wait_for(ledger.exists, process)
+        os.kill(process.pid, signal.SIGSTOP)
+        half = home / "tensors" / "mine.zarr" / f"c.{'0' * 32}.partial"
+        half.touch()
+        before = files(home)
+        assert "Another process is working on study 'mine'" in attention_geometry("run", "mine", home=home).complaint
+        assert re.search(r"c\.0+\.partial +│ +kept: in work", attention_geometry("doctor", "--clean", home=home).text)
+        assert "Another process is working on" in attention_geometry("clear", "mine", "--yes", home=home).complaint
+        assert files(home) == before
+        assert runs(home) == [dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.FAILURE]
+    finally:
+        process.kill()
+        process.join()
+    assert re.search(r"metrics +│ mine +│ incomplete: \d of 2", attention_geometry("doctor", home=home).text)
+    cleaned = attention_geometry("doctor", "--clean", home=home)
+    assert re.search(r"c\.0+\.partial +│ 0 ", cleaned.text)
+    assert runs(home) == [dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.FAILURE]
+    assert leftovers(home) == []
 
 
 def test_on_a_terminal_there_is_a_bar_and_control_c_ends_in_one_line(inputs: Path, tmp_path: Path) -> None:

@@ -1,0 +1,323 @@
+"""What crashes and users leave behind is removed, nothing else; damage is named with its remedy, which helps."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from dagster_project import doctor
+from dagster_project.clearing import clean, clear_study, leftovers
+from dagster_project.doctor import verify
+from dagster_project.home import Home
+from dagster_project.landing import land_study
+from dagster_project.measuring import measure
+from dagster_project.pipeline import extract_tensors
+from dagster_project.studies import find_study
+from storage.errors import UserError
+from storage.locks import exclusive
+from storage.places import Remote, remove
+from storage.warehouse import connect
+from tests.dagster_project.driver import attention_geometry, files
+from tests.storage.studies import tensor_store
+
+HEX = "0123456789abcdef" * 2
+HALF = (
+    f"tensors/mine.zarr.{HEX}.partial/zarr.json",
+    f"tensors/mine.zarr/attention/c/0/0.{HEX}.partial",
+    f"metrics/mine.zarr.{HEX}.replaced/zarr.json",
+    f"summaries/mine.{HEX}.replaced/assumption_norms.parquet",
+    f"summaries/mine/sink_effect.parquet.{HEX}.partial",
+    f"warehouse/mine.{HEX}.partial",
+    f"warehouse/mine.{HEX}.partial.tmp/spilled.tmp",
+    f"warehouse/.open.sql.{HEX}.partial",
+    "studies.yaml.partial",
+    f"locks/runs/{HEX}.lock",
+)
+
+
+def ended() -> int:
+    """The id of a process that lives no more."""
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        process.wait()
+    return process.pid
+
+
+def litter(home: Path, *names: str) -> None:
+    for name in names:
+        path = home / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"half" * 25)
+
+
+def pages(process: int) -> tuple[str, ...]:
+    return f"reports/.mine.html.{process}.partial", f".index.html.{process}.partial", f".writable-{process}"
+
+
+def results(home: Path) -> dict[str, bytes]:
+    """All files but the script that opens the databases where they were before they were copied."""
+    return {name: content for name, content in files(home).items() if name != "warehouse/open.sql"}
+
+
+def test_doctor_removes_what_crashes_left_and_nothing_else(copied: Path) -> None:
+    before = results(copied)
+    litter(copied, *HALF, *pages(ended()))
+    shown = attention_geometry("doctor", home=copied).text
+    assert "attention-geometry doctor --clean" in shown
+    cleaned = attention_geometry("doctor", "--clean", home=copied)
+    assert cleaned.code == 0, cleaned.errors
+    assert re.search(r"in all +│ 1,300 ", cleaned.text), cleaned.text
+    assert "kept" not in cleaned.text
+    assert results(copied) == before
+    assert leftovers(Home(copied)) == []
+    assert re.search(r"in all +│ 0 ", attention_geometry("doctor", "--clean", home=copied).text)
+
+
+def test_doctor_leaves_what_living_processes_work_on(copied: Path) -> None:
+    mine, others = pages(os.getpid()), (HALF[1], HALF[5])
+    litter(copied, *mine, *others, f"tensors/other.zarr.{HEX}.partial/zarr.json")
+    with exclusive(copied / "locks" / "mine.lock", "it", wait=0):
+        cleaned = attention_geometry("doctor", "--clean", home=copied).text
+    assert len(re.findall("kept: in work", cleaned)) == len(mine) + len(others)
+    assert all((copied / name).exists() for name in (*mine, *others))
+    assert not (copied / "tensors" / f"other.zarr.{HEX}.partial").exists()
+
+
+def test_doctor_keeps_replaced_stores_until_others_are_whole(copied: Path) -> None:
+    remove(copied / "tensors" / "mine.zarr")
+    litter(copied, f"tensors/mine.zarr.{HEX}.replaced/zarr.json")
+    cleaned = attention_geometry("doctor", "--clean", home=copied).text
+    assert "kept: until the store that replaces it is whole: attention-geometry run mine" in cleaned
+    assert (copied / "tensors" / f"mine.zarr.{HEX}.replaced").exists()
+
+
+FOREIGN = (
+    "notes.partial",
+    "downloads/paper.pdf.partial",
+    "experiments/run.partial_results/best.txt",
+    f"experiments/{HEX}.partial",
+    f"photos.{HEX}.partial/one.jpg",
+    f"Mine.zarr.{HEX}.partial/zarr.json",
+    "mine.zarr.old.partial/zarr.json",
+    f"mine.zarr.{HEX[:31]}.partial/zarr.json",
+    "mine.zarr/experiments.partial/zarr.json",
+    f"mine.zarr.{HEX}.replaced.by/zarr.json",
+    ".vimrc.partial",
+)
+"""What others may have in a folder that stores lie in too."""
+
+
+def test_what_is_not_ours_stays(tmp_path: Path) -> None:
+    home = Home(tmp_path / "data", tensor_root=tmp_path / "scratch", metric_root=tmp_path / "more")
+    ours = (f"scratch/mine.zarr.{HEX}.partial/zarr.json", f"more/mine.zarr/k_in/c/0/0.{HEX}.partial")
+    shutil.rmtree(home.root, ignore_errors=True)
+    litter(tmp_path, *ours, *(f"{folder}/{name}" for folder in ("data", "scratch", "more") for name in FOREIGN))
+    before = set(files(tmp_path))
+    assert {removed.path for removed in clean(home)} == {(tmp_path / ours[0]).parent, tmp_path / ours[1]}
+    assert list(clear_study(home, "mine"))
+    gone = before - set(files(tmp_path))
+    assert all(name.startswith(("scratch/mine.zarr", "more/mine.zarr")) for name in gone)
+    assert not [name for name in gone if name.endswith(FOREIGN) and "/mine.zarr/" not in name]
+
+
+def test_clear_deletes_all_of_a_study_but_its_entry(copied: Path) -> None:
+    litter(copied, *HALF[:7], "comparisons/mine+other.html", "comparisons/other+third.html", "reports/other.html")
+    with closing(connect(copied / "warehouse")) as reader:
+        cleared = attention_geometry("clear", "mine", "--yes", home=copied)
+        assert cleared.code == 0, cleared.errors
+        assert reader.execute("SELECT count(*) FROM heads WHERE study = 'mine'").fetchall()[0][0] > 0
+    left = {name for name, content in files(copied).items() if content}
+    assert {name for name in left if not name.startswith("warehouse/")} == {
+        "studies.yaml", "index.html", "comparisons/other+third.html", "reports/other.html",
+    }  # fmt: skip
+    assert not list((copied / "warehouse").glob("*.duckdb"))
+    assert "mine" not in (copied / "warehouse" / "open.sql").read_text(encoding="utf-8").split("ATTACH", 1)[-1]
+    assert "reports/mine.html" not in (copied / "index.html").read_text(encoding="utf-8")
+    again = attention_geometry("clear", "mine", "--yes", home=copied)
+    assert (again.code, "│ 0 " in again.text) == (0, True)
+
+
+@pytest.mark.parametrize("answer", ["n\n", ""])
+def test_clear_asks_first_and_names_what_would_go(copied: Path, answer: str) -> None:
+    before = files(copied)
+    asked = attention_geometry("clear", "mine", home=copied, stdin=answer)
+    assert asked.code == 1
+    assert str(copied / "tensors" / "mine.zarr") in asked.text
+    assert files(copied) == before
+
+
+@pytest.mark.parametrize("name", ["nine", "../mine", "", "*"])
+def test_clear_refuses_what_is_no_study(copied: Path, name: str) -> None:
+    before = files(copied)
+    assert "There is no study" in attention_geometry("clear", name, "--yes", home=copied).complaint
+    assert files(copied) == before
+
+
+def test_a_clear_that_is_killed_is_ended_by_another(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dagster_project import clearing
+
+    class Killed(BaseException):
+        pass
+
+    deleted: list[Path] = []
+    delete = clearing._delete
+
+    def dies(path: Path) -> None:
+        if len(deleted) == 3:
+            raise Killed
+        deleted.append(path)
+        delete(path)
+
+    monkeypatch.setattr(clearing, "_delete", dies)
+    with pytest.raises(Killed):
+        list(clearing.clear_study(Home(copied), "mine"))
+    monkeypatch.undo()
+    assert clearing.what_is_stored(Home(copied), "mine")
+    list(clearing.clear_study(Home(copied), "mine"))
+    assert clearing.what_is_stored(Home(copied), "mine") == []
+
+
+def flip(path: Path) -> None:
+    """Change a byte in the middle of a file."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    path.write_bytes(content)
+
+
+def chunk(home: Path, *parts: str) -> Path:
+    """The first chunk of an array."""
+    return min(path for path in home.joinpath(*parts, "c").rglob("*") if path.is_file())
+
+
+def metrics_chunk(home: Path) -> Path:
+    return chunk(home, "metrics", "mine.zarr", "k_out")
+
+
+def metrics_chunk_that_only_the_landing_reads(home: Path) -> Path:
+    return chunk(home, "metrics", "mine.zarr", "precision_upper")
+
+
+def ledger(home: Path) -> Path:
+    return chunk(home, "metrics", "mine.zarr", "finished")
+
+
+def tensors_ledger(home: Path) -> Path:
+    return chunk(home, "tensors", "mine.zarr", "finished")
+
+
+def tensors_chunk(home: Path) -> Path:
+    remove(home / "metrics" / "mine.zarr")  # so that it is read again
+    return chunk(home, "tensors", "mine.zarr", "attention")
+
+
+def summary(home: Path) -> Path:
+    return home / "summaries" / "mine" / "selection_means.parquet"
+
+
+def extracted(home: Home) -> None:
+    extract_tensors(home, "mine", find_study(home, "mine"))
+
+
+def measured(home: Home) -> None:
+    measure(home, "mine", find_study(home, "mine"))
+
+
+def landed(home: Home) -> None:
+    land_study(home, "mine", find_study(home, "mine"))
+
+
+def damages(home: Home) -> list[str]:
+    return [each.damage for each in verify(home) if each.damage]
+
+
+@pytest.mark.parametrize(
+    ("of", "array", "step"),
+    [
+        (metrics_chunk, "k_out", landed),
+        (metrics_chunk_that_only_the_landing_reads, "precision_upper", landed),
+        (tensors_ledger, "finished", extracted),
+        (tensors_chunk, "attention", measured),
+        (summary, "selection_means", landed),
+    ],
+)
+def test_damage_is_named_with_its_remedy_and_nothing_is_made_of_it(
+    copied: Path, of: Callable[[Path], Path], array: str, step: Callable[[Home], None]
+) -> None:
+    home, database = Home(copied), copied / "warehouse" / "mine.duckdb"
+    published, damaged = (database.stat().st_ino, database.stat().st_mtime_ns), of(copied)
+    flip(damaged)
+    (found,) = damages(home)
+    with pytest.raises(UserError) as refused:
+        step(home)
+    store = next(part for part in (damaged, *damaged.parents) if part.suffix in {".zarr", ".parquet"})
+    for said in (found, str(refused.value)):
+        assert array in said
+        assert str(store) in said
+    assert "attention-geometry run mine" in found
+    assert re.search(
+        rf"--fresh|delete ({re.escape(str(store))}|it)|run: attention-geometry run mine$", str(refused.value)
+    )
+    assert (database.stat().st_ino, database.stat().st_mtime_ns) == published
+
+
+def test_the_remedy_for_damage_helps(copied: Path) -> None:
+    home = Home(copied)
+    flip(metrics_chunk_that_only_the_landing_reads(copied))
+    verified = attention_geometry("doctor", "--verify", home=copied)
+    assert verified.code == 1
+    assert len(re.findall("precision_upper.*attention-geometry run mine", verified.text)) == 1, verified.text
+    with pytest.raises(UserError) as refused:
+        landed(home)
+    store = copied / "metrics" / "mine.zarr"
+    assert f"delete {store}" in str(refused.value)
+    shutil.rmtree(store)
+    measured(home)
+    landed(home)
+    assert attention_geometry("doctor", "--verify", home=copied).code == 0
+
+
+def test_metrics_with_a_damaged_ledger_and_a_damaged_database_are_made_anew(copied: Path) -> None:
+    home = Home(copied)
+    flip(ledger(copied))
+    flip(copied / "warehouse" / "mine.duckdb")
+    of_ledger, of_database = damages(home)
+    assert re.search("finished.*attention-geometry run mine", of_ledger)
+    assert re.search(r"mine\.duckdb is damaged .*attention-geometry run mine", of_database)
+    measured(home)
+    landed(home)
+    assert damages(home) == []
+
+
+@pytest.mark.parametrize("name", ["tensors/small.zarr/attention", "summaries/small/table.parquet"])
+def test_what_is_being_replaced_is_in_work_and_not_damaged(tmp_path: Path, name: str) -> None:
+    home = Home(tmp_path)
+    tensor_store(home.tensors("small"))
+    path = tmp_path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(path) if path.is_dir() else path.write_bytes(b"half")
+    with exclusive(home.lock("small"), "it", wait=0):
+        (found,) = (each for each in verify(home) if str(each.what) in str(path))
+        assert (found.damage, found.in_work) == (None, True)
+        assert "in work" in attention_geometry("doctor", "--verify", home=tmp_path).text
+    assert len(damages(home)) == 1
+
+
+def test_what_was_replaced_between_two_looks_is_not_damaged(tmp_path: Path) -> None:
+    looks = iter(["damaged", None])
+    found = doctor._settled(Home(tmp_path), "small", tmp_path, lambda: next(looks))
+    assert found == doctor.Verdict(tmp_path, None)
+
+
+def test_an_object_store_that_does_not_answer_is_not_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def silent(_: Remote) -> bool:
+        msg = "does not answer"
+        raise UserError(msg)
+
+    monkeypatch.setattr(Remote, "exists", silent)
+    with pytest.raises(UserError, match="does not answer"):
+        doctor._settled(Home(tmp_path), "small", Remote("s3://b/small.zarr"), lambda: "damaged")

@@ -1,0 +1,66 @@
+"""The operations page, followed step by step in an empty folder."""
+
+import os
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+from altair.utils import schemapi
+
+from dagster_project.cli import app
+from dagster_project.defs.schedules import SCHEDULE_VARIABLE
+from dagster_project.home import HOME_VARIABLE
+from dagster_project.registration import PATIENCE
+from tests.dagster_project.driver import attention_geometry
+
+PAGE = Path(__file__).parents[1] / "docs" / "operations.md"
+BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+UNIT = re.compile(r"^```ini\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SET = re.compile(r"^Environment=(\w+)=")
+EXPORT = re.compile(r'export (\w+)="\$PWD/(\w+)"')
+
+
+def steps() -> list[str]:
+    lines = [line for block in BLOCK.findall(PAGE.read_text(encoding="utf-8")) for line in block.splitlines()]
+    assert all(line.startswith("$ ") for line in lines)
+    return [line.removeprefix("$ ") for line in lines]
+
+
+def test_every_step_works_in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schemapi, "DEBUG_MODE", False)  # Altair's validation of every chart is half of a report's time
+    variables: dict[str, str] = {}
+    said = {}
+    for step in steps():
+        if export := EXPORT.fullmatch(step):
+            variables[export[1]] = str(tmp_path / export[2])
+        elif step.startswith("attention-geometry "):
+            done = attention_geometry(*shlex.split(step)[1:], cwd=tmp_path, **variables)
+            assert done.code == 0, (step, done.text, done.errors)
+            said[step] = done.text
+        else:
+            subprocess.run(["bash", "-c", step], cwd=tmp_path, check=True, env=os.environ | variables)
+    backed_up, moved = (said[step] for step in said if step.startswith("attention-geometry sql"))
+    assert re.search(r"first +2", backed_up)
+    assert moved.split() == ['"studies"', "1"]
+    home = tmp_path / "moved"
+    stored = {path.relative_to(home).parts[0] for path in home.rglob("*") if path.is_file()}
+    assert {"studies.yaml", "dagster"} <= stored
+    assert not {"tensors", "metrics", "summaries", "reports"} & stored
+    assert not list((home / "warehouse").glob("*.duckdb"))
+
+
+def test_the_units_set_what_our_commands_set() -> None:
+    units = [block for block in UNIT.findall(PAGE.read_text(encoding="utf-8")) if "ExecStart" in block]
+    assert len(units) == 2
+    for unit in units:
+        given = {name for line in shlex.split(unit, comments=True) for name in SET.findall(line)}
+        assert {HOME_VARIABLE, SCHEDULE_VARIABLE, "DAGSTER_HOME"} <= given
+        assert all(f"\nEnvironment={name}={value}\n" in unit for name, value in PATIENCE.items())
+
+
+def test_the_page_names_only_commands_that_there_are() -> None:
+    named = set(re.findall(r"attention-geometry ([a-z]+)", PAGE.read_text(encoding="utf-8")))
+    assert named <= {command.name or command.callback.__name__ for command in app.registered_commands}
+    assert {"doctor", "clear", "refresh"} <= named
