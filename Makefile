@@ -29,8 +29,9 @@ demo: .venv/product  ## run the embedded study and write its report
 ui: .venv/dev  ## Dagster's web UI on the same project
 	$(BIN)/attention-geometry ui
 
-test: .venv/dev  ## all tests, a file at a time on each core
-	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
+test: export OMP_NUM_THREADS = 1
+test: .venv/dev  ## all tests, a file at a time on each core, in order: long ones come early
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 lint: .venv/dev  ## style and types
 	$(BIN)/ruff check .
