@@ -273,8 +273,8 @@ def _generations(connection: duckdb.DuckDBPyConnection, known: Hashes, studies: 
 def hashes(connection: duckdb.DuckDBPyConnection, study: str) -> dict[str, int]:
     """A hash of the rows of each table of a study, whatever their order; the study's name is no part of it.
 
-    Of a derived table the number of rows, which every generation has another of: DuckDB adds floats in no certain order,
-    so that the last digits of a mean may differ from landing to landing.
+    Of a derived table the number of rows, of which every generation has another: DuckDB adds floats in no certain
+    order, so that the last digits of a mean may differ from landing to landing.
     """
     found = {}
     for table in sql.names("schema"):
