@@ -17,7 +17,6 @@ from functools import lru_cache
 from importlib.metadata import version
 from importlib.util import find_spec
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -25,7 +24,6 @@ import numpy as np
 from dagster_project.cluster import await_idle, check_seen, connected, each, is_wanted, probed, scheduler_of
 from dagster_project.home import Home
 from dagster_project.studies import AnalysisSettings, Study
-from storage.aside import discard
 from storage.errors import UserError
 from storage.locks import exclusive
 from storage.places import Place, Remote, remove
@@ -136,7 +134,7 @@ def measure(home: Home, name: str, study: Study) -> Measured:
     started, scheduler = time.monotonic(), scheduler_of(study)
     with exclusive(home.lock(name), f"study '{name}'", wait=0):
         tensors = SequenceStore.open(home.tensors(name), TENSORS).whole()
-        _discard_replaced(home, name)
+        home.discard_replaced(name)
         device = _cuda_device(tensors.provenance) if scheduler == "threads" else None
         if not home.metrics(name).exists():
             check_space(home, name, study, tensors.sizes, 0)
@@ -297,13 +295,6 @@ def sequence_memory(tensors: "SequenceStore", analysis: AnalysisSettings) -> int
     )
     writing = max(2 * (shards.WORKERS + 2) * min(CHUNK_BYTES, results), shards.REUSED)
     return results + 3 * of_query + max(blocks) + writing
-
-
-def _discard_replaced(home: Home, name: str) -> None:
-    """Remove the stores that whole tensors have replaced, should a killed process have left them."""
-    for store in (home.tensors(name), home.metrics(name), home.summaries(name)):
-        if isinstance(store, Path):
-            discard(store)
 
 
 def _measured(

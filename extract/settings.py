@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, NoReturn, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError, PydanticKnownError
 
+from storage.differences import differences
 from storage.errors import UserError
 
 EMBEDDED = "embedded"
@@ -272,12 +273,8 @@ class Shard:
 
 def changes(now: Mapping[str, Any], was: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
     """The settings in which ``now`` differs from ``was``, both as JSON, each in words."""
-    for name in sorted(now.keys() | was.keys()):
-        after, before = now.get(name), was.get(name)
-        if isinstance(after, Mapping) and isinstance(before, Mapping):
-            yield from changes(after, before, f"{prefix}{name}.")
-        elif after != before:
-            yield f"setting '{prefix}{name}' is {after!r}, was {before!r}"
+    for name, before, after in differences(was, now, prefix):
+        yield f"setting '{name}' is {after!r}, was {before!r}"
 
 
 def _is_synthetic(known: ValidationInfo) -> bool:

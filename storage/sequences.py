@@ -9,7 +9,7 @@ ledger entry of a sequence is written after its data, so a killed writer loses a
 
 import errno
 import shutil
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import asdict
@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from storage import places, shards
 from storage.arrays import FORMAT_VERSION, ArraySpec, LayerSize
 from storage.aside import HEXADECIMAL, beside, sweep
+from storage.differences import differences
 from storage.errors import UserError
 from storage.places import Place, Remote
 
@@ -117,10 +118,13 @@ class SequenceStore:
         if not path.exists():
             _create(path, specs, sizes, provenance, layers)
         store = cls.open(path, specs)
-        differences = list(_differences(*store._compared(specs, sizes, provenance, layers)))
-        if differences:
+        differing = [
+            f"{name} (stored {before!r}, asked {after!r})"
+            for name, before, after in differences(*store._compared(specs, sizes, provenance, layers))
+        ]
+        if differing:
             msg = (
-                f"The store {path} was made with other settings: {'; '.join(differences)}. "
+                f"The store {path} was made with other settings: {'; '.join(differing)}. "
                 "Run again with --fresh to replace it, or give the study another name"
             )
             raise UserError(msg)
@@ -511,13 +515,3 @@ def _alike(sizes: Mapping[str, int]) -> list[LayerSize]:
     """Layers that all have the sizes of the axes; 0 along those that the store does not have."""
     heads, kv_heads, head_dim = (sizes.get(axis, 0) for axis in ("head", "kv_head", "head_dim"))
     return [LayerSize(heads, kv_heads, head_dim)] * sizes.get("layer", 0)
-
-
-def _differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """The fields in which two nested mappings differ, as ``field (stored X, asked Y)``."""
-    for key in sorted(old.keys() | new.keys()):
-        before, after = old.get(key), new.get(key)
-        if isinstance(before, Mapping) and isinstance(after, Mapping):
-            yield from _differences(before, after, f"{prefix}{key}.")
-        elif before != after:
-            yield f"{prefix}{key} (stored {before!r}, asked {after!r})"
