@@ -1,7 +1,6 @@
 """The command ``python -m benchmarks``: runs the benchmarks, prints one table, saves it as JSON.
 
-Holds the list of benchmarks, the arguments, the table and the file. What does not belong here: measuring.
-A missed target is shown, and is no failure: it depends on the machine and on what else runs there.
+Holds the list of benchmarks, the arguments, the table and the file.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """Extraction: captured forward passes against plain ones, in time and memory, and writing a sequence against its bytes.
 
-Holds the benchmarks ``extraction.*``. What does not belong here: the model that reads (``benchmarks.reading``).
+Holds the benchmarks ``extraction.*``.
 """
 
 import os
@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from benchmarks.measure import Benchmark, Result, alternate, compare
 from benchmarks.reading import VOCABULARY, Reading, peaks
-from storage.arrays import TENSORS, tensor_specs
-from storage.places import bytes_on_disk
-from storage.sequences import SequenceStore
+from storage.files.places import bytes_on_disk
+from storage.zarr.arrays import TENSORS, tensor_specs
+from storage.zarr.sequences import SequenceStore
 
 
 def captured(

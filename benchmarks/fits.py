@@ -1,6 +1,6 @@
 """The four-phase fits of many heads through Dask against a plain loop on one thread.
 
-Holds the benchmark ``fits.phases``. What does not belong here: how good the fits are (``tests.geometry``).
+Holds the benchmark ``fits.phases``.
 """
 
 from collections.abc import Sequence

@@ -2,7 +2,7 @@
 
 ``python -m benchmarks.full_size`` runs every model in a process of its own: on a CUDA device with room for it as it is,
 elsewhere narrowed (as many layers and tokens; width, heads and vocabulary divided), which the table says. Random
-weights take as long as trained ones. What does not belong here: ratios of contenders (the other modules).
+weights take as long as trained ones.
 """
 
 import argparse
@@ -34,18 +34,18 @@ from transformers import (
 )
 
 from benchmarks.measure import alternate, machine
-from dagster_project import landing, measuring, pipeline, reporting
-from dagster_project.home import Home
-from dagster_project.studies import Study
-from dagster_project.summaries import STEPS
+from dagster_project.steps import landing, measuring, pipeline, reporting
+from dagster_project.steps.summaries import STEPS
+from dagster_project.study.home import Home
+from dagster_project.study.studies import Study
 from extract import models
 from extract.batches import batch_size
 from extract.buffers import Buffers
 from extract.capture import capture, probe
 from extract.extraction import extract
 from extract.settings import EMBEDDED, ExtractionSettings
-from storage.arrays import TENSORS, tensor_specs
-from storage.sequences import SequenceStore
+from storage.zarr.arrays import TENSORS, tensor_specs
+from storage.zarr.sequences import SequenceStore
 
 MODELS: Mapping[str, tuple[type[PreTrainedConfig], Mapping[str, Any]]] = {
     "llama-2-7b": (

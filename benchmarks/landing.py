@@ -1,6 +1,6 @@
 """Landing a study in the warehouse against a bare DuckDB insert of the same record batches.
 
-Holds the benchmark ``landing`` and its made-up study. What does not belong here: how the rows are computed or read.
+Holds the benchmark ``landing`` and its made-up study.
 """
 
 from collections.abc import Mapping
@@ -16,10 +16,10 @@ import pyarrow as pa
 
 import sql
 from benchmarks.measure import Benchmark, Result, alternate, compare
-from storage import rows
-from storage.arrays import SELECTION
-from storage.landing import land
-from storage.sequences import SequenceStore
+from storage.warehouse import rows
+from storage.warehouse.landing import land
+from storage.zarr.arrays import SELECTION
+from storage.zarr.sequences import SequenceStore
 
 Tables = Mapping[str, list[pa.RecordBatch]]
 

@@ -1,7 +1,6 @@
 """Questions to a study of 100 million selections, against a bare scan of the rows and columns that each one reads.
 
-Holds the benchmark ``queries`` and its made-up database. What does not belong here: the questions (``sql``) and whether
-their answers are right (``tests``).
+Holds the benchmark ``queries`` and its made-up database.
 """
 
 import json
@@ -18,8 +17,8 @@ import numpy as np
 
 import sql
 from benchmarks.measure import Benchmark, Result, alternate, compare
-from storage.relations import create_tables
-from storage.warehouse import FORMAT_VERSION, connect, database
+from storage.warehouse.connection import FORMAT_VERSION, connect, database
+from storage.warehouse.relations import create_tables
 
 STUDY = "large"
 KAPPAS = (0.005, 0.05, 0.5, 5.0, 50.0)

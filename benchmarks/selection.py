@@ -1,6 +1,6 @@
 """The selection profile against one matrix product, against PyTorch, against itself at other sizes and on two threads.
 
-Holds the benchmarks ``selection.*``. What does not belong here: the PyTorch contenders (``benchmarks.pytorch``).
+Holds the benchmarks ``selection.*``.
 Random heads of one kind everywhere: logits and value states are normal. What keeps to one thread is measured in the
 process's own time, two threads against one by the clock on the wall.
 """

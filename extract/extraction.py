@@ -36,11 +36,11 @@ from extract.corpora import Windows
 from extract.hub import means_a_path, quiet
 from extract.models import Description
 from extract.settings import EMBEDDED, EXTRACTION_VERSION, SYNTHETIC, CorpusSettings, ExtractionSettings, Shard, changes
-from storage.arrays import TENSORS, LayerSize, tensor_specs
 from storage.errors import UserError
-from storage.layers import present
-from storage.places import Place, Remote
-from storage.sequences import Provenance, SequenceStore
+from storage.files.places import Place, Remote
+from storage.zarr.arrays import TENSORS, LayerSize, tensor_specs
+from storage.zarr.layers import present
+from storage.zarr.sequences import Provenance, SequenceStore
 
 PROBE_TOKENS = 64
 """Length of the sequence a model is tried on before the work begins."""

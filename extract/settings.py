@@ -2,7 +2,7 @@
 
 Holds the pydantic models that ``studies.yaml`` is validated with, as far as extraction is concerned, and which part of
 the sequences a process does. What does not belong here: analysis settings and the file itself
-(``dagster_project.studies``).
+(``dagster_project.study.studies``).
 """
 
 import re
@@ -14,8 +14,8 @@ from typing import Annotated, Any, Literal, NoReturn, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError, PydanticKnownError
 
-from storage.differences import differences
 from storage.errors import UserError
+from storage.files.differences import differences
 
 EMBEDDED = "embedded"
 """The name of the model and of the corpus that are shipped with the package."""

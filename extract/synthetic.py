@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from extract.settings import SYNTHETIC, ExtractionSettings, SyntheticSettings
 from geometry.assumed import Assumed, draw_values, draw_weights
-from storage.arrays import LayerSize
+from storage.zarr.arrays import LayerSize
 
 OF_VALUES = ("value_scale", "lambda_sink", "beta", "rho_0")
 """Parameters of value states, one of each for every KV head."""

@@ -59,7 +59,7 @@ def selection_arrays(
     Returns
     -------
     dict
-        By name, as ``storage.arrays.SELECTION`` declares them: the arrays of ``SelectionProfile``, int32 or float32
+        By name, as ``storage.zarr.arrays.SELECTION`` declares them: the arrays of ``SelectionProfile``, int32 or float32
         (sequence, query, layer, head, N) with N up to the last of ``queries``, where elements beyond a query's own
         n − 1 hold −1 or NaN; those of one number per κ, (sequence, query, layer, head, κ, N); ``PER_HEAD``, (sequence,
         query, layer, head); ``PER_KV_HEAD``, (sequence, query, layer, kv_head); ``n_keys``, int32 (sequence, query,

@@ -1,7 +1,6 @@
 """One page that sets several studies side by side.
 
-Holds what is on that page. What does not belong here: its figures (``reports.figures.across``) and how a page is made
-(``reports.rendering``).
+Holds what is on that page.
 """
 
 from collections.abc import Sequence

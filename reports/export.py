@@ -1,7 +1,6 @@
 """Charts as pictures and tables as files, for papers, slides and notebooks.
 
-Holds ``write_images`` and ``write_tables``. What does not belong here: which figures there are (``reports.figures``)
-and how they look (``reports.theme``, whose light palette pictures have).
+Holds ``write_images`` and ``write_tables``.
 """
 
 import json

@@ -1,7 +1,6 @@
 """The page that lists every study.
 
-Holds what is on that page. What does not belong here: how a page is made (``reports.rendering``), and where reports
-lie.
+Holds what is on that page.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,6 @@
 """One self-contained HTML page per study.
 
-Holds what is on the page of a study. What does not belong here: which figures there are (``reports.figures``), their
-drawing (``reports.charts``), how a page is made (``reports.rendering``), and the look (``reports.theme``,
-``reports/templates``).
+Holds what is on the page of a study.
 """
 
 import json

@@ -1,6 +1,6 @@
 """Files that are whole or not there: written aside and renamed.
 
-Holds ``replace``. What does not belong here: what is written (``reports.page``, ``reports.export``).
+Holds ``replace``.
 """
 
 import os

@@ -1,7 +1,6 @@
 """The SQL of the warehouse: one statement per file.
 
-Holds the reading of these files. What does not belong here: running them (``storage.relations``) and charts
-(``reports``).
+Holds the reading of these files.
 
 - ``schema``: the tables.
 - ``macros``: functions of scalars and of tables, which views, derived tables and anyone's own queries share.

@@ -1,16 +1,14 @@
 """The asset ``claims``: which claims of the paper a study supports, as checks that stop nothing.
-
-Keep out: what the paper claims and how it is measured (``sql/views/paper_claims.sql``, ``sql/views/claims.sql``).
 https://docs.dagster.io/guides/test/asset-checks
 """
 
 import dagster as dg
 
-from dagster_project import pipeline
-from dagster_project.defs.partitions import studies
 from dagster_project.defs.resources import DataRoot
 from dagster_project.defs.warehouse import warehouse
-from storage.relations import paper_claims
+from dagster_project.records.partitions import studies
+from dagster_project.steps import pipeline
+from storage.warehouse.relations import paper_claims
 
 _CHECKS = [
     dg.AssetCheckSpec(

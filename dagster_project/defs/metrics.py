@@ -1,16 +1,14 @@
 """The asset ``selection_metrics``: counts, radii, geometry and bounds for every N, in Zarr.
-
-Keep out: the mathematics (``geometry``).
 https://docs.dagster.io/guides/build/assets
 """
 
 import dagster as dg
 
-from dagster_project import measuring
-from dagster_project.defs.partitions import studies
 from dagster_project.defs.resources import DataRoot
 from dagster_project.defs.tensors import tensors
-from dagster_project.studies import find_study
+from dagster_project.records.partitions import studies
+from dagster_project.steps import measuring
+from dagster_project.study.studies import find_study
 
 _CHECKS = [
     dg.AssetCheckSpec(

@@ -1,16 +1,14 @@
 """The asset ``report``: the study's HTML page, and the index of all studies.
-
-Keep out: charts and words (``reports``).
 https://docs.dagster.io/guides/build/assets
 """
 
 import dagster as dg
 
-from dagster_project import reporting
-from dagster_project.defs.partitions import studies
 from dagster_project.defs.resources import DataRoot
 from dagster_project.defs.warehouse import warehouse
-from dagster_project.studies import find_study
+from dagster_project.records.partitions import studies
+from dagster_project.steps import reporting
+from dagster_project.study.studies import find_study
 
 
 @dg.asset(

@@ -1,7 +1,4 @@
 """The job over all assets of a study, its schedule (off by default), and the sensor that registers new studies.
-
-Keep out: which studies there are (``dagster_project.studies``), and what of them is stale
-(``dagster_project.refreshing``).
 https://docs.dagster.io/guides/automate/schedules
 """
 
@@ -10,10 +7,10 @@ from collections.abc import Iterator
 
 import dagster as dg
 
-from dagster_project import refreshing
-from dagster_project.home import Home
-from dagster_project.registration import register_studies
-from dagster_project.runs import replacing
+from dagster_project.command import refreshing
+from dagster_project.command.runs import replacing
+from dagster_project.records.registration import register_studies
+from dagster_project.study.home import Home
 from storage.errors import UserError
 
 SCHEDULE_VARIABLE = "ATTENTION_GEOMETRY_SCHEDULE"

@@ -1,17 +1,15 @@
-"""The assets between metrics and warehouse: one for every step of ``dagster_project.summaries``.
-
-Keep out: what a step computes (``dagster_project.summaries``, ``geometry``) and its files (``storage.summaries``).
+"""The assets between metrics and warehouse: one for every step of ``dagster_project.steps.summaries``.
 https://docs.dagster.io/guides/build/assets
 """
 
 import dagster as dg
 
-from dagster_project import pipeline
 from dagster_project.defs.metrics import selection_metrics
-from dagster_project.defs.partitions import studies
 from dagster_project.defs.resources import DataRoot
-from dagster_project.studies import find_study
-from dagster_project.summaries import STEPS, Step
+from dagster_project.records.partitions import studies
+from dagster_project.steps import pipeline
+from dagster_project.steps.summaries import STEPS, Step
+from dagster_project.study.studies import find_study
 
 
 def _asset(step: Step) -> dg.AssetsDefinition:

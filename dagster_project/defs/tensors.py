@@ -1,16 +1,14 @@
 """The asset ``tensors``: attention weights and value states of a study, in Zarr.
-
-Keep out: how they are captured (``extract``) and stored (``storage``).
 https://docs.dagster.io/guides/build/assets
 """
 
 import dagster as dg
 from pydantic import Field
 
-from dagster_project import pipeline
-from dagster_project.defs.partitions import studies
 from dagster_project.defs.resources import DataRoot
-from dagster_project.studies import find_study
+from dagster_project.records.partitions import studies
+from dagster_project.steps import pipeline
+from dagster_project.study.studies import find_study
 from extract.settings import EXTRACTION_VERSION
 
 

@@ -1,19 +1,17 @@
 """The asset ``warehouse``: the study's tables in DuckDB.
-
-Keep out: SQL (``sql``) and how a landing is made whole or not at all (``storage.landing``).
 https://docs.dagster.io/guides/build/assets
 """
 
 import dagster as dg
 
 import sql
-from dagster_project import landing
 from dagster_project.defs.metrics import selection_metrics
-from dagster_project.defs.partitions import studies
 from dagster_project.defs.resources import DataRoot
 from dagster_project.defs.summaries import summaries
-from dagster_project.studies import find_study
-from storage.versions import landing_version
+from dagster_project.records.partitions import studies
+from dagster_project.steps import landing
+from dagster_project.study.studies import find_study
+from storage.warehouse.versions import landing_version
 
 _CHECKS = [
     dg.AssetCheckSpec(name, asset="warehouse", blocking=True, description=sql.statement("checks", name).meaning)

@@ -2,7 +2,7 @@
 
 One specification whose views share a selection; the reader's choice filters first and flattens then, so that a model of
 a thousand heads answers at once. Views have widths of their own, as views that stand together must; a page may scale
-them. What does not belong here: figures that show every head at once (the other modules of this package).
+them.
 """
 
 import json

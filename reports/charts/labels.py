@@ -1,8 +1,7 @@
 """The three kinds of heads as every chart shows them: one colour, shape, dash and letter each, in one order.
 
 Holds the channels that encode the column ``label`` (``words.LABELS``), marks for heads, and stacked bars of shares, so
-that a kind looks the same on all charts. What does not belong here: whole charts (the other modules of this package)
-and the colours themselves (``reports.theme``).
+that a kind looks the same on all charts.
 """
 
 from collections.abc import Sequence

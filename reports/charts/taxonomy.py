@@ -1,7 +1,4 @@
-"""The kinds of heads: over depth, head by head, why they are what they are, and how well they separate.
-
-What does not belong here: how a kind looks on any chart (``reports.charts.labels``).
-"""
+"""The kinds of heads: over depth, head by head, why they are what they are, and how well they separate."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

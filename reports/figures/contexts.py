@@ -1,7 +1,4 @@
-"""How Precision, Recall, elbows and kinds of heads move with the size of the context.
-
-What does not belong here: what holds at one query (the other modules of this package).
-"""
+"""How Precision, Recall, elbows and kinds of heads move with the size of the context."""
 
 from reports import charts, words
 from reports.figures.parts import NOT_ANALYSED, Figure, Section, Source, any_known, missing

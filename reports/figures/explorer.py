@@ -1,7 +1,4 @@
-"""The explorer: one chart in which a reader chooses a head.
-
-What does not belong here: figures that show every head at once (the other modules of this package).
-"""
+"""The explorer: one chart in which a reader chooses a head."""
 
 from reports import charts, words
 from reports.figures.parts import NOT_ANALYSED, NOTHING_SELECTED, Figure, Section, Source, missing

@@ -1,7 +1,4 @@
-"""Which kind each head is, why, how surely, and how well each kind separates (Figures 8 and 11).
-
-What does not belong here: the geometry of chosen heads (``reports.figures.geometry``).
-"""
+"""Which kind each head is, why, how surely, and how well each kind separates (Figures 8 and 11)."""
 
 from reports import charts, listings, words
 from reports.charts.taxonomy import SIGNATURE, VERDICT

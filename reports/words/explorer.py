@@ -1,7 +1,4 @@
-"""What the explorer shows, and what its blank cells mean.
-
-What does not belong here: what the kinds of heads say of the model (``reports.words.taxonomy``).
-"""
+"""What the explorer shows, and what its blank cells mean."""
 
 from collections.abc import Sequence
 

@@ -1,7 +1,4 @@
-"""What the geometry of single heads says: s_N with and without its largest parts, contributions, directions.
-
-What does not belong here: which head has which label and why (``reports.words.taxonomy``).
-"""
+"""What the geometry of single heads says: s_N with and without its largest parts, contributions, directions."""
 
 from collections.abc import Sequence
 from math import sqrt

@@ -1,7 +1,4 @@
-"""The top of a report: the numbers that stand large there, and in a few sentences what stands out.
-
-What does not belong here: what one figure says (the other modules of this package).
-"""
+"""The top of a report: the numbers that stand large there, and in a few sentences what stands out."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -1,7 +1,4 @@
-"""What the kinds of heads say: how many there are, where they lie, how surely, and how they separate.
-
-What does not belong here: the rules themselves (``sql/macros/taxonomy.sql``).
-"""
+"""What the kinds of heads say: how many there are, where they lie, how surely, and how they separate."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dagster_project.studies import shipped_file
+from dagster_project.study.studies import shipped_file
 from tests.dagster_project.driver import attention_geometry
 from tests.extract.tiny import text, write_checkpoint
 

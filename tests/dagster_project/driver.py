@@ -14,8 +14,8 @@ from unittest import mock
 
 import dagster as dg
 
-from dagster_project.cli import main
-from dagster_project.home import HOME_VARIABLE
+from dagster_project.command.cli import main
+from dagster_project.study.home import HOME_VARIABLE
 
 PROGRAM = Path(sys.executable).with_name("attention-geometry")
 CHECKOUT = Path(__file__).resolve().parents[2]

@@ -28,10 +28,10 @@ renamed to its place; it has been."""
 IMPORTED = (
     "tests.dagster_project.forked",
     "dagster_project.definitions",
-    "dagster_project.runs",
-    "dagster_project.reporting",
-    "dagster_project.landing",
-    "dagster_project.summaries",
+    "dagster_project.command.runs",
+    "dagster_project.steps.reporting",
+    "dagster_project.steps.landing",
+    "dagster_project.steps.summaries",
     "dagster._core.storage.sqlite_storage",
     "dagster._core.storage.event_log.sqlite.sqlite_event_log",
     "alembic.command",
@@ -48,17 +48,17 @@ IMPORTED = (
     "reports.figures",
     "rich.table",
     "scipy.optimize",
-    "storage.landing",
+    "storage.warehouse.landing",
     "transformers.models.llama.modeling_llama",
 )
 """What a run needs, but nothing that starts a thread, which would not live on in a fork."""
 
 WRAPPED = (
-    ("dagster_project.pipeline", "extract_tensors", "tensors"),
-    ("dagster_project.measuring", "measure", "metrics"),
-    ("dagster_project.pipeline", "summarise", "steps"),
-    ("dagster_project.landing", "land_study", "warehouse"),
-    ("dagster_project.reporting", "write_study_report", "report"),
+    ("dagster_project.steps.pipeline", "extract_tensors", "tensors"),
+    ("dagster_project.steps.measuring", "measure", "metrics"),
+    ("dagster_project.steps.pipeline", "summarise", "steps"),
+    ("dagster_project.steps.landing", "land_study", "warehouse"),
+    ("dagster_project.steps.reporting", "write_study_report", "report"),
 )
 """The functions that the stages begin with; a step of the summaries is entered ten times."""
 
@@ -99,7 +99,7 @@ def _run(home: str, log: str, command: list[str], hold: str) -> None:
     os.dup2(quiet, 1)
     os.dup2(quiet, 2)
     if command:
-        from dagster_project.cli import main
+        from dagster_project.command.cli import main
 
         sys.argv = ["attention-geometry", *command, "--home", home]
         main()
@@ -156,10 +156,10 @@ def _announce_creation(enter: Callable[[], None]) -> None:
 
 def _bodies(home: str) -> None:
     """What the assets do, in their order."""
-    from dagster_project import landing, measuring, pipeline, reporting
-    from dagster_project.home import Home
-    from dagster_project.studies import find_study
-    from dagster_project.summaries import STEPS
+    from dagster_project.steps import landing, measuring, pipeline, reporting
+    from dagster_project.steps.summaries import STEPS
+    from dagster_project.study.home import Home
+    from dagster_project.study.studies import find_study
 
     root = Home(Path(home))
     study = find_study(root, "mine")

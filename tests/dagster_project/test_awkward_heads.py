@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dagster_project import landing, measuring, pipeline, reporting
-from dagster_project.home import Home
-from dagster_project.studies import Study
-from dagster_project.summaries import STEPS
-from storage.arrays import TENSORS
-from storage.sequences import SequenceStore
-from storage.warehouse import connect
+from dagster_project.steps import landing, measuring, pipeline, reporting
+from dagster_project.steps.summaries import STEPS
+from dagster_project.study.home import Home
+from dagster_project.study.studies import Study
+from storage.warehouse.connection import connect
+from storage.zarr.arrays import TENSORS
+from storage.zarr.sequences import SequenceStore
 
 NAME = "awkward"
 PROVENANCE = {

@@ -11,18 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from dagster_project import doctor
-from dagster_project.clearing import clean, clear_study, leftovers
-from dagster_project.doctor import verify
-from dagster_project.home import Home
-from dagster_project.landing import land_study
-from dagster_project.measuring import measure
-from dagster_project.pipeline import extract_tensors
-from dagster_project.studies import find_study
+from dagster_project.steps.landing import land_study
+from dagster_project.steps.measuring import measure
+from dagster_project.steps.pipeline import extract_tensors
+from dagster_project.study.home import Home
+from dagster_project.study.studies import find_study
+from dagster_project.upkeep import doctor
+from dagster_project.upkeep.clearing import clean, clear_study, leftovers
+from dagster_project.upkeep.doctor import verify
 from storage.errors import UserError
-from storage.locks import exclusive
-from storage.places import Remote, remove
-from storage.warehouse import connect
+from storage.files.locks import exclusive
+from storage.files.places import Remote, remove
+from storage.warehouse.connection import connect
 from tests.dagster_project.driver import attention_geometry, files
 from tests.storage.studies import tensor_store
 
@@ -159,7 +159,7 @@ def test_clear_refuses_what_is_no_study(copied: Path, name: str) -> None:
 
 
 def test_a_clear_that_is_killed_is_ended_by_another(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dagster_project import clearing
+    from dagster_project.upkeep import clearing
 
     class Killed(BaseException):
         pass

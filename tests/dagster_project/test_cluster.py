@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from dagster_project import cluster, measuring, pipeline
-from dagster_project.home import METRICS_VARIABLE, Home
-from dagster_project.studies import DaskSettings, Study, parse_study
-from dagster_project.summaries import STEPS
-from storage import places
-from storage.arrays import SELECTION, TENSORS
+from dagster_project.steps import cluster, measuring, pipeline
+from dagster_project.steps.summaries import STEPS
+from dagster_project.study.home import METRICS_VARIABLE, Home
+from dagster_project.study.studies import DaskSettings, Study, parse_study
 from storage.errors import UserError
-from storage.sequences import SequenceStore
-from storage.summaries import read_summary
+from storage.files import places
+from storage.files.tables import read_summary
+from storage.zarr.arrays import SELECTION, TENSORS
+from storage.zarr.sequences import SequenceStore
 from tests.dagster_project.dask_cluster import Cluster, kill, running
 from tests.dagster_project.test_summaries import NAME, SIZES, STUDY, several
 from tests.storage.object_store import bucket
@@ -117,7 +117,7 @@ class Held:
             import os
             import time
 
-            from dagster_project import measuring
+            from dagster_project.steps import measuring
 
             if sequence >= free:
                 (folder / f"waits-{sequence}-{os.getpid()}").touch()
@@ -199,7 +199,7 @@ def test_metrics_in_an_object_store_are_written_by_the_workers(
 
 def check_that_a_hiccup_loses_nothing(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     """An object store that once does not answer keeps its metrics; those of other settings are made anew."""
-    from storage import objects
+    from storage.files import objects
 
     get = objects.GuardedStore.get
     failed: list[object] = []

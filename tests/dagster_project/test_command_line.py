@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import zarr
 
-from dagster_project.home import HOME_VARIABLE
-from dagster_project.summaries import STEPS
-from storage.arrays import TENSORS
-from storage.sequences import SequenceStore
+from dagster_project.steps.summaries import STEPS
+from dagster_project.study.home import HOME_VARIABLE
+from storage.zarr.arrays import TENSORS
+from storage.zarr.sequences import SequenceStore
 from tests.dagster_project.driver import PROGRAM, attention_geometry, files, in_own_process
 
 COUNT = ("sql", "SELECT count(*) AS c FROM studies", "--format", "csv")

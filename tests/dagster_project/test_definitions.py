@@ -16,13 +16,13 @@ import pytest
 import zarr
 
 import sql
-from dagster_project import pipeline
 from dagster_project.definitions import defs
 from dagster_project.defs.resources import DataRoot
-from dagster_project.home import HOME_VARIABLE, Home, is_held
-from dagster_project.registration import LOCK_TAG, bury_dead_runs, register_studies, use_instance
-from dagster_project.summaries import STEPS
-from storage.relations import paper_claims
+from dagster_project.records.registration import LOCK_TAG, bury_dead_runs, register_studies, use_instance
+from dagster_project.steps import pipeline
+from dagster_project.steps.summaries import STEPS
+from dagster_project.study.home import HOME_VARIABLE, Home, is_held
+from storage.warehouse.relations import paper_claims
 from tests.dagster_project.driver import CHECKOUT, attention_geometry, environment, files, instance_of
 
 ROWS = ("sql", "FROM selection ORDER BY ALL", "--format", "csv")

@@ -14,8 +14,8 @@ from transformers import AutoModelForCausalLM
 
 from extract.hub import quiet
 from geometry import Scale, selection_profile
-from storage.arrays import TENSORS
-from storage.sequences import SequenceStore
+from storage.zarr.arrays import TENSORS
+from storage.zarr.sequences import SequenceStore
 from tests.dagster_project.conftest import CONTEXT, SEQUENCES
 from tests.dagster_project.driver import attention_geometry
 from tests.extract.tiny import WINDOW

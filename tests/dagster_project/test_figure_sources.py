@@ -14,19 +14,19 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import sql
-from dagster_project.landing import _position_tables
-from dagster_project.studies import Study
-from dagster_project.summaries import STEPS
-from dagster_project.summaries.contributions import contributions_bytes
-from dagster_project.summaries.curves import Spread
-from dagster_project.summaries.positions import attention_by_position
-from dagster_project.summaries.sources import Sources
+from dagster_project.steps.landing import _position_tables
+from dagster_project.steps.summaries import STEPS
+from dagster_project.steps.summaries.contributions import contributions_bytes
+from dagster_project.steps.summaries.curves import Spread
+from dagster_project.steps.summaries.positions import attention_by_position
+from dagster_project.steps.summaries.sources import Sources
+from dagster_project.study.studies import Study
 from geometry.bootstrap import resampling
 from geometry.directions import DirectionMoments
-from storage.arrays import SELECTION, TENSORS, ArraySpec
-from storage.relations import create_tables
-from storage.sequences import SequenceStore
-from storage.summaries import read_summary, write_summary
+from storage.files.tables import read_summary, write_summary
+from storage.warehouse.relations import create_tables
+from storage.zarr.arrays import SELECTION, TENSORS, ArraySpec
+from storage.zarr.sequences import SequenceStore
 
 SIZES = {"sequence": 5, "query": 3, "layer": 3, "head": 4, "kv_head": 2, "key": 24, "head_dim": 5}
 QUERIES = (7, 15, 23)

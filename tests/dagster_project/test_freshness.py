@@ -13,14 +13,16 @@ import yaml
 import zarr
 
 import sql
-from dagster_project import freshness, measuring, pipeline, reporting
-from dagster_project.freshness import PARENTS, READ_TENSORS, stale
-from dagster_project.home import Home
-from dagster_project.studies import find_study, readable_studies
-from dagster_project.summaries import FITS, STEPS
+from dagster_project.steps import measuring, pipeline, reporting
+from dagster_project.steps.summaries import FITS, STEPS
+from dagster_project.study.home import Home
+from dagster_project.study.studies import find_study, readable_studies
+from dagster_project.upkeep import freshness
+from dagster_project.upkeep.freshness import PARENTS, READ_TENSORS, stale
 from extract import extraction
-from storage import summaries, versions
 from storage.errors import UserError
+from storage.files import tables as summaries
+from storage.warehouse import versions
 from tests.dagster_project.driver import files
 from tests.extract.tiny import text, write_checkpoint
 

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 import torch
 
-from dagster_project import measuring, pipeline
-from dagster_project.home import Home
-from dagster_project.landing import expected_rows
-from dagster_project.studies import AnalysisSettings, Study
+from dagster_project.steps import measuring, pipeline
+from dagster_project.steps.landing import expected_rows
+from dagster_project.study.home import Home
+from dagster_project.study.studies import AnalysisSettings, Study
 from extract.settings import Shard
-from storage.arrays import SELECTION, TENSORS
 from storage.errors import UserError
-from storage.locks import exclusive
-from storage.places import Remote, remove
-from storage.sequences import SequenceStore
+from storage.files.locks import exclusive
+from storage.files.places import Remote, remove
+from storage.zarr.arrays import SELECTION, TENSORS
+from storage.zarr.sequences import SequenceStore
 from tests.dagster_project.driver import files
 from tests.storage.studies import N_KEYS, QUERIES, SIZES, metrics_store, one_sequence, provenance, tensor_store
 
@@ -111,7 +111,7 @@ def test_folders_come_back_if_an_object_store_does_not_take_part(home: Home, mon
         msg = "does not answer"
         raise UserError(msg)
 
-    monkeypatch.setattr("dagster_project.home.remove", silent)
+    monkeypatch.setattr("dagster_project.study.home.remove", silent)
     with pytest.raises(UserError, match="does not answer"), Silent(home.root).without_stores("small"):
         pass
     assert home.tensors("small").exists()

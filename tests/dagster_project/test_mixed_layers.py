@@ -14,18 +14,18 @@ import numpy as np
 import pytest
 
 import sql
-from dagster_project import landing, measuring, pipeline, reporting
-from dagster_project.home import Home
-from dagster_project.studies import Study
-from dagster_project.summaries import STEPS
+from dagster_project.steps import landing, measuring, pipeline, reporting
+from dagster_project.steps.summaries import STEPS
+from dagster_project.study.home import Home
+from dagster_project.study.studies import Study
 from reports.figures import find_source, sections
 from reports.queries import ask
 from reports.rendering import figures
-from storage.arrays import SELECTION, TENSORS, LayerSize
-from storage.layers import attending, of_layer, present
-from storage.sequences import SequenceStore
-from storage.summaries import read_summary
-from storage.warehouse import connect
+from storage.files.tables import read_summary
+from storage.warehouse.connection import connect
+from storage.zarr.arrays import SELECTION, TENSORS, LayerSize
+from storage.zarr.layers import attending, of_layer, present
+from storage.zarr.sequences import SequenceStore
 
 NAME = "mixed"
 LAYERS = (LayerSize(4, 2, 16), LayerSize(0, 0, 0), LayerSize(2, 1, 8))

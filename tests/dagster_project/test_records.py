@@ -10,10 +10,10 @@ import yaml
 import zarr
 
 import sql
-from dagster_project import landing, measuring
-from dagster_project.home import Home
-from dagster_project.studies import find_study, shipped_file
-from dagster_project.summaries import STEPS
+from dagster_project.steps import landing, measuring
+from dagster_project.steps.summaries import STEPS
+from dagster_project.study.home import Home
+from dagster_project.study.studies import find_study, shipped_file
 from storage.errors import UserError
 from tests.dagster_project.conftest import settings
 from tests.dagster_project.driver import attention_geometry, files, instance_of

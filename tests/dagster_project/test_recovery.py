@@ -26,9 +26,9 @@ import dagster as dg
 import pytest
 
 import sql
-from dagster_project.clearing import leftovers as leftovers_in
-from dagster_project.home import Home
-from storage.warehouse import connect
+from dagster_project.study.home import Home
+from dagster_project.upkeep.clearing import leftovers as leftovers_in
+from storage.warehouse.connection import connect
 from tests.dagster_project.conftest import settings
 from tests.dagster_project.driver import attention_geometry, environment, files, instance_of
 from tests.dagster_project.forked import INSTANTS, STAGES, entered, start
@@ -38,7 +38,7 @@ pytestmark = pytest.mark.slow
 
 HELD = """
 import sys, time
-from storage.sequences import SequenceStore
+from storage.zarr.sequences import SequenceStore
 
 folder, seconds = sys.argv[1], float(sys.argv[2])
 write = SequenceStore.write
@@ -50,7 +50,7 @@ def and_wait(store, *arguments):
 
 SequenceStore.write = and_wait
 sys.argv[:3] = ["attention-geometry"]
-from dagster_project.cli import main
+from dagster_project.command.cli import main
 main()
 """
 """The command line, but it waits after every sequence that it writes into one of the folders of the data root."""

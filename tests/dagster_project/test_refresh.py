@@ -19,12 +19,12 @@ from dagster._core.utils import make_new_run_id
 from dagster._daemon.types import DaemonHeartbeat
 from filelock import FileLock
 
-from dagster_project import refreshing, registration
+from dagster_project.command import refreshing
+from dagster_project.command.refreshing import KEPT, REFRESH_TAG, WAITS, WHY_TAG, Entry, Report, plan, write
 from dagster_project.definitions import defs
 from dagster_project.defs import schedules
-from dagster_project.home import HOME_VARIABLE, Home
-from dagster_project.refreshing import KEPT, REFRESH_TAG, WAITS, WHY_TAG, Entry, Report, plan, write
-from dagster_project.registration import (
+from dagster_project.records import registration
+from dagster_project.records.registration import (
     ABANDONED,
     LOCK_TAG,
     PARTITION_TAG,
@@ -33,6 +33,7 @@ from dagster_project.registration import (
     bury_dead_runs,
     living_run,
 )
+from dagster_project.study.home import HOME_VARIABLE, Home
 from storage.errors import UserError
 from tests.dagster_project.driver import attention_geometry, environment, files
 from tests.dagster_project.test_schedule import LOST, TINY, write_studies
@@ -100,7 +101,7 @@ def test_other_settings_replace_the_stores_and_run_still_refuses_to(
     change(copied, context_length=40)
     assert "--fresh" in attention_geometry("run", "mine", home=copied).complaint
 
-    from storage.sequences import SequenceStore
+    from storage.zarr.sequences import SequenceStore
 
     whole = SequenceStore.write
 

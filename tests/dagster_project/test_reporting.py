@@ -9,8 +9,8 @@ from urllib.parse import unquote
 import pytest
 import yaml
 
-from dagster_project.home import Home
-from dagster_project.reporting import LONGEST, write_comparison
+from dagster_project.steps.reporting import LONGEST, write_comparison
+from dagster_project.study.home import Home
 from storage.errors import UserError
 from tests.dagster_project.driver import attention_geometry
 from tests.reports.test_whole import ended

@@ -16,11 +16,11 @@ import dagster as dg
 import pytest
 import yaml
 
+from dagster_project.command.refreshing import REFRESH_TAG, WHY_TAG
 from dagster_project.defs.schedules import SCHEDULE_VARIABLE
-from dagster_project.freshness import PARENTS
-from dagster_project.home import HOME_VARIABLE, Home
-from dagster_project.refreshing import REFRESH_TAG, WHY_TAG
-from dagster_project.registration import LOCK_TAG, use_instance
+from dagster_project.records.registration import LOCK_TAG, use_instance
+from dagster_project.study.home import HOME_VARIABLE, Home
+from dagster_project.upkeep.freshness import PARENTS
 from tests.dagster_project.driver import CHECKOUT, attention_geometry, environment, files, instance_of
 
 TINY = {

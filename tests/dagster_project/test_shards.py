@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import yaml
 
-from dagster_project.home import HOME_VARIABLE, TENSORS_VARIABLE, Home
+from dagster_project.study.home import HOME_VARIABLE, TENSORS_VARIABLE, Home
 from extract.settings import Shard
-from storage.arrays import TENSORS
 from storage.errors import UserError
-from storage.places import bytes_on_disk
-from storage.sequences import SequenceStore
+from storage.files.places import bytes_on_disk
+from storage.zarr.arrays import TENSORS
+from storage.zarr.sequences import SequenceStore
 from tests.dagster_project.conftest import CONTEXT, SEQUENCES, settings
 from tests.dagster_project.driver import attention_geometry
 from tests.storage import object_store
@@ -75,7 +75,7 @@ def test_a_shard_is_one_process_s_and_a_study_that_of_its_shards(inputs: Path, t
 def test_what_overlaps_is_refused(
     held: Shard | None, asked: Shard | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dagster_project.home.SHARD_PATIENCE", 0.1)
+    monkeypatch.setattr("dagster_project.study.home.SHARD_PATIENCE", 0.1)
     home = Home(tmp_path)
     with (
         home.claimed("mine", held),
@@ -90,7 +90,7 @@ def test_of_two_that_overlap_and_claim_at_the_same_time_one_is_refused(
     one: Shard | None, other: Shard | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The worst moment: the other begins when the first has looked for rivals or has its own lock, and found none."""
-    monkeypatch.setattr("dagster_project.home.SHARD_PATIENCE", 0.1)
+    monkeypatch.setattr("dagster_project.study.home.SHARD_PATIENCE", 0.1)
     home, rivals, inside = Home(tmp_path), Home._rivals, []
 
     def interrupted(self: Home, study: str, shard: Shard | None) -> list[Path]:

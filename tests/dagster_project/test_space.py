@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from dagster_project import landing, measuring, pipeline, space
-from dagster_project.home import TENSORS_VARIABLE, Home
-from dagster_project.studies import Study, find_study
-from dagster_project.summaries import STEPS
+from dagster_project.steps import landing, measuring, pipeline
+from dagster_project.steps.summaries import STEPS
+from dagster_project.study import space
+from dagster_project.study.home import TENSORS_VARIABLE, Home
+from dagster_project.study.studies import Study, find_study
 from extract.settings import Shard
 from storage.errors import UserError
-from storage.places import bytes_on_disk
+from storage.files.places import bytes_on_disk
 
 SEQUENCES = 6
 

@@ -10,19 +10,19 @@ import dask
 import numpy as np
 import pytest
 
-from dagster_project import landing, measuring, pipeline
-from dagster_project.home import Home
-from dagster_project.studies import Study
-from dagster_project.summaries import STEPS
-from dagster_project.summaries.sources import standard_error
+from dagster_project.steps import landing, measuring, pipeline
+from dagster_project.steps.summaries import STEPS
+from dagster_project.steps.summaries.sources import standard_error
+from dagster_project.study.home import Home
+from dagster_project.study.studies import Study
 from geometry.bootstrap import REPLICATES
 from geometry.decay import fit_decay
 from geometry.lazy import scale_free_bounds, selection_arrays, similarities, value_norms
 from geometry.phases import fit_phases
-from storage.arrays import SELECTION, TENSORS
 from storage.errors import UserError
-from storage.sequences import SequenceStore
-from storage.summaries import made_from, read_summary
+from storage.files.tables import made_from, read_summary
+from storage.zarr.arrays import SELECTION, TENSORS
+from storage.zarr.sequences import SequenceStore
 
 SIZES = {"sequence": 5, "query": 3, "layer": 2, "head": 4, "kv_head": 2, "key": 40, "head_dim": 6}
 QUERIES = (14, 35, 39)

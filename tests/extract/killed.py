@@ -14,7 +14,7 @@ import zarr
 from extract import batches
 from extract.extraction import extract
 from extract.settings import ExtractionSettings, Shard
-from storage.sequences import SequenceStore
+from storage.zarr.sequences import SequenceStore
 
 create_array, write, capture = zarr.Group.create_array, SequenceStore.write, batches.capture
 

@@ -24,8 +24,8 @@ from extract import two_pass
 from extract.buffers import Buffers
 from extract.capture import Captured, capture, probe, query_weights
 from extract.hub import quiet
-from storage.arrays import LayerSize
 from storage.errors import UserError
+from storage.zarr.arrays import LayerSize
 from tests.extract.families import FAMILIES, KEYS, QUERIES, attention_of, ids, model_of
 from tests.extract.tiny import VOCABULARY, WINDOW, tiny_config, tiny_model
 

@@ -34,9 +34,9 @@ from extract.capture import Attention, Captured, capture
 from extract.corpora import Windows
 from extract.extraction import ExtractionReport, extract
 from extract.settings import CorpusSettings, ExtractionSettings, Shard
-from storage.arrays import TENSORS, LayerSize
 from storage.errors import UserError
-from storage.sequences import SequenceStore
+from storage.zarr.arrays import TENSORS, LayerSize
+from storage.zarr.sequences import SequenceStore
 from tests.extract.families import attention_of, model_of
 from tests.extract.killed import narrow, start
 from tests.extract.tiny import VOCABULARY, text, tiny_tokenizer, write_checkpoint

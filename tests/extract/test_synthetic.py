@@ -11,15 +11,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dagster_project.studies import parse_study, read_studies, shipped_file
+from dagster_project.study.studies import parse_study, read_studies, shipped_file
 from extract import extraction, synthetic
 from extract.extraction import ExtractionReport, extract
 from extract.models import token_texts
 from extract.settings import SYNTHETIC, ExtractionSettings, Shard
 from extract.synthetic import OF_VALUES, OF_WEIGHTS, Planted, draw_sequence, planted
-from storage.arrays import TENSORS, LayerSize
 from storage.errors import UserError
-from storage.sequences import SequenceStore
+from storage.zarr.arrays import TENSORS, LayerSize
+from storage.zarr.sequences import SequenceStore
 
 KEYS, SEQUENCES = 96, 5
 QUERIES = (40, 95)
@@ -284,7 +284,7 @@ import os, signal, sys
 from pathlib import Path
 from extract.extraction import extract
 from extract.settings import ExtractionSettings
-from storage.sequences import SequenceStore
+from storage.zarr.sequences import SequenceStore
 
 write = SequenceStore.write
 

@@ -22,7 +22,7 @@ from geometry.parts import output_parts
 from geometry.profile import PER_KAPPA
 from geometry.scale_free import scale_free_lower_bounds
 from geometry.similarity import cosine_by_distance, cosines_with, sink_cosines
-from storage.arrays import SELECTION
+from storage.zarr.arrays import SELECTION
 
 SEQUENCES, LAYERS, HEADS, KV_HEADS, KEYS, HEAD_DIM = 3, 2, 8, 4, 40, 6
 QUERIES = (1, 17, KEYS - 1)

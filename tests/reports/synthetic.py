@@ -13,7 +13,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from storage.relations import create_relations, create_tables, derive
+from storage.warehouse.relations import create_relations, create_tables, derive
 from tests.reports.kinds import Heads, draw, geometry, kinds
 from tests.sql.made_up import summaries
 

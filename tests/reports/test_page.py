@@ -19,8 +19,8 @@ from reports.figures import find_source, recovery
 from reports.figures.claims import SHOWN_BY
 from reports.page import EXAMPLES, ReportSummary, write_report
 from storage.errors import UserError
-from storage.query import query
-from storage.relations import paper_claims
+from storage.warehouse.query import query
+from storage.warehouse.relations import paper_claims
 from tests.reports.conftest import DEGENERATE, HOSTILE, SMALL, hostile_study
 from tests.reports.synthetic import Synthetic, tables, warehouse
 

@@ -7,10 +7,10 @@ import numpy as np
 import pyarrow as pa
 
 from geometry.lazy import scale_free_bounds, selection_arrays, similarities, value_norms
-from storage import rows
-from storage.arrays import SELECTION, TENSORS
-from storage.landing import land
-from storage.sequences import SequenceStore
+from storage.warehouse import rows
+from storage.warehouse.landing import land
+from storage.zarr.arrays import SELECTION, TENSORS
+from storage.zarr.sequences import SequenceStore
 from tests.sql.made_up import summaries
 
 KAPPAS = (0.25, 2.0)

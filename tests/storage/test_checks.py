@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import sql
-from storage.relations import create_relations, create_tables, derive
+from storage.warehouse.relations import create_relations, create_tables, derive
 from tests.storage import studies
 
 ONE = "query = 11 AND sequence = 1 AND layer = 0 AND head = 2 AND n = 5"

@@ -13,11 +13,11 @@ import pytest
 import zarr
 
 import storage
-from storage import objects, places
-from storage.arrays import TENSORS
 from storage.errors import UserError
-from storage.places import Remote, bytes_on_disk, joined, place, remove
-from storage.sequences import SequenceStore
+from storage.files import objects, places
+from storage.files.places import Remote, bytes_on_disk, joined, place, remove
+from storage.zarr.arrays import TENSORS
+from storage.zarr.sequences import SequenceStore
 from tests.storage import writer
 from tests.storage.object_store import KEY_ID, SECRET, bucket
 
@@ -356,7 +356,7 @@ def test_answers_are_understood_without_being_repeated(answer: str, said: str) -
 
 def test_a_client_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "obstore", None)
-    monkeypatch.delitem(sys.modules, "storage.objects")
+    monkeypatch.delitem(sys.modules, "storage.files.objects")
     monkeypatch.delattr(storage, "objects")
     with pytest.raises(UserError, match=r"attention-geometry\[remote\]"):
         place("s3://bucket-of-nobody/x").exists()

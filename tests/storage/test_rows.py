@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from storage.rows import BY_HEAD, BY_N, attention_rows
-from storage.sequences import SequenceStore
+from storage.warehouse.rows import BY_HEAD, BY_N, attention_rows
+from storage.zarr.sequences import SequenceStore
 from tests.storage import studies
 from tests.storage.studies import N_KEYS, QUERIES
 

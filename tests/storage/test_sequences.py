@@ -13,10 +13,10 @@ import pytest
 import zarr
 from zarr.storage import LocalStore
 
-from storage.arrays import CHUNK_BYTES, SELECTION, TENSORS, ArraySpec, Compression, LayerSize, tensor_specs
 from storage.errors import UserError
-from storage.sequences import SequenceStore, sweep_store
-from storage.shards import WORKERS
+from storage.zarr.arrays import CHUNK_BYTES, SELECTION, TENSORS, ArraySpec, Compression, LayerSize, tensor_specs
+from storage.zarr.sequences import SequenceStore, sweep_store
+from storage.zarr.shards import WORKERS
 from tests.storage.studies import SIZES, one_sequence, provenance, tensor_store
 
 
@@ -379,7 +379,7 @@ def _die_at(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
         may_die()
 
     monkeypatch.setattr(Path, "rename", renaming)
-    monkeypatch.setattr("storage.places.shutil", SimpleNamespace(rmtree=deleting))
+    monkeypatch.setattr("storage.files.places.shutil", SimpleNamespace(rmtree=deleting))
 
 
 @pytest.mark.parametrize("step", range(8))
@@ -438,7 +438,7 @@ def test_strided_views_are_written_within_a_bound_of_memory(
     tmp_path: Path, compression: Compression, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sequence 1 of a batch of three, layer first; one shard has 64 chunks of 1 MiB."""
-    monkeypatch.setattr("storage.shards.REUSED", 0)  # never touched, but traced
+    monkeypatch.setattr("storage.zarr.shards.REUSED", 0)  # never touched, but traced
     sizes = {"sequence": 2, "query": 1, "layer": 64, "head": 2, "kv_head": 2, "key": 1024, "head_dim": 128}
     specs = [replace(spec, compression=compression) for spec in TENSORS]
     store = SequenceStore.resume(tmp_path / "s.zarr", specs, sizes, provenance())

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from storage.arrays import SELECTION, TENSORS, ArraySpec
-from storage.places import Remote
-from storage.sequences import SequenceStore
-from storage.space import free_bytes, sequence_bytes
+from storage.files.places import Remote
+from storage.zarr.arrays import SELECTION, TENSORS, ArraySpec
+from storage.zarr.sequences import SequenceStore
+from storage.zarr.space import free_bytes, sequence_bytes
 
 SIZES = {"sequence": 2, "query": 4, "layer": 4, "head": 16, "kv_head": 8, "key": 512, "head_dim": 32, "kappa": 2}
 SIZES |= {"n": 511}

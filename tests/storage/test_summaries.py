@@ -8,10 +8,10 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from storage.aside import beside, sweep
 from storage.errors import UserError
-from storage.rows import batch
-from storage.summaries import made_by, made_from, read_summary, rows_of, write_summary
+from storage.files.staging import beside, sweep
+from storage.files.tables import made_by, made_from, read_summary, rows_of, write_summary
+from storage.warehouse.rows import batch
 
 MADE = {"step": "norms", "versions": {"norms": 1}, "settings": {"beta": [0.5, float("inf")]}}
 

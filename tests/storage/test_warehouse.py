@@ -15,9 +15,9 @@ import pytest
 
 import sql
 from storage.errors import UserError
-from storage.landing import land
-from storage.query import query
-from storage.warehouse import _warn_once, connect, database, published
+from storage.warehouse.connection import _warn_once, connect, database, published
+from storage.warehouse.landing import land
+from storage.warehouse.query import query
 from tests.storage import studies
 from tests.storage.studies import N_KEYS, QUERIES
 
@@ -86,7 +86,7 @@ def test_a_full_disk_is_explained(
         msg = "could not write:\nNo space left on device"
         raise error(msg)
 
-    monkeypatch.setattr("storage.landing._build", full)
+    monkeypatch.setattr("storage.warehouse.landing._build", full)
     with pytest.raises(UserError, match=r"No space left on device\); free space and run again") as caught:
         land(tmp_path, "small", tables)
     assert "\n" not in str(caught.value)
@@ -147,7 +147,7 @@ def _hold_landing(folder: Path, started: multiprocessing.Event) -> None:
 def test_one_writer_whose_lock_dies_with_it(
     tmp_path: Path, tables: dict[str, list[pa.RecordBatch]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("storage.landing.LOCK_WAIT", 0.2)
+    monkeypatch.setattr("storage.warehouse.landing.LOCK_WAIT", 0.2)
     context = multiprocessing.get_context("spawn")
     started = context.Event()
     process = context.Process(target=_hold_landing, args=(tmp_path, started))

@@ -16,10 +16,19 @@ import pytest
 
 import sql
 import storage
-from storage import warehouse
 from storage.errors import UserError
-from storage.query import query
-from storage.warehouse import ENTRY, FORMAT_VERSION, Reader, connect, database, published, renew_entry, write_entry
+from storage.warehouse import connection as warehouse
+from storage.warehouse.connection import (
+    ENTRY,
+    FORMAT_VERSION,
+    Reader,
+    connect,
+    database,
+    published,
+    renew_entry,
+    write_entry,
+)
+from storage.warehouse.query import query
 from tests.storage import studies
 
 SHELL = Path(sys.executable).with_name("duckdb")
@@ -80,7 +89,7 @@ def in_shell(folder: Path, *statements: str, cwd: Path | None = None) -> str:
 
 
 def test_importing_storage_does_not_load_duckdb() -> None:
-    code = "import sys, storage, storage.root, storage.places; sys.exit('duckdb' in sys.modules)"
+    code = "import sys, storage, storage.files.root, storage.files.places; sys.exit('duckdb' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from storage.arrays import TENSORS
-from storage.places import place
-from storage.sequences import SequenceStore
+from storage.files.places import place
+from storage.zarr.arrays import TENSORS
+from storage.zarr.sequences import SequenceStore
 
 SIZES = {"sequence": 12, "query": 2, "layer": 3, "head": 4, "kv_head": 2, "key": 16, "head_dim": 8}
 

@@ -1,0 +1,287 @@
+"""Declarations of every stored array: name, axes, type, chunk, unit and meaning, each said once.
+
+Creation, validation and the documentation of stores all read these declarations. Add an array here and nowhere else.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Literal
+
+import numpy as np
+
+FORMAT_VERSION = 3
+"""Version of the layout below; a store of another version is refused."""
+
+CHUNK_BYTES = 32 * 2**20
+"""No chunk is larger than this many bytes before compression, unless a single row along its last two axes is."""
+
+
+Compression = Literal["none", "blosclz", "zstd"]
+"""How the chunks of an array are compressed, after a shuffle of their bytes; all chunks have a checksum."""
+
+
+@dataclass(frozen=True)
+class LayerSize:
+    """Sizes of the softmax attention of one layer of a model; all 0 in a layer that has none.
+
+    Along ``head``, ``kv_head`` and ``head_dim`` an array is as long as its largest layer needs; what a smaller layer
+    does not have is never written and reads as the array's fill.
+    """
+
+    heads: int
+    """Query heads."""
+    kv_heads: int
+    """KV heads; query head h reads KV head h // (heads / kv_heads)."""
+    head_dim: int
+    """Length of a value state."""
+
+
+@dataclass(frozen=True)
+class ArraySpec:
+    """One stored array; its first axis is always ``sequence``."""
+
+    name: str
+    dims: tuple[str, ...]
+    """Names of the axes. Sizes come from the study; equal names have equal sizes within a store."""
+    dtype: str
+    unit: str
+    meaning: str
+    whole: tuple[str, ...] = ()
+    """Axes that one chunk spans whole (as far as ``CHUNK_BYTES`` allows); along the others it has length 1."""
+    fill: float = float("nan")
+    """What a never-written element reads as."""
+    narrower: str | None = None
+    """A type that a store may hold instead of ``dtype``; readers widen it again."""
+    compression: Compression = "zstd"
+    """What a new array is compressed with; a store says itself what its arrays are compressed with."""
+
+    @property
+    def types(self) -> frozenset[str]:
+        """Types that a store may hold it in."""
+        return frozenset({self.dtype} if self.narrower is None else {self.dtype, self.narrower, "float32"})
+
+    def shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        """Sizes of the axes."""
+        return tuple(sizes[dim] for dim in self.dims)
+
+    def chunk(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        """Sizes of one chunk: the unit of reading and of memory, at most ``CHUNK_BYTES``."""
+        lengths = [sizes[dim] if dim in self.whole else 1 for dim in self.dims]
+        itemsize = np.dtype(self.dtype).itemsize
+        for axis in range(max(0, len(lengths) - 2)):
+            while prod(lengths) * itemsize > CHUNK_BYTES and lengths[axis] > 1:
+                lengths[axis] = _next_divisor(lengths[axis], sizes[self.dims[axis]])
+        return tuple(lengths)
+
+    def shard(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        """Sizes of one shard, the unit of writing: all of one sequence."""
+        return (1, *self.shape(sizes)[1:])
+
+
+def _next_divisor(below: int, size: int) -> int:
+    """The largest divisor of ``size`` smaller than ``below``."""
+    return next(length for length in range(below - 1, 0, -1) if size % length == 0)
+
+
+def _finished() -> ArraySpec:
+    return ArraySpec(
+        "finished", ("sequence",), "uint8", "flag", "ledger: 1 once every array of the sequence is written", fill=0
+    )
+
+
+TENSORS: tuple[ArraySpec, ...] = (
+    ArraySpec(
+        "attention",
+        ("sequence", "query", "layer", "head", "key"),
+        "float32",
+        "probability",
+        "softmax weight each query gives each key; 0 where the mask hides the key (after the query, before first_key)",
+        whole=("head", "key"),
+        compression="none",
+    ),
+    ArraySpec(
+        "values",
+        ("sequence", "layer", "kv_head", "key", "head_dim"),
+        "float32",
+        "model units",
+        "value state of each key, once per KV head; query head h reads KV head h // (heads / kv_heads)",
+        whole=("kv_head", "key", "head_dim"),
+        narrower="float16",
+        compression="none",
+    ),
+    ArraySpec(
+        "learned_sink",
+        ("sequence", "query", "layer", "head"),
+        "float32",
+        "probability",
+        "softmax weight of the head's learned sink, which is no key; 0 for a head without one",
+        whole=("query", "layer", "head"),
+    ),
+    ArraySpec("tokens", ("sequence", "key"), "int32", "token id", "the sequence itself", whole=("key",), fill=-1),
+    ArraySpec(
+        "first_key",
+        ("sequence", "query", "layer"),
+        "int32",
+        "position",
+        "first position a query may attend to; above 0 where a window hides the beginning; -1: layer without attention",
+        whole=("query", "layer"),
+        fill=-1,
+    ),
+    ArraySpec(
+        "query_position",
+        ("sequence", "query"),
+        "int32",
+        "position",
+        "position of each query, in ascending order; its keys are the positions up to its own",
+        whole=("query",),
+        fill=-1,
+    ),
+    ArraySpec(
+        "batch",
+        ("sequence",),
+        "int32",
+        "sequences",
+        "sequences per batch when this one was computed (the last batch of a study may have fewer); batches of other "
+        "sizes may differ in the last bits",
+        fill=-1,
+    ),
+    _finished(),
+)
+"""What extraction stores: one group per study."""
+
+
+def tensor_specs(*, values: str, computed: str) -> tuple[ArraySpec, ...]:
+    """The ``TENSORS`` as one study stores them.
+
+    Parameters
+    ----------
+    values
+        Type that value states are stored in, ``float32`` or ``float16``.
+    computed
+        Type that the model computes in. Where it is narrower than what is stored, the bits that it lacks are 0 and
+        value states are compressed.
+    """
+    widened = np.dtype(values).itemsize > 2 and computed != "float32"
+    compression: Compression = "blosclz" if widened else "none"
+    return tuple(
+        replace(spec, dtype=values, compression=compression) if spec.name == "values" else spec for spec in TENSORS
+    )
+
+
+def _by_n(name: str, dtype: str, unit: str, meaning: str, fill: float = float("nan")) -> ArraySpec:
+    return ArraySpec(
+        name, ("sequence", "query", "layer", "head", "n"), dtype, unit, meaning, whole=("head", "n"), fill=fill
+    )
+
+
+def _by_kappa(name: str, meaning: str) -> ArraySpec:
+    dims = ("sequence", "query", "layer", "head", "kappa", "n")
+    return ArraySpec(name, dims, "float32", "ratio", meaning, whole=("head", "kappa", "n"))
+
+
+def _per_query(name: str, head: str, unit: str, meaning: str) -> ArraySpec:
+    return ArraySpec(name, ("sequence", "query", "layer", head), "float32", unit, meaning, whole=("layer", head))
+
+
+def _by_key(name: str, unit: str, meaning: str) -> ArraySpec:
+    return ArraySpec(name, ("sequence", "layer", "kv_head", "key"), "float32", unit, meaning, whole=("kv_head", "key"))
+
+
+def _per_kv_head(name: str, meaning: str) -> ArraySpec:
+    return ArraySpec(name, ("sequence", "layer", "kv_head"), "float32", "cosine", meaning, whole=("layer", "kv_head"))
+
+
+SELECTION: tuple[ArraySpec, ...] = (
+    _by_n("k_in", "int32", "keys", "selected keys no farther from s_N than r_min (eq. 20)", fill=-1),
+    _by_n("k_out", "int32", "keys", "keys left out that are no farther from s_N than r_max (eq. 20)", fill=-1),
+    _by_n("r_min", "float32", "model units", "distance from s_N to the nearest key left out (eq. 19)"),
+    _by_n("r_max", "float32", "model units", "distance from s_N to the farthest selected key (eq. 19)"),
+    _by_n("norm_s", "float32", "model units", "norm of s_N, the sum of the selected weighted value states (eq. 1)"),
+    _by_n("norm_s_without_sink", "float32", "model units", "norm of s_N without the sink's part; NaN without a sink"),
+    _by_n("norm_s_without_last", "float32", "model units", "norm of s_N without the last token's part"),
+    _by_n("cos_sink", "float32", "cosine", "cosine between s_N and the sink's value state; NaN without a sink"),
+    _by_n("cos_last", "float32", "cosine", "cosine between s_N and the last token's value state"),
+    _by_n("a_0", "float32", "model units", "weighted norm of the sink's value state; NaN while it is not selected"),
+    _by_n("s_in", "float32", "model units", "S_in, sum of a over J, I_N without the sink (eq. 7); NaN if J is empty"),
+    _by_n("a_min_in", "float32", "model units", "smallest a over J (eq. 7); NaN if J is empty"),
+    _by_n("a_max_in", "float32", "model units", "largest a over J (eq. 8); NaN if J is empty"),
+    _by_n("a_max_out", "float32", "model units", "largest a over the keys left out (eq. 7)"),
+    _by_n("rho_out", "float32", "cosine", "largest cosine between J and the keys left out, clipped at 0 (eq. 7)"),
+    _by_n(
+        "precision_lower_scale_free",
+        "float32",
+        "ratio",
+        "scale-free lower bound of Precision P(r_max, N) (geometry/scale_free.md)",
+    ),
+    _by_n(
+        "recall_lower_scale_free",
+        "float32",
+        "ratio",
+        "scale-free lower bound of Recall R(r_min, N) (geometry/scale_free.md)",
+    ),
+    _by_kappa("precision_upper", "upper bound of Precision P(r_max, N) for one κ (eq. 13); NaN where there is none"),
+    _by_kappa("recall_upper", "upper bound of Recall R(r_min, N) for one κ (eq. 15); NaN where there is none"),
+    _per_query(
+        "value_scale",
+        "kv_head",
+        "model units",
+        "C, median norm of the value states of the keys attended to, the sink excepted; scale 'unit' divides a by it",
+    ),
+    _per_query(
+        "rho_0_of_keys",
+        "kv_head",
+        "cosine",
+        "mean cosine of the sink's value state with the other keys attended to; NaN without a sink",
+    ),
+    _per_query(
+        "weight_sum", "head", "probability", "sum of the softmax weights; below 1 where learned sinks take part"
+    ),
+    _per_query(
+        "learned_sink", "head", "probability", "softmax weight of the head's learned sink; 0 for a head without one"
+    ),
+    _per_query("norm_y_0", "head", "model units", "norm of the sink's weighted value state; NaN without a sink"),
+    _per_query("norm_y_last", "head", "model units", "norm of the last token's weighted value state"),
+    _per_query("norm_rest", "head", "model units", "norm of the sum of all other weighted value states"),
+    _per_query("total_rest", "head", "model units", "sum of the norms of all other weighted value states"),
+    ArraySpec(
+        "n_keys",
+        ("sequence", "query", "layer"),
+        "int32",
+        "keys",
+        "number of keys a query may attend to; n runs from 1 to n_keys - 1; -1: layer without attention",
+        whole=("query", "layer"),
+        fill=-1,
+    ),
+    ArraySpec(
+        "cos_last_of_keys",
+        ("sequence", "query", "layer", "kv_head", "key"),
+        "float32",
+        "cosine",
+        "cosine of each key's value state with that of the query's own position; NaN for keys it may not attend to",
+        whole=("kv_head", "key"),
+    ),
+    _by_key(
+        "cos_sink_of_keys",
+        "cosine",
+        "cosine of each value state with the sink's",
+    ),
+    _by_key(
+        "value_norm",
+        "model units",
+        "norm of each value state",
+    ),
+    _by_key(
+        "mean_cosine",
+        "cosine",
+        "mean cosine of two value states, neither the sink's; element i along key belongs to distance i (Assumption 2)",
+    ),
+    _per_kv_head("rho_0", "mean cosine of the sink's value state with the others (Assumption 2)"),
+    _per_kv_head("rho_0_sd", "spread of that cosine over the others (divisor: their number)"),
+    _finished(),
+)
+"""What the metrics store: one group per study; element i along ``n`` belongs to N = i + 1.
+
+a_ℓ = ‖y_ℓ‖ is the weighted norm of a value state. Element i along ``kappa`` belongs to the i-th κ of the provenance's
+``analysis``, which also holds the scale of a that the upper bounds were computed with.
+"""
