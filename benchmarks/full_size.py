@@ -34,8 +34,12 @@ from transformers import (
 )
 
 from benchmarks.measure import alternate, machine
-from dagster_project.steps import landing, measuring, pipeline, reporting
-from dagster_project.steps.summaries import STEPS
+from dagster_project.steps.assets import Work
+from dagster_project.steps.catalogue import ASSETS
+from dagster_project.steps.landing import WAREHOUSE
+from dagster_project.steps.measuring import SELECTION_METRICS
+from dagster_project.steps.reporting import REPORT
+from dagster_project.steps.summaries import SUMMARIES
 from dagster_project.study.home import Home
 from dagster_project.study.studies import Study
 from extract import models
@@ -44,6 +48,7 @@ from extract.buffers import Buffers
 from extract.capture import capture, probe
 from extract.extraction import extract
 from extract.settings import EMBEDDED, ExtractionSettings
+from storage.files.places import Local
 from storage.zarr.arrays import TENSORS, tensor_specs
 from storage.zarr.sequences import SequenceStore
 
@@ -225,15 +230,16 @@ def _pipeline(home: Home, name: str, study: Study, done: Measured) -> None:
     home.prepare()
     _extract(home, name, study, done)
     done.seconds["write"] = _write(home, name)
-    with timed("metrics"):
-        measuring.measure(home, name, study)
-    with timed("summaries"):
-        for step in STEPS.values():
-            pipeline.summarise(home, name, study, step)
-    with timed("landing"):
-        landing.land_study(home, name, study)
-    with timed("report"):
-        reporting.write_study_report(home, name, study)
+    work = Work(home, name, study, ASSETS)
+    for stage, assets in {
+        "metrics": (SELECTION_METRICS,),
+        "summaries": SUMMARIES,
+        "landing": (WAREHOUSE,),
+        "report": (REPORT,),
+    }.items():
+        with timed(stage):
+            for asset in assets:
+                asset.make(work)
 
 
 def _extract(home: Home, name: str, study: Study, done: Measured) -> None:
@@ -255,7 +261,7 @@ def _write(home: Home, name: str) -> float:
     specs = tensor_specs(
         values=source.provenance["settings"]["values"], computed=source.provenance["settings"]["dtype"]
     )
-    target = SequenceStore.resume(home.root / "copy.zarr", specs, source.sizes, source.provenance, source.layers)
+    target = SequenceStore.resume(Local(home.root / "copy.zarr"), specs, source.sizes, source.provenance, source.layers)
     seconds = []
     for sequence in range(source.sizes["sequence"]):
         arrays = {key: source.read(key, sequence) for key in source.specs if key != "finished"}

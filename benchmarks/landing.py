@@ -16,6 +16,7 @@ import pyarrow as pa
 
 import sql
 from benchmarks.measure import Benchmark, Result, alternate, compare
+from storage.files.places import Local
 from storage.warehouse import rows
 from storage.warehouse.landing import land
 from storage.zarr.arrays import SELECTION
@@ -97,7 +98,7 @@ def _insert(path: Path, tables: Tables) -> None:
 
 def _tables(folder: Path, sizes: Mapping[str, int]) -> Tables:
     """The tables of a made-up study as the pipeline lands them, made before the clock runs."""
-    metrics = SequenceStore.resume(folder / "metrics.zarr", SELECTION, sizes, PROVENANCE)
+    metrics = SequenceStore.resume(Local(folder / "metrics.zarr"), SELECTION, sizes, PROVENANCE)
     for sequence in range(sizes["sequence"]):
         metrics.write(sequence, _metrics(sizes, sequence))
     return {

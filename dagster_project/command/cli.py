@@ -55,7 +55,12 @@ def attention_geometry(home: HomeOption = None) -> None:
 def run(
     study: Annotated[str | None, typer.Argument(help="A study of studies.yaml; leave out with --name.")] = None,
     home: HomeOption = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Delete the study's stores first and extract again.")] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Make everything again, as if nothing of the study were stored.")
+    ] = False,
+    force: Annotated[
+        str | None, typer.Option(metavar="ASSET", help="Rebuild this asset and what follows from it, even if current.")
+    ] = None,
     name: Annotated[str | None, typer.Option(help="Record a new study under this name and run it.")] = None,
     model: Annotated[str | None, typer.Option(help="`embedded`, `synthetic`, a local directory, or a hub id.")] = None,
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of the hub id.")] = None,
@@ -84,7 +89,7 @@ def run(
     ] = None,
     values: Annotated[str | None, typer.Option(help="Store value states as float32 or float16.")] = None,
 ) -> None:
-    """Run a study: extract, measure, land, report. What is done already is not done again.
+    """Run a study: extract, measure, land, report. Only what is missing or stale is made.
 
     A study that stands in studies.yaml: `attention-geometry run embedded`
 
@@ -119,7 +124,7 @@ def run(
     }
     settings = {key: value for key, value in given.items() if value is not None}
     with _chosen(root, study, name, settings) as chosen:
-        run_study(root, chosen, fresh=fresh)
+        run_study(root, chosen, fresh=fresh, force=force)
     _print_results(root, chosen)
 
 
@@ -138,15 +143,15 @@ def extract(
     On several that share the data root, or name one place for tensors in ATTENTION_GEOMETRY_TENSORS, each its own part:
     `attention-geometry extract mine --shard 1/4` to `--shard 4/4`, then `attention-geometry finalise mine`.
     """
-    from dagster_project.steps.pipeline import extract_tensors
-    from dagster_project.study.studies import find_study
+    from dagster_project.steps.catalogue import work_on
+    from dagster_project.steps.tensors import extract_tensors
     from extract.settings import Shard
 
     root = _use_home(home)
-    found = find_study(root, study)
+    work = work_on(root, study)
     part = None if shard is None else Shard.parse(shard)
     root.prepare()
-    report = extract_tensors(root, study, found, part)
+    report = extract_tensors(work, part)
     typer.echo(
         f"{report.path}: {report.written} sequences written, {report.missing} of {report.sequences} still missing"
     )
@@ -160,7 +165,7 @@ def finalise(
 
     `attention-geometry finalise mine`, then `attention-geometry run mine` for metrics, warehouse and report.
     """
-    from dagster_project.steps.pipeline import finalise_tensors
+    from dagster_project.steps.tensors import finalise_tensors
     from dagster_project.study.studies import find_study
 
     root = _use_home(home)
@@ -175,8 +180,8 @@ def drop(study: Annotated[str, typer.Argument(help="A study that has been run.")
     They are by far the largest files. Other analysis settings then need a new extraction (`run STUDY --fresh`).
     `keep_tensors: false` in a study does the same as soon as it has landed.
     """
-    from dagster_project.steps.pipeline import drop_tensors
-    from dagster_project.study.space import gigabytes
+    from dagster_project.steps.landing import drop_tensors
+    from dagster_project.steps.space import gigabytes
     from dagster_project.study.studies import find_study
 
     root = _use_home(home)
@@ -190,8 +195,8 @@ def studies(home: HomeOption = None) -> None:
     from rich.table import Table
 
     from dagster_project.command.output import console, harmless
-    from dagster_project.steps.pipeline import states
     from dagster_project.study.studies import all_studies
+    from dagster_project.upkeep.progress import states
 
     root = _use_home(home)
     found = all_studies(root)
@@ -332,7 +337,7 @@ def refresh(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what is stale, and why.")] = False,
     report: Annotated[bool, typer.Option("--report", help="Show the latest report, of the schedule's too.")] = False,
 ) -> None:
-    """Make anew what is missing or stale of all studies, one after the other, and say what was done and why.
+    """Rebuild what is missing or stale of all studies, one after the other, and say what was done and why.
 
     Stale is what other settings, inputs or an earlier version of the program made, and what follows from it. From cron,
     without a daemon: `0 3 * * * attention-geometry refresh --home DIR`
@@ -344,8 +349,8 @@ def refresh(
     from rich.table import Table
 
     from dagster_project.command.output import console, harmless
-    from dagster_project.command.refreshing import latest
     from dagster_project.command.refreshing import refresh as run_refresh
+    from dagster_project.upkeep.plan import latest
 
     root = _use_home(home)
     found = latest(root) if report else run_refresh(root, studies or (), dry_run=dry_run)
@@ -404,13 +409,13 @@ def clear(
     records of its runs. To delete only what is largest and keep the results: `attention-geometry drop STUDY`.
     """
     from dagster_project.command.output import console
-    from dagster_project.upkeep.clearing import bytes_of, clear_study, what_is_stored
+    from dagster_project.upkeep.clearing import clear_study, what_is_stored
     from dagster_project.upkeep.doctor import removals
 
     root = _use_home(home)
     if not yes:
         for path in what_is_stored(root, study):
-            typer.echo(f"{bytes_of(path):>16,} bytes  {path}")
+            typer.echo(f"{path.bytes_on_disk():>16,} bytes  {path}")
         typer.confirm(f"Delete all that is stored of '{study}'?", abort=True)
     console().print(removals(clear_study(root, study)))
 

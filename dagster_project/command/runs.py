@@ -1,15 +1,13 @@
-"""Running assets from the command line: in this process, with the same records as from the web UI.
-
-Holds ``run_study``, ``run_assets`` and ``run_report``.
-"""
+"""Running assets from the command line: in this process, with the same records as from the web UI."""
 
 import logging
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from typing import Any
 
+from dagster_project.steps.catalogue import ASSETS
 from dagster_project.study.home import Home
 from dagster_project.study.studies import find_study
+from dagster_project.upkeep.freshness import stale
 from storage.errors import UserError
 
 logger = logging.getLogger(__name__)
@@ -18,20 +16,55 @@ QUIET: dict[str, Any] = {"loggers": {"console": {"config": {"log_level": "CRITIC
 """Run configuration that keeps Dagster's own event log off the terminal; the records hold all of it."""
 
 
-def run_study(home: Home, name: str, *, fresh: bool) -> None:
-    """Materialise all assets of a study.
+def run_study(home: Home, name: str, *, fresh: bool = False, force: str | None = None) -> list[str]:
+    """Make what is missing or stale of a study; tensors that cannot be continued are replaced.
+
+    Where nothing is, no file is written, and neither Dagster nor PyTorch is loaded.
+
+    Parameters
+    ----------
+    fresh
+        Whether everything is made again, as if nothing were stored; what is published stays until it is replaced.
+    force
+        An asset to rebuild, with what follows from it, even if it is current.
+
+    Returns
+    -------
+    list
+        The assets that were made.
 
     Raises
     ------
     UserError
-        If the study is unknown, a setting cannot be met, or a blocking check finds a violation.
+        If the study or the asset is unknown, a setting cannot be met, or a blocking check finds a violation.
     """
-    home.prepare()
-    with home.without_stores(name) if fresh else nullcontext():
-        _materialise(home, name)
+    study, known = find_study(home, name), [asset.name for asset in ASSETS]
+    if force is not None and force not in known:
+        msg = f"There is no asset '{force}'; the assets of a study are {', '.join(known)}"
+        raise UserError(msg)
+    if fresh:
+        home.prepare()
+        with home.without_stores(name):
+            _materialise(home, name, known)
+        return known
+    reasons = stale(home, name, study, force)
+    current = [asset for asset in known if asset not in reasons]
+    logger.info("%s: %s", name, _describe_current(current, len(known)))
+    if reasons:
+        run_assets(home, name, list(reasons), force=force)
+    return list(reasons)
 
 
-def run_assets(home: Home, name: str, assets: Sequence[str], tags: Mapping[str, str]) -> None:
+def _describe_current(current: Sequence[str], total: int) -> str:
+    """What need not be made, in a line."""
+    if len(current) == total:
+        return f"all {total} assets are current"
+    return f"current: {', '.join(current) or 'nothing'}"
+
+
+def run_assets(
+    home: Home, name: str, assets: Sequence[str], tags: Mapping[str, str] | None = None, *, force: str | None = None
+) -> None:
     """Materialise some assets of a study; tensors that cannot be continued are replaced.
 
     Raises
@@ -40,12 +73,7 @@ def run_assets(home: Home, name: str, assets: Sequence[str], tags: Mapping[str, 
         As ``run_study``.
     """
     home.prepare()
-    _materialise(home, name, assets, run_config=replacing(assets), tags=tags)
-
-
-def replacing(assets: Sequence[str]) -> dict[str, Any]:
-    """Run configuration that lets a run of these assets replace tensors, if they are among them."""
-    return {"ops": {"tensors": {"config": {"replace": True}}}} if "tensors" in assets else {}
+    _materialise(home, name, assets, tags=tags, force=force)
 
 
 def run_report(home: Home, name: str) -> None:
@@ -57,19 +85,18 @@ def run_report(home: Home, name: str) -> None:
         If the study is unknown or not landed.
     """
     find_study(home, name)
-    home.prepare()
-    _materialise(home, name, ["report"])
+    run_assets(home, name, ["report"])
 
 
 def _materialise(
     home: Home,
     name: str,
-    assets: Sequence[str] | None = None,
+    assets: Sequence[str],
     *,
-    run_config: Mapping[str, Any] | None = None,
     tags: Mapping[str, str] | None = None,
+    force: str | None = None,
 ) -> None:
-    """Run the job ``study``, or some of its assets, for one partition, and wait."""
+    """Run some assets of the job ``study`` for one partition, and wait."""
     import dagster as dg
     from dagster._core.errors import (  # Dagster exports no names for them
         DagsterAssetCheckFailedError,
@@ -79,6 +106,7 @@ def _materialise(
     from sqlalchemy.exc import OperationalError
 
     from dagster_project.definitions import defs
+    from dagster_project.defs.assets import configure_assets
     from dagster_project.records.registration import bury_dead_runs, living_run, register_studies, use_instance
 
     try:
@@ -90,8 +118,8 @@ def _materialise(
                 instance=instance,
                 run_id=run_id,
                 partition_key=name,
-                asset_selection=None if assets is None else [dg.AssetKey(asset) for asset in assets],
-                run_config={**QUIET, **(run_config or {})},
+                asset_selection=[dg.AssetKey(asset) for asset in assets],
+                run_config={**QUIET, **configure_assets(assets, force)},
                 tags={**living, **(tags or {})},
             )
     except DagsterAssetCheckFailedError as error:

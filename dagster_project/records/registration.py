@@ -144,7 +144,7 @@ def bury_dead_runs(instance: dg.DagsterInstance, home: Home) -> list[str]:
     return sorted(ids)
 
 
-def at_work(instance: dg.DagsterInstance) -> dict[str, str]:
+def unended_runs(instance: dg.DagsterInstance) -> dict[str, str]:
     """The studies that have a run which waits or is in progress, with its id; call ``bury_dead_runs`` before."""
     unended = instance.get_runs(filters=dg.RunsFilter(statuses=UNENDED))
     return {run.tags[PARTITION_TAG]: run.run_id for run in unended if PARTITION_TAG in run.tags}

@@ -14,14 +14,12 @@ from concurrent.futures import CancelledError
 from contextlib import ExitStack, closing, contextmanager
 from functools import lru_cache, partial
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from sysconfig import get_python_version
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
 from dagster_project.study.studies import SCHEDULER, Study
 from storage.errors import UserError
-from storage.files import places
 from storage.files.places import Place
 
 if TYPE_CHECKING:
@@ -227,12 +225,12 @@ def probed(client: "Client", stores: Iterable[Place]) -> Iterator[tuple[Place, .
 @contextmanager
 def _probe(store: Place) -> Iterator[Place]:
     """A folder with a file in a store, for as long as the body runs; what a killed process leaves is swept."""
-    probe = places.joined(store, f"probe.{uuid4().hex}.partial")
+    probe = store.joined(f"probe.{uuid4().hex}.partial")
     try:
-        places.write(probe, PROBE, [b"seen"], 4)
+        probe.write(PROBE, [b"seen"], 4)
         yield probe
     finally:
-        places.remove(probe)
+        probe.remove()
 
 
 def check_seen(probes: Iterable[Place]) -> None:
@@ -252,14 +250,13 @@ def _unseen(probes: Iterable[Place]) -> str | None:
     """What to say of a worker, this process, that does not see all probes."""
     for probe in probes:
         try:
-            seen, why = places.holds(probe, PROBE), ""
+            seen, why = probe.holds(PROBE), ""
         except (OSError, UserError) as error:
             seen, why = False, f" ({error})"
         if not seen:
-            store = probe.parent if isinstance(probe, Path) else probe.url.rpartition("/")[0]
             return (
-                f"does not see {store}{why}; put tensors and metrics on storage that all machines share under one "
-                "path, or in an object store"
+                f"does not see {probe.parent}{why}; put tensors and metrics on storage that all machines share under "
+                "one path, or in an object store"
             )
     return None
 

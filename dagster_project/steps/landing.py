@@ -1,44 +1,96 @@
-"""Landing: all that is known of a study as rows of the warehouse's tables.
+"""The asset ``warehouse``: all that is known of a study as rows of its database's tables."""
 
-Holds which rows go into which table, and how many there must be. Heavy libraries are imported inside the functions that need them.
-"""
-
+import json
 import logging
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dagster_project.steps.pipeline import check_made, drop_tensors, open_sources, summary_paths
+from dagster_project.steps.assets import (
+    MISSING,
+    UNREADABLE,
+    Asset,
+    Check,
+    Checked,
+    Extent,
+    Made,
+    MadeOf,
+    Markdown,
+    Snapshot,
+    Work,
+    summary_paths,
+)
+from dagster_project.steps.measuring import SELECTION_METRICS
+from dagster_project.steps.summaries import SUMMARIES
+from dagster_project.steps.tables import check_tables
 from dagster_project.study.home import Home
 from dagster_project.study.studies import Study
+from storage.errors import UserError
 from storage.files.locks import exclusive
+from storage.files.places import Local
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from dagster_project.steps.summaries.sources import Sources
+    from dagster_project.steps.sources import Sources
     from storage.warehouse.landing import Landing
     from storage.zarr.sequences import SequenceStore
 
 logger = logging.getLogger(__name__)
 
+DROPPED = ("attention", "values")
+"""The arrays of a tensor store that are dropped on request: all but these is small."""
 
-def land_study(home: Home, name: str, study: Study) -> "Landing":
+SELECTION_BYTES, KAPPA_BYTES = 100, 8
+"""Bytes in the tables for every selection (a sequence, query, layer, head and N), and for each of its κ on top."""
+
+MEAN_BYTES, MEAN_KAPPA_BYTES = 350, 60
+"""The same for every selection of one sequence: means, bounds and diagnostics over all sequences have rows for each."""
+
+EMPTY_TABLES = 12 * 10**6
+"""Bytes of tables that hold next to nothing. These five are held against real landings in the tests."""
+
+
+def make_warehouse(work: Work) -> Made:
+    """Land all tables of a study, published together, or keep the previous ones if a check finds a violation."""
+    landed = land_study(work)
+    table = "\n".join(
+        ["| table | rows |", "|---|---:|", *(f"| {key} | {rows:,} |" for key, rows in landed.rows.items())]
+    )
+    return Made(
+        {
+            "path": landed.path,
+            "dagster/row_count": landed.rows["selection_counts"],
+            "tables": Markdown(table),
+            "bytes": landed.bytes,
+            "seconds": landed.seconds,
+        },
+        tuple(Checked(check, not rows, {"first violations": repr(rows)}) for check, rows in landed.violations.items()),
+    )
+
+
+def land_study(work: Work) -> "Landing":
     """Land a study's rows in the warehouse; they are published if no check finds a violation.
 
-    Then weights and value states go, if the study does not keep them.
+    Then weights and value states are dropped, if the study does not keep them.
 
     Raises
     ------
     UserError
         If stores or tables are missing, or made from other settings, metrics or tensors; if the disk is full.
     """
+    from dagster_project.steps.sources import open_sources
+    from storage.files.tables import read_table
     from storage.warehouse.landing import land
 
+    home, name, study = work.home, work.name, work.study
     with exclusive(home.lock(name), f"study '{name}'", wait=0):
         sources = open_sources(home, name, study)
-        tables = _summary_tables(home, sources) | _tables(sources, known_of_steps(home, sources))
+        check_tables(Snapshot(home, name, study), SUMMARIES)
+        paths = summary_paths(home, name, (table for asset in SUMMARIES for table in asset.tables))
+        tables = {table: read_table(path) for table, path in paths.items()}
+        tables |= _tables(sources, known_of_summaries(home, sources.name))
         landing = land(home.warehouse, name, tables, expected_rows(sources.tensors, kappas=len(study.analysis.kappas)))
     total = f"{sum(landing.rows.values()):,}"
     logger.info("%s: %s rows landed, %.1f MB, %.1f s", name, total, landing.bytes / 1e6, landing.seconds)
@@ -47,35 +99,48 @@ def land_study(home: Home, name: str, study: Study) -> "Landing":
     return landing
 
 
-def _summary_tables(home: Home, sources: "Sources") -> dict[str, Any]:
-    """The rows of the tables of all steps, as streams.
+def drop_tensors(home: Home, name: str, study: Study) -> int:
+    """Delete weights and value states of a study whose metrics and tables have landed; returns the bytes freed.
+
+    What is small remains: tokens, positions, the ledger and what the tensors were made of.
 
     Raises
     ------
     UserError
-        If one is missing, or made from other metrics or settings.
+        If another process works on the study, or what is computed from them has not landed.
     """
-    from dagster_project.steps.summaries import STEPS
-    from storage.files.tables import read_summary
+    from dagster_project.steps.sources import open_sources
 
-    check_made(sources, STEPS)
-    paths = [summary_paths(home, sources.name, step) for step in STEPS.values()]
-    return {table: read_summary(path) for some in paths for table, path in some.items()}
+    with home.claimed(name):
+        sources = open_sources(home, name, study)
+        if WAREHOUSE.why_stale(Snapshot(home, name, study)):
+            msg = (
+                f"The tensors of study '{name}' have not landed, so dropping them would lose them; "
+                f"run: attention-geometry run {name}"
+            )
+            raise UserError(msg)
+        before = sources.tensors.bytes_on_disk()
+        sources.tensors.drop(DROPPED)
+        sources.tensors.path.sweep()
+        return before - sources.tensors.bytes_on_disk()
 
 
-def known_of_steps(home: Home, sources: "Sources") -> dict[str, Any]:
-    """For every step its versions and settings, and the libraries that computed its tables, as JSON."""
-    from dagster_project.steps.summaries import STEPS
-    from storage.files.tables import made_by
+def known_of_summaries(home: Home, name: str) -> dict[str, Any]:
+    """For every asset of ``SUMMARIES`` its versions and settings, and the libraries that computed it, as JSON.
 
-    analysis, metrics = sources.study.analysis, sources.metrics.provenance
-    return {
-        name: {
-            **{part: step.provenance(analysis, metrics)[part] for part in ("versions", "settings")},
-            "libraries": made_by(next(iter(summary_paths(home, sources.name, step).values()))),
+    None for an asset whose tables cannot be read.
+    """
+    from storage.files.tables import made_by, made_from
+
+    known: dict[str, Any] = {}
+    for asset in SUMMARIES:
+        path = next(iter(summary_paths(home, name, asset.tables).values()))
+        made = made_from(path)
+        known[asset.name] = made and {
+            **{part: made[part] for part in ("versions", "settings") if part in made},
+            "libraries": made_by(path),
         }
-        for name, step in STEPS.items()
-    }
+    return known
 
 
 def _tables(sources: "Sources", summaries: Mapping[str, Any]) -> dict[str, Any]:
@@ -135,8 +200,7 @@ def _position_tables(metrics: "SequenceStore") -> dict[str, Any]:
 
 def expected_rows(tensors: "SequenceStore", *, kappas: int) -> dict[str, int]:
     """How many rows each table must get, from what was extracted and the number of κ alone."""
-    from dagster_project.steps.summaries.sources import query_positions
-    from storage.zarr.layers import attending
+    from storage.zarr.layers import attending, query_positions
 
     sizes, queries, layers = tensors.sizes, np.asarray(query_positions(tensors)), attending(tensors)
     keys = queries[:, None] + 1 - tensors.read("first_key", slice(None))[:, :, layers]  # (sequence, query, layer)
@@ -167,3 +231,69 @@ def expected_rows(tensors: "SequenceStore", *, kappas: int) -> dict[str, int]:
         "principal_directions": kv_heads,
         "sink_effect": int((keys.max(axis=(0, 2)) - 1).sum()),
     }
+
+
+def _recorded(snapshot: Snapshot) -> MadeOf | str:
+    from storage.warehouse.connection import database
+
+    if not database(snapshot.home.warehouse, snapshot.name).exists():
+        return MISSING
+    return UNREADABLE if snapshot.landed is None else _made_of(snapshot.landed)
+
+
+def _expected(snapshot: Snapshot) -> MadeOf | None:
+    from storage.warehouse.rows import provenance_of
+
+    if snapshot.tensors is None or snapshot.metrics is None:
+        return None
+    known = known_of_summaries(snapshot.home, snapshot.name)
+    return _made_of(json.loads(json.dumps(provenance_of(snapshot.tensors, snapshot.metrics, known))))
+
+
+def _made_of(provenance: Mapping[str, Any]) -> MadeOf:
+    rest = {part: value for part, value in provenance.items() if part != "landing"}
+    return MadeOf(provenance.get("landing"), inputs={"stores or tables": rest})
+
+
+def _version() -> str:
+    from storage.warehouse.versions import landing_version
+
+    return landing_version()
+
+
+def _checks() -> tuple[Check, ...]:
+    import sql
+
+    row_count = Check("row_count", "As many rows landed of each table as the tensors must give.")
+    return (*(Check(name, sql.statement("checks", name).meaning) for name in sql.names("checks")), row_count)
+
+
+def _places(home: Home, name: str) -> tuple[Local, ...]:
+    from storage.warehouse.connection import database
+
+    return (Local(database(home.warehouse, name)),)
+
+
+def _bytes(extent: Extent) -> int:
+    """Bytes of the database, which is built beside the one that it replaces."""
+    study, sizes = extent.study, extent.sizes
+    kappas = len(study.analysis.kappas)
+    selections = sizes["layer"] * sizes["head"] * sum(study.query_positions)
+    by_sequence = study.sequences * (SELECTION_BYTES + KAPPA_BYTES * kappas)
+    return EMPTY_TABLES + selections * (by_sequence + MEAN_BYTES + MEAN_KAPPA_BYTES * kappas)
+
+
+WAREHOUSE = Asset(
+    name="warehouse",
+    about="All tables of the study, published together, or the previous ones if a check finds a violation.",
+    parents=(SELECTION_METRICS, *SUMMARIES),
+    kinds=("duckdb", "sql"),
+    version=_version,
+    make=make_warehouse,
+    expected=_expected,
+    recorded=_recorded,
+    places=_places,
+    space=_bytes,
+    checks=_checks,
+    pool="warehouse",
+)

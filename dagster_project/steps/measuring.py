@@ -1,7 +1,4 @@
-"""The metrics of a study: from its tensor store to its metrics store, sequence by sequence.
-
-Holds the metrics step and the opening of what it made.
-"""
+"""The asset ``selection_metrics``: from the tensor store to the metrics store, sequence by sequence."""
 
 import hashlib
 import json
@@ -9,10 +6,9 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib.metadata import version
 from importlib.util import find_spec
 from itertools import pairwise
@@ -20,12 +16,27 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from dagster_project.steps.assets import (
+    MISSING,
+    UNREADABLE,
+    Asset,
+    Check,
+    Checked,
+    Extent,
+    Made,
+    MadeOf,
+    Snapshot,
+    Work,
+    single_place,
+)
 from dagster_project.steps.cluster import await_idle, check_seen, connected, each, is_wanted, probed, scheduler_of
+from dagster_project.steps.space import check_space
+from dagster_project.steps.tensors import TENSOR_STORE
 from dagster_project.study.home import Home
-from dagster_project.study.studies import AnalysisSettings, Study
+from dagster_project.study.studies import MEASURED, AnalysisSettings
 from storage.errors import UserError
 from storage.files.locks import exclusive
-from storage.files.places import Place, Remote, remove
+from storage.files.places import Place
 
 if TYPE_CHECKING:
     import dask.array as da
@@ -44,21 +55,6 @@ METRICS_VERSION = 5
 
 CUDA_WORKERS = 4
 """Most blocks in work at once where a CUDA device computes them: it takes one after the other, the rest are read."""
-
-
-@dataclass(frozen=True)
-class Measured:
-    """What the metrics step did."""
-
-    path: Place
-    sequences: int
-    """Sequences measured this time; the others were there already."""
-    selections: int
-    """Rows the store is good for: one per sequence, query, layer, head and N."""
-    violations: int
-    """Selections that break an identity of the contract; 0 when all is well."""
-    bytes: int
-    seconds: float
 
 
 def lazy_metrics(
@@ -86,8 +82,8 @@ def lazy_metrics(
     """
     from dask.base import optimize
 
-    from dagster_project.steps.summaries.sources import query_positions
     from geometry.lazy import scale_free_bounds, selection_arrays, similarities, value_norms
+    from storage.zarr.layers import query_positions
 
     one, at, layers = slice(sequence, sequence + 1), slice(query, query + 1), _taken(tensors.groups()[size])
     attention, values, first_key, learned_sink = optimize(  # without the chunks of others
@@ -111,7 +107,7 @@ def _taken(layers: Sequence[int]) -> slice | list[int]:
     return slice(layers[0], layers[-1] + 1, *steps) if len(steps) < 2 else list(layers)
 
 
-def measure(home: Home, name: str, study: Study) -> Measured:
+def make_metrics(work: Work) -> Made:
     """Compute the metrics of a study from its tensor store, sequence by sequence, or what is missing of them.
 
     On threads, layers of one query run side by side, one BLAS thread each; at most one block of
@@ -122,27 +118,30 @@ def measure(home: Home, name: str, study: Study) -> Measured:
     Raises
     ------
     UserError
-        If another process works on the study, its tensors are not whole, there is too little space, or metrics begun
-        on another device stand there unfinished; or as ``dagster_project.steps.cluster.connected``, ``probed`` and ``each``.
+        If another process works on the study, its tensors are incomplete, there is too little space, or there are
+        unfinished metrics of another device; or as ``connected``, ``probed`` and ``each`` of
+        ``dagster_project.steps.cluster``.
     """
-    from dagster_project.study.space import check_space
     from storage.warehouse.rows import selection_row_count
     from storage.zarr.arrays import TENSORS
     from storage.zarr.sequences import SequenceStore
 
+    home, name, study = work.home, work.name, work.study
     started, scheduler = time.monotonic(), scheduler_of(study)
     with exclusive(home.lock(name), f"study '{name}'", wait=0):
         tensors = SequenceStore.open(home.tensors(name), TENSORS).whole()
         home.discard_replaced(name)
         device = _cuda_device(tensors.provenance) if scheduler == "threads" else None
         if not home.metrics(name).exists():
-            check_space(home, name, study, tensors.sizes, 0)
-        made_of = _MadeOf(name, tensors, study.analysis, device)
+            check_space(Extent(home, name, study, tensors.sizes, missing=0), work.assets)
+        made_of = _MetricsInputs(name, tensors, study.analysis, device)
+        if work.force:
+            home.metrics(name).remove()
         standing = _standing(home.metrics(name), made_of)
         is_whole = standing is not None and not standing.missing()
         with connected("threads" if is_whole else scheduler) as client:
             if client is not None:
-                await_idle(client, home.metrics(name))  # lest a worker of a killed run write to what is made anew
+                await_idle(client, home.metrics(name))  # lest a worker of a killed run write to the new store
             metrics = _metrics_store(home.metrics(name), made_of)
             missing = metrics.missing()
             if client is None:
@@ -153,7 +152,16 @@ def measure(home: Home, name: str, study: Study) -> Measured:
     selections = selection_row_count(metrics)
     seconds = time.monotonic() - started
     logger.info("%s: %s selections of %d sequences measured, %.1f s", name, f"{selections:,}", len(missing), seconds)
-    return Measured(home.metrics(name), len(missing), selections, violations, metrics.bytes_on_disk(), seconds)
+    return Made(
+        {
+            "path": home.metrics(name),
+            "dagster/row_count": selections,
+            "sequences measured in this run": len(missing),
+            "bytes": metrics.bytes_on_disk(),
+            "seconds": seconds,
+        },
+        (Checked("identities_hold", violations == 0, {"selections": selections, "violations": violations}),),
+    )
 
 
 def _measure_here(
@@ -224,7 +232,7 @@ def _measure_one(sequence: int, *, stores: _Stores) -> None:
     tensors, metrics = _opened(stores)
     found = _measured(tensors, metrics.sizes, stores.analysis, sequence, scheduler="synchronous", go_on=_go_on)
     _check_standing(stores)
-    metrics.write(sequence, found)
+    metrics.write(sequence, found, before_ledger=partial(_check_standing, stores))
 
 
 def _go_on() -> None:
@@ -243,18 +251,10 @@ def _violations_of(sequence: int, *, stores: _Stores) -> int:
 def _opened(stores: _Stores) -> "tuple[SequenceStore, SequenceStore]":
     """The stores of a worker, opened once in its process; a UserError if it does not share them with the client."""
     from storage.zarr.arrays import SELECTION, TENSORS
-    from storage.zarr.sequences import LEDGER, SequenceStore
-
-    class Fenced(SequenceStore):
-        """A store that enters no sequence in the ledger of one that has replaced it while the arrays were written."""
-
-        def _put(self, name: str, sequence: int, data: Any, pool: Executor) -> None:
-            if name == LEDGER:
-                _check_standing(stores)
-            super()._put(name, sequence, data, pool)
+    from storage.zarr.sequences import SequenceStore
 
     check_seen(stores.probes)
-    return SequenceStore.open(stores.tensors, TENSORS), Fenced.open(stores.metrics, SELECTION)
+    return SequenceStore.open(stores.tensors, TENSORS), SequenceStore.open(stores.metrics, SELECTION)
 
 
 def _check_standing(stores: _Stores) -> None:
@@ -398,7 +398,7 @@ def metrics_provenance(name: str, tensors: "SequenceStore", analysis: AnalysisSe
 
 
 @dataclass(frozen=True)
-class _MadeOf:
+class _MetricsInputs:
     """What a metrics store is made of, and on what."""
 
     study: str
@@ -419,19 +419,19 @@ class _MadeOf:
         return _versions(self.device or "cpu")
 
 
-def _metrics_store(path: Place, made_of: _MadeOf) -> "SequenceStore":
+def _metrics_store(path: Place, made_of: _MetricsInputs) -> "SequenceStore":
     """The metrics store of these tensors and settings; one of others, or of an older version, is derived and goes."""
     from storage.zarr.arrays import SELECTION
     from storage.zarr.sequences import SequenceStore
 
     if _standing(path, made_of) is None:
         made_of.tensors.array("attention")  # refused if it has been dropped, before what was made of it goes
-        remove(path)
+        path.remove()
     provenance = made_of.provenance | {"versions": made_of.versions}
     return SequenceStore.resume(path, SELECTION, made_of.sizes, provenance, made_of.tensors.layers)
 
 
-def _standing(path: Place, made_of: _MadeOf) -> "SequenceStore | None":
+def _standing(path: Place, made_of: _MetricsInputs) -> "SequenceStore | None":
     """The metrics store at ``path`` if it is of these tensors and settings, whole or to be continued; else None.
 
     Raises
@@ -452,7 +452,7 @@ def _standing(path: Place, made_of: _MadeOf) -> "SequenceStore | None":
         store = SequenceStore.open(path, SELECTION)
         missing = store.missing()
     except UserError as error:
-        if isinstance(path, Remote):
+        if path.is_remote:
             msg = (
                 f"The metrics {path} cannot be opened ({error}); "
                 "if the object store is well, delete them and run again, which computes them anew"
@@ -469,7 +469,7 @@ def _standing(path: Place, made_of: _MadeOf) -> "SequenceStore | None":
     return None if missing and versions != made_of.versions else store
 
 
-def _is_of(store: "SequenceStore", made_of: _MadeOf) -> bool:
+def _is_of(store: "SequenceStore", made_of: _MetricsInputs) -> bool:
     """Whether a store is of these tensors and settings, by whatever versions of libraries."""
     recorded = {part: value for part, value in store.provenance.items() if part != "versions"}
     return (recorded, store.sizes, store.layers) == (made_of.provenance, made_of.sizes, made_of.tensors.layers)
@@ -477,7 +477,7 @@ def _is_of(store: "SequenceStore", made_of: _MadeOf) -> bool:
 
 def _metrics_sizes(tensors: "SequenceStore", analysis: AnalysisSettings) -> dict[str, int]:
     """Sizes of the axes of the metrics store of these tensors."""
-    from dagster_project.steps.summaries.sources import query_positions
+    from storage.zarr.layers import query_positions
 
     sizes = {key: size for key, size in tensors.sizes.items() if key != "head_dim"}
     return sizes | {"kappa": len(analysis.kappas), "n": query_positions(tensors)[-1]}
@@ -501,3 +501,55 @@ def _identity_violations(metrics: "SequenceStore", sequences: slice = slice(None
         broken = (k_in < 0) | (k_in > n) | (k_out < 0) | (k_out > n_keys - n) | ((n == 1) & (k_in != 1))
         found += int((broken & (n < n_keys)).sum().compute(scheduler=scheduler))
     return found
+
+
+def _recorded(snapshot: Snapshot) -> MadeOf | str:
+    metrics = snapshot.metrics
+    if metrics is None:
+        return UNREADABLE if snapshot.home.metrics(snapshot.name).exists() else MISSING
+    missing, total = len(metrics.missing()), metrics.sizes["sequence"]
+    lacking = f"{missing} of {total} sequences missing" if missing else None
+    return _made_of(metrics.provenance, lacking)
+
+
+def _expected(snapshot: Snapshot) -> MadeOf | None:
+    if snapshot.tensors is None:
+        return None
+    return _made_of(metrics_provenance(snapshot.name, snapshot.tensors, snapshot.study.analysis))
+
+
+def _made_of(provenance: Mapping[str, Any], lacking: str | None = None) -> MadeOf:
+    return MadeOf(
+        provenance.get("metrics_version"),
+        {"analysis": provenance.get("analysis", {})},
+        {"tensors": (provenance.get("study"), provenance.get("tensors"))},
+        lacking,
+    )
+
+
+def _bytes(extent: Extent) -> int:
+    """Bytes of the sequences that are still to be measured, as if nothing were compressed."""
+    from storage.zarr.arrays import SELECTION
+    from storage.zarr.space import sequence_bytes
+
+    study = extent.study
+    sizes = {**extent.sizes, "kappa": len(study.analysis.kappas), "n": max(study.query_positions)}
+    begun = extent.home.metrics(extent.name).exists()
+    return sequence_bytes(SELECTION, sizes) * (extent.missing if begun else study.sequences)
+
+
+SELECTION_METRICS = Asset(
+    name="selection_metrics",
+    about="How well a ball around s_N separates the N selected keys from the others, for every head and every N.",
+    parents=(TENSOR_STORE,),
+    kinds=("dask", "zarr"),
+    version=lambda: str(METRICS_VERSION),
+    make=make_metrics,
+    expected=_expected,
+    recorded=_recorded,
+    places=single_place(Home.metrics),
+    settings=MEASURED,
+    reads=("attention", "values"),
+    space=_bytes,
+    checks=lambda: (Check("identities_hold", "0 ≤ K_in ≤ N, 0 ≤ K_out ≤ n − N, and K_in = 1 at N = 1, on every row."),),
+)

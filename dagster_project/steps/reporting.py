@@ -1,7 +1,4 @@
-"""Writing pages, pictures and tables about what is landed, in their places of the data root.
-
-Holds one function per thing a user asks for.
-"""
+"""The asset ``report``, and the other pages, pictures and tables about what is landed."""
 
 import hashlib
 import json
@@ -9,27 +6,72 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from functools import cache
 from html import unescape
+from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dagster_project.steps.assets import (
+    MISSING,
+    UNREADABLE,
+    Asset,
+    Made,
+    MadeOf,
+    Snapshot,
+    Work,
+    single_place,
+)
+from dagster_project.steps.landing import WAREHOUSE
 from dagster_project.study.home import Home
 from dagster_project.study.studies import Study, find_study
 from storage.errors import UserError
+from storage.files.places import Local
 
 if TYPE_CHECKING:
     import duckdb
 
     from reports.page import ReportSummary
 
-REPORT_VERSION = 3
-"""Version of the page of a study; raised when what it shows changes, so that it is written anew."""
-
 HEAD = 2**14
 """Bytes at the beginning of a page that hold what it says of itself."""
 
-LONGEST = 230
-"""Bytes of a file name that every file system takes, with some left for what is written aside."""
+LONGEST = 200
+"""Bytes of a file name that every file system takes, with some left for the name while it is written."""
+
+
+def make_report(work: Work) -> Made:
+    """Write the page of a landed study."""
+    written = write_study_report(work.home, work.name, work.study)
+    return Made(
+        {
+            "page": written.path.as_uri(),
+            "path": written.path,
+            "index": work.home.index.as_uri(),
+            "charts": written.charts,
+            "bytes": written.bytes,
+        }
+    )
+
+
+@cache
+def report_version() -> str:
+    """A digest of what makes pages: the package ``reports``, and the queries, views and macros that they ask."""
+    digest = hashlib.sha256()
+    for folder in (files("reports"), *(files("sql") / kind for kind in ("queries", "views", "macros"))):
+        for name, content in sorted(_sources(folder)):
+            digest.update(f"{name}\0".encode() + content)
+    return digest.hexdigest()[:12]
+
+
+def _sources(folder: Traversable) -> Iterator[tuple[str, bytes]]:
+    """Names and contents of all files below a folder but compiled ones."""
+    for entry in folder.iterdir():
+        if entry.is_dir() and entry.name != "__pycache__":
+            yield from ((f"{entry.name}/{name}", content) for name, content in _sources(entry))
+        elif entry.is_file():
+            yield entry.name, entry.read_bytes()
 
 
 def write_study_report(home: Home, name: str, study: Study) -> "ReportSummary":
@@ -55,7 +97,7 @@ def write_study_report(home: Home, name: str, study: Study) -> "ReportSummary":
 def report_origin(study: Study, landed: Mapping[str, Any]) -> dict[str, Any]:
     """What decides the page of a study, as JSON, given the provenance that its database carries."""
     digest = hashlib.sha256(json.dumps(landed, sort_keys=True).encode()).hexdigest()
-    return {"version": REPORT_VERSION, "map_n": study.analysis.map_n, "landed": digest}
+    return {"version": report_version(), "map_n": study.analysis.map_n, "landed": digest}
 
 
 def origin_of_report(path: Path) -> dict[str, Any]:
@@ -160,3 +202,35 @@ def _link(path: Path, folder: Path) -> str:
     from urllib.parse import quote
 
     return quote(Path(os.path.relpath(path, folder)).as_posix())
+
+
+def _recorded(snapshot: Snapshot) -> MadeOf | str:
+    path = snapshot.home.report(snapshot.name)
+    if not path.exists():
+        return MISSING
+    try:
+        return _made_of(origin_of_report(path))
+    except OSError:
+        return UNREADABLE
+
+
+def _expected(snapshot: Snapshot) -> MadeOf | None:
+    return None if snapshot.landed is None else _made_of(report_origin(snapshot.study, snapshot.landed))
+
+
+def _made_of(origin: Mapping[str, Any]) -> MadeOf:
+    return MadeOf(origin.get("version"), {"analysis.map_n": origin.get("map_n")}, {"tables": origin.get("landed")})
+
+
+REPORT = Asset(
+    name="report",
+    about="One self-contained HTML page about the study, that opens offline.",
+    parents=(WAREHOUSE,),
+    kinds=("altair", "html"),
+    version=report_version,
+    make=make_report,
+    expected=_expected,
+    recorded=_recorded,
+    places=single_place(lambda home, name: Local(home.report(name))),
+    settings=("analysis.map_n",),
+)

@@ -8,15 +8,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from tempfile import TemporaryFile
+from typing import TYPE_CHECKING, Literal
 
 from filelock import FileLock, Timeout
 
 from storage.errors import UserError
 from storage.files.locks import exclusive
-from storage.files.places import Remote, joined, place, remove
+from storage.files.places import Local, Place, Remote, parse_place
 from storage.files.root import DEFAULT_HOME, HOME_VARIABLE, data_root, warehouse_of
-from storage.files.staging import discard, set_aside
 
 if TYPE_CHECKING:
     from extract.settings import Shard
@@ -38,9 +38,9 @@ class Home:
     """The data root and the place of each file in it."""
 
     root: Path
-    tensor_root: Path | Remote | None = None
+    tensor_root: Local | Remote | None = None
     """Where tensor stores lie, if not in the data root: they are by far the largest files."""
-    metric_root: Path | Remote | None = None
+    metric_root: Local | Remote | None = None
     """Where metrics stores lie, if not in the data root."""
 
     @classmethod
@@ -64,7 +64,7 @@ class Home:
 
     @property
     def warehouse(self) -> Path:
-        """Folder of the published databases, one per study."""
+        """Local of the published databases, one per study."""
         return warehouse_of(self.root)
 
     @property
@@ -72,13 +72,18 @@ class Home:
         """Dagster's own records: runs, events, schedules."""
         return self.root / "dagster"
 
-    def tensors(self, study: str) -> Path | Remote:
-        """The tensor store of a study."""
-        return joined(self.tensor_root or self.root / "tensors", f"{study}.zarr")
+    def place_of(self, part: Literal["tensors", "metrics"]) -> Local | Remote:
+        """Where the tensor stores, or the metrics stores, of all studies are."""
+        elsewhere = self.tensor_root if part == "tensors" else self.metric_root
+        return elsewhere or Local(self.root / part)
 
-    def metrics(self, study: str) -> Path | Remote:
+    def tensors(self, study: str) -> Local | Remote:
+        """The tensor store of a study."""
+        return self.place_of("tensors").joined(f"{study}.zarr")
+
+    def metrics(self, study: str) -> Local | Remote:
         """The metrics store of a study."""
-        return joined(self.metric_root or self.root / "metrics", f"{study}.zarr")
+        return self.place_of("metrics").joined(f"{study}.zarr")
 
     def summaries(self, study: str) -> Path:
         """The folder of a study's small tables: fits and means on their way to the warehouse."""
@@ -91,7 +96,7 @@ class Home:
 
     @property
     def reports(self) -> Path:
-        """Folder of the HTML reports, one per study."""
+        """Local of the HTML reports, one per study."""
         return self.root / "reports"
 
     def report(self, study: str) -> Path:
@@ -100,7 +105,7 @@ class Home:
 
     @property
     def comparisons(self) -> Path:
-        """Folder of the HTML pages that set several studies side by side."""
+        """Local of the HTML pages that set several studies side by side."""
         return self.root / "comparisons"
 
     def comparison(self, studies: Sequence[str]) -> Path:
@@ -118,7 +123,7 @@ class Home:
     @property
     def _locks(self) -> Path:
         """Where locks lie: beside the tensors where these are in a folder, which other data roots may share."""
-        return (self.tensor_root if isinstance(self.tensor_root, Path) else self.root) / "locks"
+        return (self.tensor_root.path if isinstance(self.tensor_root, Local) else self.root) / "locks"
 
     @contextmanager
     def claimed(self, study: str, shard: "Shard | None" = None) -> Iterator[None]:
@@ -146,7 +151,7 @@ class Home:
             return shards
         return [self.lock(study), *(lock for lock in shards if not lock.stem.endswith(f"-of-{shard.count}"))]
 
-    def at_work(self, study: str) -> bool:
+    def is_claimed(self, study: str) -> bool:
         """Whether a process works on a study now, or on a shard of it."""
         locks = [self.lock(study), *(self._locks / "shards" / study).glob("*.lock")]
         return any(is_held(lock) for lock in locks)
@@ -159,11 +164,10 @@ class Home:
         UserError
             If it cannot.
         """
-        probe = self.root / f".writable-{os.getpid()}"
         try:
             self.root.mkdir(parents=True, exist_ok=True)
-            probe.touch()
-            probe.unlink()
+            with TemporaryFile(dir=self.root):
+                pass
         except OSError as error:
             msg = (
                 f"The data root {self.root} cannot be written ({error.strerror}); "
@@ -208,22 +212,20 @@ class Home:
             raise
 
     def discard_replaced(self, study: str) -> None:
-        """Remove what new stores of a study have replaced; call it once its tensors are whole."""
+        """Remove what new stores of a study have replaced; call it once its tensors are complete."""
         for store in self._stores(study):
-            if isinstance(store, Path):
-                discard(store)
+            store.discard_replaced()
 
-    def _stores(self, study: str) -> tuple[Path | Remote, ...]:
-        return (self.tensors(study), self.metrics(study), self.summaries(study))
+    def _stores(self, study: str) -> tuple[Place, ...]:
+        return (self.tensors(study), self.metrics(study), Local(self.summaries(study)))
 
     def _set_aside(self, study: str) -> dict[Path, Path]:
-        """Rename the stores of a study that are folders, delete the others; returns where each folder is now."""
-        stores = self._stores(study)
-        moved = {store: set_aside(store) for store in stores if isinstance(store, Path) and store.exists()}
+        """Set the stores of a study aside; returns where each folder was and is now."""
+        moved: dict[Path, Path] = {}
         try:
-            for store in stores:
-                if isinstance(store, Remote):
-                    remove(store)
+            for store in sorted(self._stores(study), key=lambda store: store.is_remote):  # what can be put back first
+                if (aside := store.set_aside()) is not None:
+                    moved[Path(str(store))] = aside
         except BaseException:
             with suppress(UserError):
                 self._put_back(study, moved)
@@ -248,8 +250,7 @@ def is_held(lock: Path) -> bool:
         return True
 
 
-def _elsewhere(variable: str) -> Path | Remote | None:
+def _elsewhere(variable: str) -> Local | Remote | None:
     """The place that an environment variable names, if it does."""
     named = os.environ.get(variable)
-    there = place(named) if named else None
-    return there.expanduser().resolve() if isinstance(there, Path) else there
+    return parse_place(named) if named else None

@@ -28,6 +28,7 @@ from dagster_project.study.home import Home
 from extract.settings import ExtractionSettings
 from storage.errors import UserError
 from storage.files.locks import exclusive
+from storage.files.staging import staged
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?")
 """What a study may be called: its name becomes file names and a partition key."""
@@ -99,6 +100,10 @@ class MonteCarloGrid(BaseModel):
         return n
 
 
+MEASURED = ("kappas", "scale")
+"""The analysis settings that decide the metrics; the others decide what follows from them, or how it is shown."""
+
+
 class AnalysisSettings(BaseModel):
     """How the metrics of a study are computed and shown."""
 
@@ -120,8 +125,8 @@ class AnalysisSettings(BaseModel):
     map_n: int = Field(default=4, ge=1, description="N at which the layer by head maps show Precision and Recall")
 
     def measured(self) -> dict[str, Any]:
-        """The settings that decide the metrics, as JSON; the others only decide how they are shown."""
-        return self.model_dump(mode="json", exclude={"map_n", "monte_carlo"})
+        """The settings that decide the metrics, as JSON."""
+        return self.model_dump(mode="json", include=set(MEASURED))
 
 
 SCHEDULER = re.compile(r"threads|local|(tcp|tls)://([\w.-]+|\[[0-9a-fA-F:.%]+\]):\d{1,5}")
@@ -405,10 +410,6 @@ def _block(name: str, settings: Mapping[str, Any]) -> str:
 
 def _replace(path: Path, text: str) -> None:
     """Give a studies file another text, if that can be read as one."""
-    aside = path.with_name(f"{path.name}.partial")
-    try:
-        aside.write_text(text, encoding="utf-8")
-        read_studies(aside)
-        aside.replace(path)
-    finally:
-        aside.unlink(missing_ok=True)
+    with staged(path) as partial:
+        partial.write_text(text, encoding="utf-8")
+        read_studies(partial)

@@ -1,11 +1,7 @@
-"""Removing: what killed processes left behind, and all that is stored of a study.
-
-Holds ``leftovers``, ``clean`` and ``clear_study``.
-"""
+"""Removal of what killed processes left behind, and of all that is stored of a study."""
 
 import os
 import re
-import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -14,17 +10,13 @@ from pathlib import Path
 from dagster_project.study.home import Home, is_held
 from dagster_project.study.studies import NAME, find_study
 from storage.errors import UserError
-from storage.files.locks import exclusive
-from storage.files.places import Place, bytes_on_disk, remove
-
-UNFINISHED = re.compile(r"\.[0-9a-f]{32}\.(partial|replaced)$")
-"""What ``storage.files.staging`` adds to the name of what is being written, or set aside."""
+from storage.files.places import Local, Place
+from storage.files.staging import UNFINISHED, is_being_written
 
 SPILLED = re.compile(r"\.[0-9a-f]{32}\.partial(\.[a-z.]+)?$")
-"""The same, of a database, to whose name DuckDB adds when it writes beside it."""
+"""What follows the name of a database that is being written: DuckDB adds to it when it spills."""
 
-BY_PROCESS = re.compile(r"\.(?:.+\.(\d+)\.partial|writable-(\d+))")
-"""A page, or a probe, that the process of this number is writing."""
+IN_USE = "in use by a running process"
 
 NEEDED = "a run that has not ended may need it; if Dagster's records lie elsewhere, set DAGSTER_HOME"
 """Why the lock of a run stays."""
@@ -36,9 +28,8 @@ class Removed:
 
     path: Place
     bytes: int
-    """What it took; 0 if it is not a file."""
     kept: str = ""
-    """Why it is still there; empty if it is gone."""
+    """Why it is still there; empty if it was removed."""
 
 
 def leftovers(home: Home) -> list[Path]:
@@ -55,12 +46,12 @@ def clean(home: Home) -> Iterator[Removed]:
 
     Runs of the command line that were killed are marked as failed in Dagster's records, and their pool slots freed.
     """
-    locks = {path: bytes_of(path) for path in _dead_locks(home)}
+    locks = _dead_locks(home)
     _bury(home)
-    for path, size in locks.items():
-        yield Removed(path, 0, NEEDED) if path.exists() else Removed(path, size)
+    for lock in locks:
+        yield Removed(Local(lock), 0, NEEDED if lock.exists() else "")
     for path in _of_none(home):
-        yield _remove_unowned(home, path)
+        yield Removed(Local(path), 0, IN_USE) if is_being_written(path) else _removed(Local(path))
     for study, paths in _of_studies(home).items():
         yield from _clean_study(home, study, paths)
 
@@ -79,11 +70,9 @@ def clear_study(home: Home, name: str) -> Iterator[Removed]:
     if not NAME.fullmatch(name) or not what_is_stored(home, name):
         find_study(home, name)
     with home.claimed(name):
-        for path in what_is_stored(home, name):
-            if path.exists():  # what lay in a store has gone with it
-                size = bytes_of(path)
-                _delete(path)
-                yield Removed(path, size)
+        for place in what_is_stored(home, name):
+            if place.exists():  # what was in a store has been removed with it
+                yield _removed(place)
         _write_entries(home)
 
 
@@ -92,19 +81,21 @@ def what_is_stored(home: Home, name: str) -> list[Place]:
     from storage.warehouse.connection import database
 
     compared = [page for page in sorted(home.comparisons.glob("*.html")) if name in page.stem.split("+")]
-    stores: list[Place] = [home.summaries(name), home.metrics(name), home.tensors(name)]
     left = _of_studies(home).get(name, [])
-    places = [home.report(name), *compared, database(home.warehouse, name), *stores, *left]
-    return [path for path in places if path.exists()]
-
-
-def bytes_of(path: Place) -> int:
-    """Bytes of a file, a folder or a store."""
-    return path.stat().st_size if isinstance(path, Path) and path.is_file() else bytes_on_disk(path)
+    places: list[Place] = [
+        Local(home.report(name)),
+        *map(Local, compared),
+        Local(database(home.warehouse, name)),
+        Local(home.summaries(name)),
+        home.metrics(name),
+        home.tensors(name),
+        *map(Local, left),
+    ]
+    return [place for place in places if place.exists()]
 
 
 def _of_studies(home: Home) -> dict[str, list[Path]]:
-    """What is half-written or set aside of each study, by the names that ``storage.files.staging`` gives; places ascending."""
+    """What is half-written or set aside of each study, in the order of paths."""
     found: dict[str, list[Path]] = {}
     for folder, kind, mark in _folders(home):
         for path in sorted(folder.glob("*")):
@@ -119,22 +110,21 @@ def _of_studies(home: Home) -> dict[str, list[Path]]:
 
 def _folders(home: Home) -> Iterator[tuple[Path, str, re.Pattern[str]]]:
     """Where studies have files, what follows a study's name there, and what follows that while they are unfinished."""
-    for elsewhere, part in ((home.tensor_root, "tensors"), (home.metric_root, "metrics")):
-        place = elsewhere or home.root / part
-        if isinstance(place, Path):
-            yield place, ".zarr", UNFINISHED
+    for place in (home.place_of("tensors"), home.place_of("metrics")):
+        if isinstance(place, Local):
+            yield place.path, ".zarr", UNFINISHED
     yield home.root / "summaries", "", UNFINISHED
     yield home.warehouse, "", SPILLED
 
 
 def _of_none(home: Home) -> list[Path]:
-    """What is half-written but no study's: pages, reports, probes, the studies file, the script of the plain shell."""
+    """What is half-written of no study: pages, reports, the studies file, the script of the plain shell."""
     from storage.warehouse.connection import ENTRY
 
     folders = (home.root, home.reports, home.comparisons, home.root / "refreshes")
-    pages = (path for folder in folders for path in folder.glob(".*") if BY_PROCESS.fullmatch(path.name))
-    entries = (path for path in home.warehouse.glob(f".{ENTRY}.*") if UNFINISHED.search(path.name))
-    return sorted([*pages, *entries, *home.root.glob(f"{home.studies_file.name}.partial")])
+    written = [path for folder in folders for path in folder.glob("*.partial")]
+    scripts = home.warehouse.glob(f".{ENTRY}.*")
+    return sorted(path for path in (*written, *scripts) if UNFINISHED.search(path.name))
 
 
 def _clean_study(home: Home, study: str, paths: list[Path]) -> Iterator[Removed]:
@@ -143,15 +133,15 @@ def _clean_study(home: Home, study: str, paths: list[Path]) -> Iterator[Removed]
         try:
             stack.enter_context(home.claimed(study))
         except UserError:
-            yield from (Removed(path, 0, "in work") for path in paths)
+            yield from (Removed(Local(path), 0, IN_USE) for path in paths)
             return
         for path in paths:
             if path.name.endswith(".replaced") and not _replacement_is_whole(home, study):
-                yield Removed(path, 0, f"until the store that replaces it is whole: attention-geometry run {study}")
+                yield Removed(
+                    Local(path), 0, f"until the store that replaces it is complete: attention-geometry run {study}"
+                )
             elif path.exists():
-                size = bytes_of(path)
-                _delete(path)
-                yield Removed(path, size)
+                yield _removed(Local(path))
 
 
 def _replacement_is_whole(home: Home, study: str) -> bool:
@@ -165,23 +155,11 @@ def _replacement_is_whole(home: Home, study: str) -> bool:
         return False
 
 
-def _remove_unowned(home: Home, path: Path) -> Removed:
-    """Remove what belongs to no study, unless the process that writes it lives."""
-    from reports.whole import lives
-    from storage.warehouse.connection import write_entry
-
-    process = BY_PROCESS.fullmatch(path.name)
-    if process and lives(int(process[1] or process[2])):
-        return Removed(path, 0, "in work")
-    size = bytes_of(path)
-    if process:
-        path.unlink(missing_ok=True)
-    elif path.parent == home.warehouse:
-        write_entry(home.warehouse)  # removes it under its lock
-    else:
-        with exclusive(home.root / "studies.lock", str(home.studies_file), wait=10):
-            path.unlink(missing_ok=True)
-    return Removed(path, size)
+def _removed(place: Place) -> Removed:
+    """Remove what is at a place."""
+    size = place.bytes_on_disk()
+    place.remove()
+    return Removed(place, size)
 
 
 def _bury(home: Home) -> None:
@@ -198,18 +176,8 @@ def _dead_locks(home: Home) -> list[Path]:
     return [path for path in (home.root / "locks" / "runs").glob("*.lock") if not is_held(path)]
 
 
-def _delete(path: Place) -> None:
-    """Delete a file, or a folder, which is renamed first unless it is what another was renamed to."""
-    if isinstance(path, Path) and path.is_file():
-        path.unlink()
-    elif isinstance(path, Path) and path.name.endswith((".partial", ".replaced", ".tmp")):
-        shutil.rmtree(path)
-    else:
-        remove(path)
-
-
 def _write_entries(home: Home) -> None:
-    """Write anew what lists all studies: the page, and the script of the plain shell."""
+    """Rewrite what lists all studies: the page, and the script of the plain shell."""
     from dagster_project.steps.reporting import write_index
     from storage.warehouse.connection import write_entry
 

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from rich.table import Table
 
 from dagster_project.study.home import Home
 from dagster_project.upkeep.clearing import Removed, leftovers
 from storage.errors import UserError
-from storage.files.places import Place
+from storage.files.places import Local, Place
 
 if TYPE_CHECKING:
     from storage.zarr.arrays import ArraySpec
@@ -28,6 +28,10 @@ PACKAGES = (
     "attention-geometry", "torch", "transformers", "datasets", "zarr", "dask", "numba", "duckdb", "altair",
     "vl-convert-python", "dagster",
 )  # fmt: skip
+
+
+Part = Literal["tensors", "metrics"]
+PARTS: tuple[Part, ...] = ("tensors", "metrics")
 
 
 def examine(home: Home) -> Iterator[Table]:
@@ -86,7 +90,7 @@ def _stores(home: Home) -> Table:
     from storage.warehouse.connection import published
 
     table = Table("store", "study", "state", title="Stores", title_justify="left")
-    for folder in ("tensors", "metrics"):
+    for folder in PARTS:
         for name, state in _states(home, folder):
             table.add_row(folder, name, state)
     for tables in sorted((home.root / "summaries").glob("*/")):
@@ -100,7 +104,7 @@ def _stores(home: Home) -> Table:
     return table
 
 
-def _states(home: Home, folder: str) -> Iterator[tuple[str, str]]:
+def _states(home: Home, folder: Part) -> Iterator[tuple[str, str]]:
     """The studies that have a store, and its state; of those in an object store, the ones that are known."""
     try:
         names = _stored(home, folder)
@@ -111,18 +115,16 @@ def _states(home: Home, folder: str) -> Iterator[tuple[str, str]]:
         yield name, _state(home, name, folder)
 
 
-def _stored(home: Home, folder: str) -> list[str]:
+def _stored(home: Home, folder: Part) -> list[str]:
     """The studies that have a store of this kind; of those in an object store, the ones that are known."""
     from dagster_project.study.studies import all_studies
 
-    elsewhere, store = (home.tensor_root, home.tensors) if folder == "tensors" else (home.metric_root, home.metrics)
-    where = elsewhere or home.root / folder
-    if isinstance(where, Path):
-        return sorted(path.stem for path in where.glob("*.zarr"))
-    return sorted(name for name in all_studies(home) if store(name).exists())
+    place, store = home.place_of(folder), home.tensors if folder == "tensors" else home.metrics
+    listed = place.stores()
+    return sorted(name for name in all_studies(home) if store(name).exists()) if listed is None else listed
 
 
-def _state(home: Home, name: str, folder: str) -> str:
+def _state(home: Home, name: str, folder: Part) -> str:
     from dagster_project.steps.measuring import open_metrics
     from storage.zarr.arrays import TENSORS
     from storage.zarr.sequences import SequenceStore
@@ -141,11 +143,11 @@ def _state(home: Home, name: str, folder: str) -> str:
 
 def _summaries(home: Home, name: str) -> str:
     """Which of a study's small tables are there."""
-    from dagster_project.steps.pipeline import summary_paths
-    from dagster_project.steps.summaries import STEPS
+    from dagster_project.steps.assets import summary_paths
+    from dagster_project.steps.catalogue import ASSETS
     from storage.files.tables import made_from
 
-    paths = [path for step in STEPS.values() for path in summary_paths(home, name, step).values()]
+    paths = list(summary_paths(home, name, (table for asset in ASSETS for table in asset.tables)).values())
     if missing := [path.stem for path in paths if made_from(path) is None]:
         return f"incomplete: {', '.join(missing)} missing or damaged; run the study again"
     return f"complete: {len(paths)} tables, {sum(path.stat().st_size for path in paths) / 1e6:.1f} MB"
@@ -184,13 +186,13 @@ def verify(home: Home) -> Iterator[Verdict]:
     from storage.warehouse.connection import published
     from storage.zarr.arrays import SELECTION, TENSORS
 
-    for folder, specs, place in (("tensors", TENSORS, home.tensors), ("metrics", SELECTION, home.metrics)):
+    for folder, specs, place in zip(PARTS, (TENSORS, SELECTION), (home.tensors, home.metrics), strict=True):
         for name in _stored(home, folder):
             yield _settled(home, name, place(name), partial(_damage_of_store, place(name), specs, name))
     for table in sorted((home.root / "summaries").glob("*/*.parquet")):
-        yield _settled(home, table.parent.name, table, partial(_damage_of_table, table))
+        yield _settled(home, table.parent.name, Local(table), partial(_damage_of_table, table))
     for study, path in published(home.warehouse).items():
-        yield _settled(home, study, path, partial(_damage_of_database, path, study))
+        yield _settled(home, study, Local(path), partial(_damage_of_database, path, study))
 
 
 def _settled(home: Home, study: str, what: Place, look: Callable[[], str | None]) -> Verdict:
@@ -245,10 +247,10 @@ def _damage_of_database(path: Path, study: str) -> str | None:
 
 def _damage_of_table(path: Path) -> str | None:
     """What is wrong with a table; None if nothing is."""
-    from storage.files.tables import read_summary
+    from storage.files.tables import read_table
 
     try:
-        for _ in read_summary(path):
+        for _ in read_table(path):
             pass
     except UserError as error:
         return f"{error}: attention-geometry run {path.parent.name}"

@@ -1,14 +1,12 @@
-"""Small tables of a study between the step that computes them and the landing: one Parquet file each.
+"""Small tables of a study between the asset that computes them and the landing: one Parquet file each.
 
-Holds their writing, whole or not at all, and their reading.
-
-Every file says in its metadata what it was made from, so that a step knows whether it has anything to do, and a landing
-whether it is given what belongs together.
+Every file says in its metadata what it was made from, so that an asset knows whether it is current, and a landing
+whether what it is given belongs together.
 """
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -16,22 +14,25 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from storage.errors import UserError
-from storage.files.staging import beside
+from storage.files.staging import staged
 
 _PROVENANCE, _LIBRARIES = b"provenance", b"libraries"
 
 
-def write_summary(
-    path: Path, batches: Iterable[pa.RecordBatch], provenance: Mapping[str, Any], libraries: Mapping[str, str]
-) -> int:
-    """Write a table aside and rename it, so that a file at ``path`` is always a whole one.
+def write_tables(
+    paths: Mapping[str, Path],
+    rows: Iterable[tuple[str, pa.RecordBatch]],
+    provenance: Mapping[str, Any],
+    libraries: Mapping[str, str],
+) -> dict[str, int]:
+    """Write several tables from one stream of rows, each atomically, once all of the stream has been taken.
 
     Parameters
     ----------
-    path
-        The Parquet file; its folder is made.
-    batches
-        The rows, as a stream; all of one schema. None at all make a table without columns.
+    paths
+        The Parquet file of each table; their folders are made. A table without rows has no columns.
+    rows
+        The name of a table with each batch of its rows; batches of one table have one schema.
     provenance
         What the rows were made from, as JSON.
     libraries
@@ -39,27 +40,40 @@ def write_summary(
 
     Returns
     -------
-    int
-        The number of rows.
+    dict
+        The number of rows of each table.
+
+    Raises
+    ------
+    KeyError
+        If rows of a table come that is not among ``paths``.
     """
-    stream = iter(batches)
-    first = next(stream, pa.RecordBatch.from_pylist([], schema=pa.schema([])))
-    metadata = {_PROVENANCE: provenance, _LIBRARIES: libraries}
-    schema = first.schema.with_metadata(
-        {key: json.dumps(value, sort_keys=True).encode() for key, value in metadata.items()}
-    )
-    aside = beside(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    rows = 0
-    try:
-        with parquet.ParquetWriter(aside, schema, compression="zstd", write_page_checksum=True) as writer:
-            for batch in chain([first], stream):
-                writer.write_batch(batch.replace_schema_metadata(schema.metadata))
-                rows += batch.num_rows
-        aside.replace(path)
-    finally:
-        aside.unlink(missing_ok=True)
-    return rows
+    metadata = {
+        key: json.dumps(value, sort_keys=True).encode()
+        for key, value in {_PROVENANCE: provenance, _LIBRARIES: libraries}.items()
+    }
+    counts = dict.fromkeys(paths, 0)
+    with ExitStack() as stack:
+        for path in paths.values():
+            path.parent.mkdir(parents=True, exist_ok=True)
+        partial = {table: stack.enter_context(staged(path)) for table, path in paths.items()}
+        with ExitStack() as open_files:
+            writers: dict[str, parquet.ParquetWriter] = {}
+
+            def writer(table: str, schema: pa.Schema) -> parquet.ParquetWriter:
+                if table not in writers:
+                    described = schema.with_metadata(metadata)
+                    writers[table] = open_files.enter_context(
+                        parquet.ParquetWriter(partial[table], described, compression="zstd", write_page_checksum=True)
+                    )
+                return writers[table]
+
+            for table, batch in rows:
+                writer(table, batch.schema).write_batch(batch.replace_schema_metadata(metadata))
+                counts[table] += batch.num_rows
+            for table in paths:
+                writer(table, pa.schema([]))
+    return counts
 
 
 def made_from(path: Path) -> dict[str, Any] | None:
@@ -80,18 +94,18 @@ def _metadata(path: Path, key: bytes) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def rows_of(path: Path) -> int:
-    """The number of rows of a table that is there."""
+def count_rows(path: Path) -> int:
+    """The number of rows of a table that exists."""
     return int(parquet.read_metadata(path).num_rows)
 
 
-def read_summary(path: Path) -> Iterator[pa.RecordBatch]:
+def read_table(path: Path) -> Iterator[pa.RecordBatch]:
     """The rows of a table, batch by batch; nothing for one without rows.
 
     Raises
     ------
     UserError
-        If the file is not there or damaged.
+        If the file is missing or damaged.
     """
     try:
         with parquet.ParquetFile(path, page_checksum_verification=True) as file:

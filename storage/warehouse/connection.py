@@ -14,14 +14,16 @@ network. A lake (``ducklake``): also an extension, and a catalogue that needs a 
 Parquet files: no comments, macros or constraints, and queries of one head are slower without DuckDB's row groups.
 """
 
+import json
 import logging
 import os
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import duckdb
 
@@ -110,6 +112,21 @@ def connect(folder: Path, *, unlocked: bool = False) -> duckdb.DuckDBPyConnectio
         for setting in LOCK:
             connection.execute(f"SET {setting}")
     return connection
+
+
+def read_provenance(folder: Path, study: str) -> dict[str, Any] | None:
+    """The provenance that the published database of a study carries; None if there is none that can be read.
+
+    This database alone is opened: another that is damaged does not matter.
+    """
+    with closing(duckdb.connect()) as connection:
+        try:
+            connection.execute(f"ATTACH {literal(os.fspath(database(folder, study)))} AS landed (READ_ONLY)")
+            found = connection.execute("SELECT provenance FROM landed.studies").fetchall()
+        except duckdb.Error:
+            return None
+    landed = json.loads(found[0][0]) if found else None
+    return landed if isinstance(landed, dict) else None
 
 
 class Reader:

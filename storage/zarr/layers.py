@@ -1,7 +1,7 @@
 """Reading stores of models whose layers differ: which layers and heads there are, and what is theirs of an array.
 
-Arrays have room for the largest layer (``storage.zarr.arrays.LayerSize``); what a smaller one does not fill is never read
-through these functions.
+Arrays have room for the largest layer (``storage.zarr.arrays.LayerSize``); what a smaller one does not fill is
+never read through these functions.
 """
 
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,6 +14,11 @@ if TYPE_CHECKING:
 
 Head = Literal["head", "kv_head"]
 """An axis of heads."""
+
+
+def query_positions(store: "SequenceStore") -> tuple[int, ...]:
+    """Position of each query of a tensor store, the same in every sequence, ascending."""
+    return tuple(store.read("query_position", 0).tolist())
 
 
 def attending(store: "SequenceStore") -> list[int]:

@@ -6,14 +6,11 @@ One shard is one sequence of one array and has one writer, because Zarr's shards
 ledger entry of a sequence is written after its data, so a killed writer loses at most the sequence in hand.
 """
 
-import errno
-import shutil
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Self
 
 import dask.array as da
@@ -22,10 +19,8 @@ import zarr
 from numpy.typing import NDArray
 
 from storage.errors import UserError
-from storage.files import places
 from storage.files.differences import differences
-from storage.files.places import Place, Remote
-from storage.files.staging import HEXADECIMAL, beside, sweep
+from storage.files.places import Place
 from storage.zarr import shards
 from storage.zarr.arrays import FORMAT_VERSION, ArraySpec, LayerSize
 
@@ -61,7 +56,7 @@ class SequenceStore:
             msg = f"There is no store at {path}; run the study first"
             raise UserError(msg)
         try:
-            group = zarr.open_group(_zarr_store(path), mode="r+")
+            group = zarr.open_group(path.open_zarr(), mode="r+")
             found = group.attrs.get("format_version")
         except (OSError, ValueError, KeyError, TypeError) as error:
             msg = f"The store {path} is damaged ({' '.join(str(error).split())}); run the study again with --fresh"
@@ -113,10 +108,10 @@ class SequenceStore:
             If a store with another provenance or other sizes stands there; the message names the differing fields.
         """
         if alone:
-            sweep_store(path)
+            path.sweep()
         layers = tuple(layers or _alike(sizes))
         if not path.exists():
-            _create(path, specs, sizes, provenance, layers)
+            path.create(partial(_create_in, specs=specs, sizes=sizes, provenance=provenance, layers=layers))
         store = cls.open(path, specs)
         differing = [
             f"{name} (stored {before!r}, asked {after!r})"
@@ -199,9 +194,8 @@ class SequenceStore:
         The ledger's folder is looked for first: another process writes its first chunk last.
         """
         recorded: Any = self._group.attrs.get("dropped", [])
-        if name in recorded or isinstance(self.path, Remote):
-            return name in recorded
-        return (self.path / LEDGER / CHUNKS).exists() and not (self.path / name / CHUNKS).exists()
+        has_sequences, has_chunks = (self.path.holds_folder(f"{array}/{CHUNKS}") for array in (LEDGER, name))
+        return name in recorded or (has_sequences is True and has_chunks is False)
 
     def array(self, name: str) -> zarr.Array[Any]:
         """The Zarr array ``name``, in the type it is stored in.
@@ -292,7 +286,13 @@ class SequenceStore:
             raise UserError(msg)
         return self
 
-    def write(self, sequence: int, arrays: Mapping[str, NDArray[Any]]) -> None:
+    def write(
+        self,
+        sequence: int,
+        arrays: Mapping[str, NDArray[Any]],
+        *,
+        before_ledger: Callable[[], None] = lambda: None,
+    ) -> None:
         """Write all arrays of one sequence, then its ledger entry.
 
         A process may be killed at any moment; a machine that loses power may lose what its system had not yet written.
@@ -306,6 +306,8 @@ class SequenceStore:
             Index along the axis ``sequence``.
         arrays
             Every declared array but the ledger, by name, each without the axis ``sequence``; they may be strided views.
+        before_ledger
+            Called once the arrays are written; what it raises keeps the sequence out of the ledger.
 
         Raises
         ------
@@ -322,6 +324,7 @@ class SequenceStore:
         with shards.workers() as pool:
             for name, array in arrays.items():
                 self._put(name, sequence, np.asarray(array), pool)
+            before_ledger()
             self._put(LEDGER, sequence, np.uint8(1), pool)
 
     def _put(self, name: str, sequence: int, data: Any, pool: Executor) -> None:
@@ -329,7 +332,7 @@ class SequenceStore:
         array = self.array(name)
         shard = np.asarray(data)[np.newaxis]
         try:
-            places.write(self.path, _shard(array, sequence), shards.parts(array, shard, pool), shard.nbytes)
+            self.path.write(_shard(array, sequence), shards.parts(array, shard, pool), shard.nbytes)
         except FloatingPointError as error:
             msg = (
                 f"Sequence {sequence} has numbers of '{name}' that are too large for {array.dtype}, "
@@ -353,7 +356,7 @@ class SequenceStore:
             msg = f"{self.path.name} cannot drop {sorted(unknown)}"
             raise ValueError(msg)
         dropped = sorted({*self.dropped, *names})
-        if isinstance(self.path, Remote):
+        if self.path.is_remote:
             self._group.attrs["dropped"] = dropped
             self._empty(names)
         else:
@@ -363,14 +366,13 @@ class SequenceStore:
     def _empty(self, names: Collection[str]) -> None:
         """Delete all chunks of these arrays, and what a killed process left of them."""
         for name in names:
-            chunks = places.joined(self.path, name, CHUNKS)
-            places.remove(chunks)
-            if isinstance(chunks, Path):
-                sweep(chunks)
+            chunks = self.path.joined(name, CHUNKS)
+            chunks.remove()
+            chunks.sweep()
 
     def bytes_on_disk(self) -> int:
         """Bytes of all files of the store."""
-        return places.bytes_on_disk(self.path)
+        return self.path.bytes_on_disk()
 
 
 class _Readable:
@@ -403,7 +405,7 @@ class _Readable:
 
     def _lacks(self, sequence: int) -> bool:
         """Whether a sequence is finished but not there."""
-        if self._name == LEDGER or places.holds(self._store.path, _shard(self._array, sequence)):
+        if self._name == LEDGER or self._store.path.holds(_shard(self._array, sequence)):
             return False
         return bool(self._store.finished()[sequence])
 
@@ -417,58 +419,11 @@ def _shard(array: zarr.Array[Any], sequence: int) -> str:
     return f"{array.basename}/{array.metadata.encode_chunk_key((sequence, *[0] * (array.ndim - 1)))}"
 
 
-def sweep_store(path: Place) -> None:
-    """Remove what killed processes left half-made of the store at ``path``, beside it and in it.
-
-    Call it while no other process works on the store: what such a one is writing would be taken for a leftover.
-    """
-    if not isinstance(path, Path):
-        return
-    sweep(path)
-    for leftover in list(path.rglob(f"*.{HEXADECIMAL}.partial")):
-        shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink(missing_ok=True)
-
-
 LEDGER = "finished"
 """The array that says which sequences are written."""
 
 CHUNKS = "c"
 """The folder of an array's chunks."""
-
-
-def _create(
-    path: Place,
-    specs: Sequence[ArraySpec],
-    sizes: Mapping[str, int],
-    provenance: Provenance,
-    layers: Sequence[LayerSize],
-) -> None:
-    """Make the empty store aside and publish it whole; if another process has been faster, its store stays."""
-    if isinstance(path, Remote):
-        from storage.files import objects
-
-        with TemporaryDirectory() as name:
-            _create_in(Path(name), specs, sizes, provenance, layers)
-            objects.publish(Path(name), path.url)
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = beside(path)
-    try:
-        _create_in(aside, specs, sizes, provenance, layers)
-        with suppress(FileExistsError):
-            _rename(aside, path)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
-
-
-def _rename(aside: Path, path: Path) -> None:
-    """Rename a folder; ``FileExistsError`` if there is one already, which system calls by one of two names."""
-    try:
-        aside.rename(path)
-    except OSError as error:
-        if error.errno == errno.ENOTEMPTY:
-            raise FileExistsError(*error.args) from error
-        raise
 
 
 def _create_in(
@@ -500,15 +455,6 @@ def _create_in(
             dimension_names=spec.dims,
             attributes={"unit": spec.unit, "meaning": spec.meaning},
         )
-
-
-def _zarr_store(path: Place) -> Any:
-    """What Zarr opens ``path`` by."""
-    if isinstance(path, Path):
-        return path
-    from storage.files import objects
-
-    return objects.view(path.url)
 
 
 def _alike(sizes: Mapping[str, int]) -> list[LayerSize]:

@@ -21,10 +21,8 @@ from numcodecs import Blosc  # type: ignore[import-untyped]  # it has none
 from numpy.typing import NDArray
 from zarr.codecs import BloscCodec, Crc32cCodec
 
+from storage.files.places import Part
 from storage.zarr.arrays import Compression
-
-Part = bytes | memoryview
-"""Bytes of a shard, in order."""
 
 WORKERS = min(4, os.cpu_count() or 1)
 """Threads that encode chunks while one writes; at most one more chunk than these is held in memory."""

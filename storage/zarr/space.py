@@ -1,16 +1,10 @@
-"""Space: how many bytes a store will take, and how many a place has.
+"""How many bytes a store will take."""
 
-Holds both numbers.
-"""
-
-import shutil
 from collections.abc import Iterable, Mapping
 from math import prod
-from pathlib import Path
 
 import numpy as np
 
-from storage.files.places import Place
 from storage.zarr.arrays import ArraySpec
 
 BLOCK = 4096
@@ -33,14 +27,6 @@ def sequence_bytes(specs: Iterable[ArraySpec], sizes: Mapping[str, int]) -> int:
         Size of each axis by name.
     """
     return sum(_data(spec, sizes) + _overhead(spec, sizes) for spec in specs)
-
-
-def free_bytes(place: Place) -> int | None:
-    """Bytes that can still be written at ``place``, or in the nearest folder above it; None for an object store."""
-    if not isinstance(place, Path):
-        return None
-    nearest = next(folder for folder in (place.absolute(), *place.absolute().parents) if folder.exists())
-    return shutil.disk_usage(nearest).free
 
 
 def _data(spec: ArraySpec, sizes: Mapping[str, int]) -> int:

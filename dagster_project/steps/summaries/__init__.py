@@ -1,12 +1,6 @@
-"""The steps between metrics and warehouse: means, fits, bounds in expectation and sources of figures, as small tables.
+"""The assets between metrics and warehouse: means, fits, bounds in expectation and sources of figures."""
 
-Holds ``STEPS``, which says what each step makes and from what; a module each for their work.
-"""
-
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
-
+from dagster_project.steps.assets import Asset
 from dagster_project.steps.summaries.contributions import contributions
 from dagster_project.steps.summaries.directions import value_directions
 from dagster_project.steps.summaries.expectation import effects, expectation
@@ -15,64 +9,63 @@ from dagster_project.steps.summaries.means import selection_means
 from dagster_project.steps.summaries.norms import norms
 from dagster_project.steps.summaries.positions import attention_by_position
 from dagster_project.steps.summaries.sink import sink_effect
-from dagster_project.steps.summaries.sources import Sources, Tables
-from dagster_project.study.studies import AnalysisSettings
+from dagster_project.steps.tables import tables_asset
 
+FITS = (
+    tables_asset("assumption_norms", norms, tables=("assumption_norms",), version=2),
+    tables_asset(
+        "assumption_similarity",
+        similarity,
+        tables=("assumption_similarity", "assumption_similarity_model"),
+        version=1,
+        parallel=True,
+    ),
+    tables_asset(
+        "assumption_weights",
+        weights,
+        tables=("assumption_weights", "assumption_weights_model"),
+        version=1,
+        reads=("attention",),
+        parallel=True,
+    ),
+)
+"""The fits of the three assumptions, from which heads are drawn."""
 
-@dataclass(frozen=True)
-class Step:
-    """One step: an asset of the study's partition."""
-
-    name: str
-    tables: tuple[str, ...]
-    """The tables it makes."""
-    version: int
-    """Version of the numbers; raised when their computation changes, so that they are made anew."""
-    make: Callable[[Sources], Tables]
-    after: tuple[str, ...] = ()
-    """The steps whose tables it reads."""
-    settings: tuple[str, ...] = ()
-    """The fields of the analysis settings that decide the numbers."""
-    parallel: bool = False
-    """Whether it has tasks for ``dagster_project.steps.cluster.in_parallel``, so that a cluster is of use."""
-
-    @property
-    def about(self) -> str:
-        """What it makes, in a paragraph."""
-        return (self.make.__doc__ or "").split("\n\n", maxsplit=1)[0]
-
-    def provenance(self, analysis: AnalysisSettings, metrics: Mapping[str, Any]) -> dict[str, Any]:
-        """What the tables are made from, as JSON: versions, settings, and the provenance of tensors and metrics."""
-        return {
-            "step": self.name,
-            "versions": {name: STEPS[name].version for name in (*self.after, self.name)},
-            "settings": analysis.model_dump(mode="json", include=set(self.settings)),
-            "metrics": {part: value for part, value in metrics.items() if part not in {"versions", "analysis"}},
-        }
-
-
-FITS = ("assumption_norms", "assumption_similarity", "assumption_weights")
-"""The steps that heads to be drawn are taken from."""
-
-STEPS: dict[str, Step] = {
-    step.name: step
-    for step in (
-        Step("assumption_norms", ("assumption_norms",), 2, norms),
-        Step(
-            "assumption_similarity",
-            ("assumption_similarity", "assumption_similarity_model"),
-            1,
-            similarity,
-            parallel=True,
-        ),
-        Step("assumption_weights", ("assumption_weights", "assumption_weights_model"), 1, weights, parallel=True),
-        Step("attention_by_position", ("attention_by_position",), 1, attention_by_position),
-        Step("selection_means", ("selection_means", "selection_means_model"), 2, selection_means),
-        Step("sink_effect", ("sink_effect",), 1, sink_effect),
-        Step("contributions", ("contributions",), 1, contributions),
-        Step("value_directions", ("principal_directions", "value_directions"), 1, value_directions),
-        Step("bounds_in_expectation", ("monte_carlo",), 1, expectation, FITS, ("monte_carlo", "kappas"), parallel=True),
-        Step("parameter_effects", ("parameter_effects",), 1, effects, FITS, ("kappas", "scale")),
-    )
-}
-"""Every step by name, in an order in which they can be made."""
+SUMMARIES: tuple[Asset, ...] = (
+    *FITS,
+    tables_asset(
+        "attention_by_position",
+        attention_by_position,
+        tables=("attention_by_position",),
+        version=1,
+        reads=("attention",),
+    ),
+    tables_asset("selection_means", selection_means, tables=("selection_means", "selection_means_model"), version=2),
+    tables_asset("sink_effect", sink_effect, tables=("sink_effect",), version=1),
+    tables_asset("contributions", contributions, tables=("contributions",), version=1, reads=("attention",)),
+    tables_asset(
+        "value_directions",
+        value_directions,
+        tables=("principal_directions", "value_directions"),
+        version=1,
+        reads=("values",),
+    ),
+    tables_asset(
+        "bounds_in_expectation",
+        expectation,
+        tables=("monte_carlo",),
+        version=1,
+        after=FITS,
+        settings=("monte_carlo", "kappas"),
+        parallel=True,
+    ),
+    tables_asset(
+        "parameter_effects",
+        effects,
+        tables=("parameter_effects",),
+        version=1,
+        after=FITS,
+        settings=("kappas", "scale"),
+    ),
+)
+"""Their records, in an order in which they can be made."""

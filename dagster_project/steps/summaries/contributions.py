@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dagster_project.steps.summaries.curves import Mean, Spread
-from dagster_project.steps.summaries.sources import F64, Sources, Tables
+from dagster_project.steps.sources import Rows, Sources
+from geometry.running import F64, Mean, Spread
 from storage.warehouse.rows import batch
 from storage.zarr.layers import attending, of_layer
 
 
-def contributions(sources: Sources) -> Tables:
+def contributions(sources: Sources) -> Rows:
     """What each position contributes to each head's output, and how its value state lies to sink and last token.
 
     One layer of one query after the other; ``contributions_bytes`` are in memory, however many sequences there are.
@@ -24,7 +24,8 @@ def contributions(sources: Sources) -> Tables:
 
     places = [(query, layer) for query in range(len(sources.queries)) for layer in attending(sources.metrics)]
     progress = tqdm(places, desc="contributions", unit="layer", disable=None)
-    return {"contributions": (batch(_of_layer(sources, query, layer)) for query, layer in progress)}
+    for query, layer in progress:
+        yield "contributions", batch(_of_layer(sources, query, layer))
 
 
 def contributions_bytes(sizes: Mapping[str, int]) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dagster_project.steps.cluster import in_parallel
-from dagster_project.steps.summaries.sources import F64
+from geometry.running import F64, Mean, Spread, mean_of
 from storage.zarr.layers import attending, of_layer
 
 if TYPE_CHECKING:
@@ -65,55 +65,6 @@ class Curves:
         return np.pad(curves, ((0, lacking), (0, 0)), constant_values=np.nan)
 
 
-class Mean:
-    """A running mean of arrays of one shape, element by element, without NaN."""
-
-    def __init__(self) -> None:
-        self._total: Any = 0.0
-        self._known: Any = 0
-
-    def add(self, part: F64) -> None:
-        """Take in one array."""
-        self._total = self._total + np.nan_to_num(part)
-        self._known = self._known + ~np.isnan(part)
-
-    def value(self) -> F64:
-        """The mean; NaN where everything was."""
-        return _ratio(self._total, self._known)
-
-    def over_heads(self) -> F64:
-        """The mean over the first axis as well, which keeps length 1."""
-        return _ratio(self._total.sum(axis=0, keepdims=True), self._known.sum(axis=0, keepdims=True))
-
-
-class Spread:
-    """A running mean and standard deviation of arrays of one shape, element by element, without NaN.
-
-    Welford's recurrence, so that a deviation small beside the mean loses no digits.
-    """
-
-    def __init__(self) -> None:
-        self._mean: Any = 0.0
-        self._squares: Any = 0.0
-        self._known: Any = 0
-
-    def add(self, part: F64) -> None:
-        """Take in one array."""
-        known = ~np.isnan(part)
-        self._known = self._known + known
-        before = np.where(known, part - self._mean, 0)
-        self._mean = self._mean + before / np.maximum(self._known, 1)
-        self._squares = self._squares + before * np.where(known, part - self._mean, 0)
-
-    def value(self) -> F64:
-        """The mean; NaN where everything was."""
-        return np.where(self._known > 0, self._mean, np.nan)
-
-    def deviation(self) -> F64:
-        """The standard deviation, whose divisor is how many were no NaN; NaN where everything was."""
-        return np.sqrt(_ratio(self._squares, self._known))
-
-
 def spreads(store: "SequenceStore", name: str, **where: int | slice) -> Iterator[tuple[F64, F64]]:
     """Mean and deviation over sequences of an array, (head, key) each, layer by layer.
 
@@ -124,11 +75,6 @@ def spreads(store: "SequenceStore", name: str, **where: int | slice) -> Iterator
         for sequence in range(store.sizes["sequence"]):
             spread.add(of_layer(store, name, layer, sequence=sequence, **where).astype(np.float64))
         yield spread.value(), spread.deviation()
-
-
-def _ratio(total: F64, known: NDArray[np.integer]) -> F64:
-    ratio: F64 = np.divide(total, known, out=np.full(total.shape, np.nan), where=known > 0)
-    return ratio
 
 
 def fitted(curves: Curves, what: str) -> Iterator[tuple[int | None, list[Any], F64]]:
@@ -154,14 +100,6 @@ def fitted(curves: Curves, what: str) -> Iterator[tuple[int | None, list[Any], F
     fits = [curves.fit(mean[0])]
     parts = (curves.of_model(sequence) for sequence in range(curves.sequences))
     yield None, fits, _standard_errors(curves, fits, mean, parts)
-
-
-def mean_of(parts: Iterable[F64]) -> F64:
-    """Mean of arrays of one shape, element by element, without NaN."""
-    mean = Mean()
-    for part in parts:
-        mean.add(part)
-    return mean.value()
 
 
 HEADS_PER_TASK = 4

@@ -3,13 +3,13 @@
 Holds the rows of principal directions, and of the value states of one sequence along them.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from dagster_project.steps.summaries.sources import Sources, Tables
+from dagster_project.steps.sources import Rows, Sources
 from storage.warehouse.rows import batch
 from storage.zarr.layers import attending, of_layer
 
@@ -20,28 +20,18 @@ if TYPE_CHECKING:
     Heads = Sequence[PrincipalDirections | None]
 
 
-def value_directions(sources: Sources) -> Tables:
+def value_directions(sources: Sources) -> Rows:
     """Principal directions of the value states of every KV head, and the value states of sequence 0 along them.
-
-    The points are there once the directions of all layers have been taken.
-    """
-    found: list[Heads] = []
-    return {
-        "principal_directions": _directions(sources.tensors, found),
-        "value_directions": _points(sources.tensors, found),
-    }
-
-
-def _directions(tensors: "SequenceStore", found: "list[Heads]") -> Iterator[pa.RecordBatch]:
-    """The rows of ``principal_directions``, one batch per layer; the directions of its KV heads are added to ``found``.
 
     One pass over the value states; in memory are one layer of one sequence and the moments of its KV heads.
     """
     from tqdm import tqdm
 
+    tensors = sources.tensors
     for layer in tqdm(attending(tensors), desc="value directions", unit="layer", disable=None):
-        found.append(_directions_of_layer(tensors, layer))
-        yield batch(_direction_columns(found[-1], layer, tensors.sizes["sequence"]))
+        heads = _directions_of_layer(tensors, layer)
+        yield "principal_directions", batch(_direction_columns(heads, layer, tensors.sizes["sequence"]))
+        yield "value_directions", batch(_point_columns(tensors, heads, layer))
 
 
 def _directions_of_layer(tensors: "SequenceStore", layer: int) -> "Heads":
@@ -73,20 +63,15 @@ def _direction_columns(heads: "Heads", layer: int, sequences: int) -> dict[str, 
     }
 
 
-def _points(tensors: "SequenceStore", found: "Sequence[Heads]") -> Iterator[pa.RecordBatch]:
-    """The rows of ``value_directions``, one batch per layer."""
-    for layer, heads in zip(attending(tensors), found, strict=True):
-        values = of_layer(tensors, "values", layer, sequence=0)
-        nothing = np.full((tensors.sizes["key"], 3), np.nan)
-        points = np.array(
-            [head.project(states) if head else nothing for head, states in zip(heads, values, strict=True)]
-        )
-        kv_head, position = np.nonzero(np.isfinite(points).all(axis=-1))
-        yield batch(
-            {
-                "layer": np.full(position.size, layer, np.int16),
-                "kv_head": kv_head.astype(np.int16),
-                "position": position.astype(np.int32),
-                **dict(zip("xyz", points[kv_head, position].T.astype(np.float32), strict=True)),
-            }
-        )
+def _point_columns(tensors: "SequenceStore", heads: "Heads", layer: int) -> dict[str, Any]:
+    """Columns of ``value_directions`` for one layer."""
+    values = of_layer(tensors, "values", layer, sequence=0)
+    nothing = np.full((tensors.sizes["key"], 3), np.nan)
+    points = np.array([head.project(states) if head else nothing for head, states in zip(heads, values, strict=True)])
+    kv_head, position = np.nonzero(np.isfinite(points).all(axis=-1))
+    return {
+        "layer": np.full(position.size, layer, np.int16),
+        "kv_head": kv_head.astype(np.int16),
+        "position": position.astype(np.int32),
+        **dict(zip("xyz", points[kv_head, position].T.astype(np.float32), strict=True)),
+    }

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from dagster_project.steps.cluster import in_parallel
-from dagster_project.steps.summaries.sources import Sources, Tables
+from dagster_project.steps.sources import Rows, Sources
 
 logger = logging.getLogger(__name__)
 
@@ -32,16 +32,16 @@ EFFECT_DRAWS = 16
 """Heads drawn for every value of a parameter of Table 1."""
 
 
-def expectation(sources: Sources) -> Tables:
+def expectation(sources: Sources) -> Rows:
     """The bounds held against means over heads drawn from the assumptions as fitted to the study, over its grid."""
     typical = _typical(sources)
-    return {"monte_carlo": iter(()) if typical is None else _grid(sources, typical)}
+    yield from () if typical is None else (("monte_carlo", rows) for rows in _grid(sources, typical))
 
 
-def effects(sources: Sources) -> Tables:
+def effects(sources: Sources) -> Rows:
     """Table 1: what each parameter does to the printed lower bounds of heads drawn from the assumptions as fitted."""
     typical = _typical(sources)
-    return {"parameter_effects": iter(()) if typical is None else _effects(sources, typical)}
+    yield from () if typical is None else (("parameter_effects", rows) for rows in _effects(sources, typical))
 
 
 def _typical(sources: Sources) -> Any:

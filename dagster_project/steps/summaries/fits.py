@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dagster_project.steps.summaries.curves import Curves, fitted, mean_of
-from dagster_project.steps.summaries.sources import F64, Sources, Tables, standard_error
+from dagster_project.steps.sources import Rows, Sources
+from dagster_project.steps.summaries.curves import Curves, fitted
+from geometry.running import F64, mean_of, standard_error
 from storage.warehouse.rows import batch
 from storage.zarr.layers import Head, present
 
@@ -18,7 +19,7 @@ DECAY_PARAMETERS = ("beta", "beta_floor", "floor")
 """Parameters of Assumption 2 with an influence and a standard error."""
 
 
-def similarity(sources: Sources) -> Tables:
+def similarity(sources: Sources) -> Rows:
     """Assumption 2: fits of the mean cosine against distance, for every KV head and for the whole model."""
     from geometry.decay import fit_decay
 
@@ -31,16 +32,14 @@ def similarity(sources: Sources) -> Tables:
     )
     rho = [metrics.read(name, slice(None)).astype(np.float64) for name in ("rho_0", "rho_0_sd")]
     there = present(metrics, "kv_head")  # (layer, kv_head), the last axes of rho
-    heads: list[pa.RecordBatch] = []
-    model: list[pa.RecordBatch] = []
     for is_model, columns in _tables(curves, "Assumption 2", "kv_head", _decay_row, {}):
         if is_model:
             parts = (mean_of(given[:, there].T)[:, None] for given in rho)
-            model.append(batch(columns | _rho_columns(*parts)))
+            yield "assumption_similarity_model", batch(columns | _rho_columns(*parts))
         else:
             layer = int(columns["layer"][0])
-            heads.append(batch(columns | _rho_columns(*(given[:, layer, there[layer]] for given in rho))))
-    return {"assumption_similarity": iter(heads), "assumption_similarity_model": iter(model)}
+            parts = (given[:, layer, there[layer]] for given in rho)
+            yield "assumption_similarity", batch(columns | _rho_columns(*parts))
 
 
 def _decay_row(fit: Any, errors: F64) -> dict[str, Any]:
@@ -58,15 +57,12 @@ PHASE_PARAMETERS = ("p_base", "eta", "eta_growth", "omega", "p_sink")
 """Parameters of Assumption 3 with an influence and a standard error, p_base and p_sink through their logarithms."""
 
 
-def weights(sources: Sources) -> Tables:
+def weights(sources: Sources) -> Rows:
     """Assumption 3: fits of the four phases to the mean weight by position, for every query, head and the model."""
-    heads: list[pa.RecordBatch] = []
-    model: list[pa.RecordBatch] = []
     for index, query in enumerate(sources.queries):
         curves = _weight_curves(sources, index, query)
         for is_model, columns in _tables(curves, f"Assumption 3, query {query}", "head", _phase_row, {"query": query}):
-            (model if is_model else heads).append(batch(columns))
-    return {"assumption_weights": iter(heads), "assumption_weights_model": iter(model)}
+            yield "assumption_weights_model" if is_model else "assumption_weights", batch(columns)
 
 
 def _weight_curves(sources: Sources, index: int, query: int) -> Curves:

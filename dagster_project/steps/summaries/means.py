@@ -10,22 +10,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dagster_project.steps.summaries.sources import F64, Sources, Tables
+from dagster_project.steps.sources import Rows, Sources
+from geometry.running import F64
 from storage.warehouse.rows import batch
 from storage.zarr.layers import of_layer
 
 
-def selection_means(sources: Sources) -> Tables:
+def selection_means(sources: Sources) -> Rows:
     """Mean Precision, Recall and F of every query, head and N, and of the whole model, with bootstrap intervals.
-
-    The rows of the model are there once those of the heads have been taken, query by query and layer by layer.
-    """
-    model: list[pa.RecordBatch] = []
-    return {"selection_means": _means_of_heads(sources, model), "selection_means_model": iter(model)}
-
-
-def _means_of_heads(sources: Sources, model: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows of ``selection_means``, one batch per query and layer; those of the model are added to ``model``.
 
     In memory are the resampled means of the model at one query.
     """
@@ -33,9 +25,11 @@ def _means_of_heads(sources: Sources, model: list[pa.RecordBatch]) -> Iterator[p
 
     drawn = resampling(sources.metrics.sizes["sequence"])
     for index, query in enumerate(sources.queries):
-        whole = ModelMeans(query + 1, drawn.shape[1])
-        yield from _means_of_layers(sources, index, drawn, whole)
-        model += _means_of_model(sources, query, whole)
+        model = ModelMeans(query + 1, drawn.shape[1])
+        for rows in _means_of_layers(sources, index, drawn, model):
+            yield "selection_means", rows
+        for rows in _means_of_model(sources, query, model):
+            yield "selection_means_model", rows
 
 
 def _means_of_layers(sources: Sources, index: int, drawn: NDArray[np.float32], model: Any) -> Iterator[pa.RecordBatch]:

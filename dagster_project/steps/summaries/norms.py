@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dagster_project.steps.summaries.sources import F64, Sources, Tables, standard_error
+from dagster_project.steps.sources import Rows, Sources
+from geometry.running import standard_error, variation
 from storage.warehouse.rows import batch
 from storage.zarr.layers import attending, of_layer
 
@@ -21,12 +22,13 @@ NORM_QUANTILES = {"norm_p05": 0.05, "norm_p25": 0.25, "c": 0.5, "norm_p75": 0.75
 """Columns of ``assumption_norms`` that are quantiles of the norms behind C."""
 
 
-def norms(sources: Sources) -> Tables:
+def norms(sources: Sources) -> Rows:
     """Assumption 1: the norms of the value states of every KV head, layer by layer."""
     from tqdm import tqdm
 
     layers = tqdm(attending(sources.metrics), desc="Assumption 1", unit="layer", disable=None)
-    return {"assumption_norms": (batch(_norms_of_layer(sources.metrics, layer)) for layer in layers)}
+    for layer in layers:
+        yield "assumption_norms", batch(_norms_of_layer(sources.metrics, layer))
 
 
 def _norms_of_layer(metrics: "SequenceStore", layer: int) -> dict[str, Any]:
@@ -44,7 +46,7 @@ def _norms_of_layer(metrics: "SequenceStore", layer: int) -> dict[str, Any]:
         others = chunk[:, 1:].astype(np.float64)
         total += others
         sinks[sequence], medians[sequence] = chunk[:, 0], np.median(others, axis=1)
-        variations[sequence] = _variation(others)
+        variations[sequence] = variation(others)
     quantiles = stream_quantiles(lambda: (chunk[:, 1:] for chunk in chunks()), list(NORM_QUANTILES.values()), kv_heads)
     columns = dict(zip(NORM_QUANTILES, quantiles.T, strict=True))
     usable = columns["c"] > 0
@@ -56,15 +58,7 @@ def _norms_of_layer(metrics: "SequenceStore", layer: int) -> dict[str, Any]:
         **columns,
         "c_se": standard_error(medians),
         "lambda_sink": np.divide(np.median(sinks, axis=0), columns["c"], out=np.full(kv_heads, np.nan), where=usable),
-        "cv_of_mean_norm": _variation(total),
+        "cv_of_mean_norm": variation(total),
         "cv_within_sequence": variations.mean(axis=0),
         "cv_within_sequence_sd": variations.std(axis=0),
     }
-
-
-def _variation(norms: F64) -> F64:
-    """Coefficient of variation along the last axis (divisor: their number); NaN for fewer than two, or if all are 0."""
-    mean = norms.mean(axis=-1)
-    varied = (mean > 0) & (norms.shape[-1] > 1)
-    variation: F64 = np.divide(norms.std(axis=-1), mean, out=np.full(mean.shape, np.nan), where=varied)
-    return variation

@@ -3,29 +3,20 @@
 Holds its rows.
 """
 
-from collections.abc import Iterator
-
-import pyarrow as pa
-
+from dagster_project.steps.sources import Rows, Sources
 from dagster_project.steps.summaries.curves import spreads
-from dagster_project.steps.summaries.sources import Sources, Tables
 from storage.warehouse.rows import position_rows
 
 
-def attention_by_position(sources: Sources) -> Tables:
+def attention_by_position(sources: Sources) -> Rows:
     """Mean and spread over sequences of the weight that each head gives to each position; one layer in memory."""
-    return {"attention_by_position": _rows(sources)}
-
-
-def _rows(sources: Sources) -> Iterator[pa.RecordBatch]:
-    """The rows of ``attention_by_position``, one batch per query and layer."""
     from tqdm import tqdm
 
     tensors = sources.tensors
     first_key = tensors.read("first_key", slice(None)).max(axis=0)
     queries = tqdm(sources.queries, desc="weights by position", unit="query", disable=None)
     for index, query in enumerate(queries):
-        yield from position_rows(
+        rows = position_rows(
             spreads(tensors, "attention", query=index, key=slice(query + 1)),
             sequences=tensors.sizes["sequence"],
             head="head",
@@ -33,3 +24,4 @@ def _rows(sources: Sources) -> Iterator[pa.RecordBatch]:
             first=first_key[index],
             constant={"query": query},
         )
+        yield from (("attention_by_position", batch) for batch in rows)

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dagster_project.steps.summaries.sources import Sources, Tables
+from dagster_project.steps.sources import Rows, Sources
 from storage.warehouse.rows import batch
 from storage.zarr.layers import of_layer
 
 
-def sink_effect(sources: Sources) -> Tables:
+def sink_effect(sources: Sources) -> Rows:
     """The correlation over heads of mean Recall and mean ρ_0 for every query and N, with bootstrap intervals.
 
     One query after the other, each layer by layer; in memory are the sums of one query.
@@ -22,8 +22,8 @@ def sink_effect(sources: Sources) -> Tables:
     from geometry.bootstrap import resampling
 
     drawn = resampling(sources.metrics.sizes["sequence"])
-    queries = range(len(sources.queries))
-    return {"sink_effect": (batch(_effect_of_query(sources, query, drawn)) for query in queries)}
+    for query in range(len(sources.queries)):
+        yield "sink_effect", batch(_effect_of_query(sources, query, drawn))
 
 
 def _effect_of_query(sources: Sources, query: int, drawn: NDArray[np.float32]) -> dict[str, Any]:
