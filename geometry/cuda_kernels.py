@@ -19,6 +19,7 @@ import triton
 import triton.language as tl
 
 from geometry import bounds
+from geometry.quantities import BY_N, MODEL_UNITS, SelectionProfile, declared
 
 SMALLEST_NORM = tl.constexpr(2.0**-465)
 """Smaller norms count as this in error bounds: their squares underflow."""
@@ -38,24 +39,12 @@ DENSITY_0 = tl.constexpr(bounds.DENSITY_0)
 STEEPEST = tl.constexpr(2.0**1000)
 """Larger factors of g_j − g_i count as this: 0 times infinity is no number."""
 
-FIELDS = (
-    "r_min",
-    "r_max",
-    "norm_s",
-    "norm_s_without_sink",
-    "norm_s_without_last",
-    "a_0",
-    "s_in",
-    "a_min_in",
-    "a_max_in",
-    "a_max_out",
-    "cos_sink",
-    "cos_last",
-    "rho_out",
-)
-"""Names of the arrays of ``fields``, an argument of ``profile_rows``, by their place in it."""
+_BY_N = {name: quantity for name, quantity in declared(SelectionProfile, BY_N).items() if quantity.dtype != "int32"}
 
-LENGTHS = FIELDS.index("cos_sink")
+FIELDS = tuple(sorted(_BY_N, key=lambda name: _BY_N[name].unit != MODEL_UNITS))
+"""Names of the arrays of ``fields``, an argument of ``profile_rows``, by their place in it: lengths come first."""
+
+LENGTHS = sum(quantity.unit == MODEL_UNITS for quantity in _BY_N.values())
 """How many of them, the first ones, have the unit of the value states."""
 
 R_MIN = tl.constexpr(FIELDS.index("r_min"))

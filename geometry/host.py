@@ -5,7 +5,7 @@ compiled kernels. What does not belong here: checks of the input (``geometry.pro
 (``geometry.cuda``).
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,15 +15,16 @@ from numpy.typing import NDArray
 from geometry import bounds, kernels
 from geometry.accelerate import compiled, compiled_sums
 from geometry.kernels import F32, F64, Factors, Floats, inner
+from geometry.quantities import MODEL_UNITS, SelectionCounts, SelectionProfile, declared
 
 Arrays = Mapping[str, NDArray[Any]]
 """The arrays of a profile by their names."""
 
-RADII = ("r_min", "r_max")
+COUNTS = tuple(declared(SelectionCounts))
+"""What ``kernels.count_tile`` computes, in the order of its outputs."""
+
 INGREDIENTS = ("s_in", "a_min_in", "a_max_in", "a_max_out")
-NORMS = ("norm_s", "norm_s_without_sink", "norm_s_without_last")
-LENGTHS = (*RADII, *NORMS, "a_0", *INGREDIENTS, "value_scale")
-"""What has the unit of the value states."""
+"""What ``bounds.gather_ingredients`` computes, in the order of its outputs."""
 
 TILE_BYTES = 2**20
 """Size of one tile of inner products: small enough to stay in a core's cache while it is read."""
@@ -248,7 +249,7 @@ def count(head: Head, tile: Tile, out: Arrays) -> None:
         head.alpha,
         head.states,
         head.factors,
-        *(out[name][tile.rows] for name in ("k_in", "k_out", *RADII)),
+        *(out[name][tile.rows] for name in COUNTS),
     )
 
 
@@ -257,7 +258,7 @@ def counts_of_head(weights: Floats, values: Floats, out: Arrays) -> None:
     head = arrange(weights, values, sink=False)
     for tile in tiles(head):
         count(head, tile, out)
-    _restore(out, RADII, head.exponent)
+    _restore(out, head.exponent)
 
 
 def profile_of_head(
@@ -279,7 +280,7 @@ def profile_of_head(
         towards(head, tile, out)
         if len(kappas):
             bound(head, tile, curvature, out)
-    _restore(out, LENGTHS, head.exponent)
+    _restore(out, head.exponent)
 
 
 def towards(head: Head, tile: Tile, out: Arrays) -> None:
@@ -344,8 +345,8 @@ def span(head: Head, rho_out: F64) -> None:
         bounds.cosine_tile(first, cosines, head.sink, reached, rho_out[tile])
 
 
-def _restore(out: Arrays, names: Iterable[str], exponent: int) -> None:
+def _restore(out: Arrays, exponent: int) -> None:
     """Give lengths back the power of two that the value states were divided by."""
-    if exponent:
-        for name in names:
+    for name, quantity in declared(SelectionProfile).items():
+        if exponent and name in out and quantity.unit == MODEL_UNITS:
             np.ldexp(out[name], exponent, out=out[name])

@@ -1,29 +1,13 @@
 """What the sink, the last token and all other keys contribute to a head's output.
 
-Holds the norms of the three parts that Σ y_i falls into (Section 4.2). What does not belong here: selections of the N
+Holds ``output_parts``, the norms of the parts of Σ y_i (Section 4.2). What does not belong here: selections of the N
 largest weights (``geometry.profile``), Dask (``geometry.lazy``) and files.
 """
-
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from geometry.kernels import F64
-
-
-@dataclass(frozen=True)
-class OutputParts:
-    """Norms of the parts of a head's output, y_i = α_i v_i; float64 of the leading axes (…), unit of the values."""
-
-    norm_y_0: F64
-    """‖y_0‖, of the sink; NaN without a sink."""
-    norm_y_last: F64
-    """‖y_L‖, of the last token."""
-    norm_rest: F64
-    """‖Σ y_i‖ over all other keys; 0 if there are none."""
-    total_rest: F64
-    """Σ ‖y_i‖ over all other keys, at least ``norm_rest``; 0 if there are none."""
+from geometry.quantities import F64, OutputParts
 
 
 def output_parts(weights: NDArray[np.floating], values: NDArray[np.floating], *, sink: bool = True) -> OutputParts:

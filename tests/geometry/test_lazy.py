@@ -8,9 +8,10 @@ import dask.array as da
 import numpy as np
 import pytest
 
-from geometry import PROFILE, selection_profile
+from geometry import selection_profile
 from geometry.lazy import (
-    COUNTS,
+    PER_KAPPA,
+    PROFILE,
     block_bytes,
     scale_free_bounds,
     selection_arrays,
@@ -19,10 +20,9 @@ from geometry.lazy import (
     value_norms,
 )
 from geometry.parts import output_parts
-from geometry.profile import PER_KAPPA
+from geometry.quantities import SELECTION
 from geometry.scale_free import scale_free_lower_bounds
 from geometry.similarity import cosine_by_distance, cosines_with, sink_cosines
-from storage.arrays import SELECTION
 
 SEQUENCES, LAYERS, HEADS, KV_HEADS, KEYS, HEAD_DIM = 3, 2, 8, 4, 40, 6
 QUERIES = (1, 17, KEYS - 1)
@@ -91,12 +91,18 @@ def test_building_computes_nothing() -> None:
         arrays["k_in"].compute()
 
 
-def test_arrays_are_those_that_a_store_declares() -> None:
-    sizes = {"sequence": SEQUENCES, "query": len(QUERIES), "layer": LAYERS, "head": HEADS, "kv_head": KV_HEADS}
-    sizes |= {"key": KEYS, "n": QUERIES[-1], "kappa": len(KAPPAS)}
-    declared = {spec.name: (spec.shape(sizes), spec.dtype) for spec in SELECTION}
-    for name, array in lazily(*study()).items():
-        assert (array.shape, str(array.dtype)) == declared[name], name
+def test_arrays_are_those_that_are_declared() -> None:
+    sizes = {"query": len(QUERIES), "layer": LAYERS, "head": HEADS, "kv_head": KV_HEADS, "key": KEYS}
+    sizes |= {"n": QUERIES[-1], "kappa": len(KAPPAS)}
+    attention, values, first_key = study()
+    norms = value_norms(da.from_array(values))
+    bounds = scale_free_bounds(da.from_array(attention), norms, da.from_array(first_key), QUERIES, head_dim=HEAD_DIM)
+    arrays = lazily(attention, values, first_key) | bounds | similarities(da.from_array(values)) | {"value_norm": norms}
+    assert set(arrays) == set(SELECTION) - {"learned_sink"}, "a model's own number, captured with the weights"
+    for name, array in arrays.items():
+        axes = SELECTION[name].axes
+        assert array.shape == (SEQUENCES, *(sizes[axis] for axis in axes)), name
+        assert str(array.dtype) == SELECTION[name].dtype, name
 
 
 def test_n_runs_to_the_last_query_not_to_the_end_of_the_context() -> None:
@@ -122,9 +128,9 @@ def test_blocks_equal_the_whole(kv_chunk: int) -> None:
             found = computed[name][:, index]
             axes = (len(KAPPAS),) if name in PER_KAPPA else ()
             expected = getattr(whole, name).reshape(SEQUENCES, LAYERS, HEADS, *axes, query)
-            assert found.dtype == (np.int32 if name in COUNTS else np.float32)
+            assert found.dtype == SELECTION[name].dtype
             np.testing.assert_array_equal(found[..., :query], expected.astype(found.dtype), err_msg=name)
-            assert (found[..., query:] == -1).all() if name in COUNTS else np.isnan(found[..., query:]).all()
+            np.testing.assert_array_equal(found[..., query:], SELECTION[name].fill, err_msg=name)
         parts = vars(output_parts(grouped, seen)) | {"weight_sum": whole.weight_sum}
         for name, expected in parts.items():
             found = computed[name][:, index].reshape(expected.shape)
