@@ -47,7 +47,7 @@ def selection_profile(
     weights
         Attention weights α of one query over the keys it may attend to, in order of position, (…, n); each row is a
         softmax. Rows of learned sinks sum to less than 1. Keys that the mask hides must be left out, not set to 0.
-        A NumPy array or a PyTorch tensor.
+        A NumPy array, which must not be a masked one, or a PyTorch tensor.
     values
         Value states v of the same keys, (…, n, d). Leading axes broadcast against those of ``weights``, so query heads
         of one KV group share theirs: weights (kv_head, group, n), values (kv_head, 1, n, d).
@@ -74,7 +74,7 @@ def selection_profile(
     ------
     ValueError
         If shapes disagree, n < 2, weights are negative, not finite, or sum to 0 or to more than 1, values are not
-        finite floating-point numbers, a κ is not positive, or ``scale`` is unknown.
+        finite floating-point numbers, either is a masked array, a κ is not positive, or ``scale`` is unknown.
     RuntimeError
         If ``device`` is a GPU that PyTorch cannot use.
 
@@ -94,6 +94,7 @@ def selection_profile(
     if scale not in SCALES:
         msg = f"scale must be one of {', '.join(SCALES)}, got '{scale}'"
         raise ValueError(msg)
+    weights, values = _plain("weights", weights), _plain("values", values)
     place = _place(weights, values, device)
     if place != "cpu":
         from geometry.cuda import profile_of_heads
@@ -117,7 +118,7 @@ def selection_counts(weights: ArrayLike, values: ArrayLike) -> SelectionCounts:
     SelectionCounts
         NumPy arrays of shape (…, n − 1), the same as those of ``selection_profile``.
     """
-    alpha, states = _array(weights), _array(values)
+    alpha, states = _array(_plain("weights", weights)), _array(_plain("values", values))
     _check(alpha, states)
     return _each_head(SelectionCounts, alpha, states)
 
@@ -161,11 +162,19 @@ def _tensor(given: Any, place: str) -> Any:
     return _widened(torch.as_tensor(given, device=place).detach())
 
 
+def _plain(name: str, given: Any) -> Any:
+    """What was given, unless it is a masked array: NumPy would take what it hides for numbers."""
+    if np.ma.isMaskedArray(given):
+        msg = f"{name} must not be a masked array, got one of shape {given.shape}; leave out the keys that it hides"
+        raise ValueError(msg)
+    return given
+
+
 def _array(given: Any) -> NDArray[Any]:
     """What was given as a NumPy array."""
     if _is_tensor(given):  # NumPy has no bfloat16
         given = _widened(given.detach().cpu())
-    return np.asarray(given)
+    return np.asarray(_plain("input", given))
 
 
 def _is_tensor(array: Any) -> bool:

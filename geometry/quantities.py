@@ -9,13 +9,16 @@ Importing this module loads NumPy and nothing else. What does not belong here: h
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
-from typing import Annotated, Any, Literal, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 F64 = NDArray[np.float64]
 I32 = NDArray[np.int32]
@@ -112,9 +115,14 @@ def _of_fields(record: type) -> Mapping[str, Quantity]:
     return {field.name: _quantity(hints[field.name], field.name) for field in fields(record)}
 
 
-@cache
 def derived(record: type) -> Mapping[str, Quantity]:
     """The quantities that the properties of a dataclass declare, which follow from its fields, by name and in order."""
+    return _of_properties(record)
+
+
+@cache
+def _of_properties(record: type) -> Mapping[str, Quantity]:
+    """The quantities that the properties of a dataclass declare."""
     found = {}
     for base in reversed(record.__mro__):
         for name, member in vars(base).items():
@@ -164,18 +172,47 @@ def _keys(meaning: str, source: str, axes: Axes = BY_N, **settings: Any) -> Quan
     return Quantity(meaning=meaning, source=source, axes=axes, unit="keys", dtype="int32", **settings)
 
 
+def _metric(meaning: str, source: str, **settings: Any) -> Quantity:
+    """A share that follows from the counts."""
+    return _ratio(meaning, source, dtype="float64", **settings)
+
+
+_N_KEYS = _keys(
+    "number of keys the query may attend to",
+    "",
+    BY_LAYER,
+    low=1,
+    high="query + 1",
+    missing="in a layer without attention",
+)
 _NO_SINK = "if a window hides the sink"
 _EMPTY_J = "if nothing but the sink is selected"
 _NO_BOUND = "if nothing but the sink is selected, all weighted norms are 0, or they are divided by a value_scale of 0"
 _NO_DIRECTION = "if the sink's value state or every other has norm 0"
 
 
+_Selected = Annotated[I32, _keys("N, the number of selected keys", "", low=1, high="n_keys - 1")]
+_NumberOfKeys = Annotated[I32, _N_KEYS]
+_Precision = Annotated[
+    F64, _metric("Precision P(r_max, N), the selected share of the keys within r_max", "eq. 2", low="n / n_keys")
+]
+_Recall = Annotated[F64, _metric("Recall R(r_min, N), the share of the selected keys within r_min", "eq. 3")]
+_FScoreAtRMax = Annotated[F64, _metric("F(r_max, N), harmonic mean of Precision and Recall at r_max", "eq. 5")]
+_FScoreAtRMin = Annotated[F64, _metric("F(r_min, N), harmonic mean of Precision and Recall at r_min", "eq. 5")]
+_Specificity = Annotated[F64, _metric("specificity, the share of the keys left out that are farther than r_max", "")]
+_PrecisionExcess = Annotated[
+    F64, _metric("Precision above its floor n / n_keys, as a share of what is possible: (P - floor) / (1 - floor)", "")
+]
+
+
 @_documented
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SelectionCounts:
     """Counts and radii of the selection of the N largest weights; element i of the last axis is N = i + 1.
 
     All arrays have the shape (…, n − 1), leading axes as given, n the number of keys; counts are int32, radii float64.
+    Precision, Recall and what else follows from the counts are properties. Where heads have different numbers of keys,
+    both counts are −1 beyond a head's own n − 1, and what follows from them is NaN.
     """
 
     k_in: Annotated[I32, _keys("K_in, selected keys no farther from s_N than r_min", "eq. 20", low=0, high="n")]
@@ -185,9 +222,106 @@ class SelectionCounts:
     r_min: Annotated[F64, _length("distance from s_N to the nearest key left out", "eq. 19")]
     r_max: Annotated[F64, _length("distance from s_N to the farthest selected key", "eq. 19")]
 
+    @property
+    def n(self) -> _Selected:
+        """N along the last axis, 1 to n − 1: int32 (n − 1,)."""
+        return np.arange(1, self.k_in.shape[-1] + 1, dtype=np.int32)
+
+    @property
+    def n_keys(self) -> _NumberOfKeys:
+        """The number of keys n of each head, one more than the N for which it has counts: int32 (…)."""
+        return np.asarray(1 + np.count_nonzero(self.k_in >= 0, axis=-1), np.int32)
+
+    @property
+    def precision(self) -> _Precision:
+        """N / (N + K_out); P(r_min, N) is 1 by convention (eq. 4).
+
+        At N = 1 it is 1, unless keys left out have the very weighted value state of the selected one.
+        """
+        return self.n / (self.n + _number(self.k_out))
+
+    @property
+    def recall(self) -> _Recall:
+        """K_in / N; R(r_max, N) is 1 by convention (eq. 4). At N = 1 it is 1."""
+        return _number(self.k_in) / self.n
+
+    @property
+    def f_r_max(self) -> _FScoreAtRMax:
+        """Harmonic mean of P(r_max, N) and R(r_max, N) = 1, which is 2P / (1 + P)."""
+        return 2 * self.n / (2 * self.n + _number(self.k_out))
+
+    @property
+    def f_r_min(self) -> _FScoreAtRMin:
+        """Harmonic mean of P(r_min, N) = 1 and R(r_min, N), which is 2R / (1 + R)."""
+        k_in = _number(self.k_in)
+        return 2 * k_in / (self.n + k_in)
+
+    @property
+    def specificity(self) -> _Specificity:
+        """1 − K_out / (n − N), which has no floor that rises with N, unlike Precision."""
+        return 1 - _number(self.k_out) / (self.n_keys[..., None] - self.n)
+
+    @property
+    def precision_excess(self) -> _PrecisionExcess:
+        """(P − N/n) / (1 − N/n), 0 where Precision is as low as it can be for this N."""
+        floor = self.n / self.n_keys[..., None]
+        with np.errstate(divide="ignore", invalid="ignore"):  # N = n, beyond a head's own N, where P is NaN
+            excess: F64 = (self.precision - floor) / (1 - floor)
+        return excess
+
+    def __repr__(self) -> str:
+        """Shape, number of keys, mean Precision and Recall at a few N."""
+        known = self.k_in >= 0
+        lead, shown = known.shape[:-1], [n for n in (1, 4, 16, 64, 256, 1024) if known[..., n - 1 : n].any()]
+        heads = " × ".join(map(str, lead)) + " heads" if lead else "one head"
+        keys = "–".join(map(str, np.unique([self.n_keys.min(), self.n_keys.max()]))) if known.size else "no"
+        means = (
+            f"mean {name} " + ", ".join(f"{np.nanmean(getattr(self, name)[..., n - 1]):.2f}" for n in shown)
+            for name in ("precision", "recall")
+        )
+        at = f"; at N = {', '.join(map(str, shown))}: {'; '.join(means)}" if shown else ""
+        return f"{type(self).__name__}({heads}, {keys} keys{at})"
+
+    def to_arrow(self, axes: Sequence[str] = ()) -> "pa.Table":
+        """One row per head and N, as a table of Apache Arrow.
+
+        Parameters
+        ----------
+        axes
+            Names of the leading axes, for the columns of their indices; ``axis_0``, ``axis_1``, … by default.
+
+        Returns
+        -------
+        pyarrow.Table
+            Columns: the indices of the leading axes, int32; ``n``, ``n_keys`` and what follows from the counts; the
+            arrays, those of one number per head repeated for every N, those of one number per κ as lists. What is
+            missing is NULL. The description and the unit of each quantity are the metadata of its field.
+
+        Raises
+        ------
+        ValueError
+            If there are not as many names as leading axes.
+        """
+        import pyarrow as pa
+
+        known = self.k_in >= 0
+        names = list(axes) or [f"axis_{axis}" for axis in range(known.ndim - 1)]
+        if len(names) != known.ndim - 1:
+            msg = f"axes must name the {known.ndim - 1} leading axes of shape {known.shape[:-1]}, got {names}"
+            raise ValueError(msg)
+        columns = {
+            name: pa.array(place.astype(np.int32)) for name, place in zip(names, np.nonzero(known), strict=False)
+        }
+        described = [pa.field(name, pa.int32(), nullable=False) for name in names]
+        for name, quantity in {**derived(type(self)), **declared(type(self))}.items():
+            columns[name] = _column(getattr(self, name), quantity, known)
+            comment = {"description": quantity.describe(), "unit": quantity.unit}
+            described.append(pa.field(name, columns[name].type, metadata=comment))
+        return pa.table(columns, schema=pa.schema(described))
+
 
 @_documented
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SelectionProfile(SelectionCounts):
     """Everything about the selection of the N largest weights, for every N; element i of the last axis is N = i + 1.
 
@@ -324,6 +458,24 @@ class OutputParts:
     ]
 
 
+def _number(count: I32) -> F64:
+    """A count as a float; NaN where it is unknown."""
+    return np.where(count < 0, np.nan, count)
+
+
+def _column(array: NDArray[Any], quantity: Quantity, known: NDArray[np.bool_]) -> "pa.Array":
+    """The column of a table of one row per True of ``known`` (…, N); NULL for NaN."""
+    import pyarrow as pa
+
+    if "n" not in quantity.axes:
+        array = array[..., None]
+    if "kappa" not in quantity.axes:
+        return pa.array(np.broadcast_to(array, known.shape)[known], from_pandas=True)
+    rows = np.moveaxis(array, -2, -1)[known]  # (row, κ)
+    offsets = np.arange(len(rows) + 1, dtype=np.int32) * np.int32(rows.shape[1])
+    return pa.ListArray.from_arrays(offsets, pa.array(rows.ravel(), from_pandas=True))
+
+
 _OTHERS: Mapping[str, Quantity] = {
     "rho_0_of_keys": _cosine(
         "ρ_0, mean cosine of the sink's value state with those of the other keys attended to",
@@ -338,14 +490,7 @@ _OTHERS: Mapping[str, Quantity] = {
         low=0.0,
         high=1.0,
     ),
-    "n_keys": _keys(
-        "number of keys the query may attend to",
-        "",
-        BY_LAYER,
-        low=1,
-        high="query + 1",
-        missing="in a layer without attention",
-    ),
+    "n_keys": _N_KEYS,
     "cos_last_of_keys": _cosine(
         "cosine of the key's value state with that of the query's own position",
         "Figure 10",

@@ -94,16 +94,17 @@ class TestDeclarations:
         assert all(quantity.axes == axes for quantity in found.values())
         assert list(found) == [name for name in declared(SelectionProfile) if name in found]
 
-    @pytest.mark.parametrize("name", SELECTION)
-    def test_each_is_described(self, name: str) -> None:
-        quantity = SELECTION[name]
+    @pytest.mark.parametrize(
+        "quantity", [*SELECTION.values(), *derived(SelectionCounts).values()], ids=lambda q: q.name
+    )
+    def test_each_is_described(self, quantity: Quantity) -> None:
         assert quantity.unit in {"keys", MODEL_UNITS, "cosine", "ratio", "probability"}
         assert set(quantity.axes) <= AXES
         for text in (quantity.meaning, quantity.source, quantity.missing or ""):
             assert text == text.strip()
             assert not text.endswith(".") or text.endswith(".md")
             assert "\n" not in text
-        assert quantity.dtype in {"int32", "float32"}
+        assert (quantity.dtype == "float64") == (quantity.name in derived(SelectionCounts).keys() - {"n", "n_keys"})
         assert quantity.slack >= 0
         assert quantity.fill == -1 if quantity.dtype == "int32" else math.isnan(quantity.fill)
         for bound in (quantity.low, quantity.high):
