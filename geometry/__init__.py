@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from geometry.decay import fit_decay as fit_decay
+    from geometry.distances import critical_n as critical_n
+    from geometry.distances import random_subset_distance as random_subset_distance
     from geometry.lower import lower_bounds as lower_bounds
     from geometry.parts import output_parts as output_parts
     from geometry.phases import fit_phases as fit_phases
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "decay": ("fit_decay",),
+    "distances": ("critical_n", "random_subset_distance"),
     "lower": ("lower_bounds",),
     "parts": ("output_parts",),
     "phases": ("fit_phases",),

@@ -214,15 +214,37 @@ def accumulate(
         sizes[1, row] = np.sqrt(inner(running[2], running[2]))
 
 
-@compiled_sums
-def direct(s: F64, states: Floats, norm: F64, sink: int, last: int, norm_s: F64, cos_sink: F64, cos_last: F64) -> None:
-    """‖s_N‖ and cosines of s_N with the sink and the last token for the rows of a tile (§4.2).
+@compiled
+def output(alpha: F64, states: Floats, whole: F64) -> None:
+    """s_n, the sum of all y, added up as ``accumulate`` does; whole: output, (d,)."""
+    whole[:] = 0.0
+    for key in range(states.shape[0]):
+        for k in range(states.shape[1]):
+            whole[k] += alpha[key] * np.float64(states[key, k])
 
-    sink, last: their ranks; outputs (t,), left as they are wherever a quantity does not exist.
+
+@compiled_sums
+def direct(
+    s: F64,
+    whole: F64,
+    states: Floats,
+    norm: F64,
+    sink: int,
+    last: int,
+    norm_s: F64,
+    distance_rest: F64,
+    cos_sink: F64,
+    cos_last: F64,
+) -> None:
+    """‖s_N‖, ‖s_n − 2 s_N‖ and cosines of s_N with the sink and the last token for the rows of a tile (§4.2).
+
+    whole: s_n, (d,); sink, last: their ranks; outputs (t,), left as they are wherever a quantity does not exist.
     """
     for row in range(s.shape[0]):
-        size = np.sqrt(inner(s[row], s[row]))
-        norm_s[row] = size
+        size, square = np.sqrt(inner(s[row], s[row])), 0.0
+        for k in range(whole.size):
+            square += (whole[k] - 2.0 * s[row, k]) ** 2
+        norm_s[row], distance_rest[row] = size, np.sqrt(square)
         if size * norm[last] > 0.0:
             cos_last[row] = inner(s[row], states[last]) / (size * norm[last])
         if sink < norm.size and size * norm[sink] > 0.0:
@@ -274,20 +296,21 @@ def profile_of_head(
     gather(head, out)
     span(head, out["rho_out"])
     unit = float(out["value_scale"]) if scale == "unit" else 2.0 ** min(-head.exponent, 1000)
-    curvature = curvatures(head, out, kappas, unit)
+    curvature, whole = curvatures(head, out, kappas, unit), np.empty(head.states.shape[1])
+    output(head.alpha, head.states, whole)
     for tile in tiles(head):
         count(head, tile, out)
-        towards(head, tile, out)
+        towards(head, tile, whole, out)
         if len(kappas):
             bound(head, tile, curvature, out)
     _restore(out, head.exponent)
 
 
-def towards(head: Head, tile: Tile, out: Arrays) -> None:
-    """Norms and directions of a tile's rows, into ``out``."""
+def towards(head: Head, tile: Tile, whole: F64, out: Arrays) -> None:
+    """Norms, distances and directions of a tile's rows, into ``out``; ``whole`` is s_n, (d,)."""
     rows = tile.rows
-    results = (out[name][rows] for name in ("norm_s", "cos_sink", "cos_last"))
-    direct(tile.s, head.states, head.norm, head.sink, head.last, *results)
+    results = (out[name][rows] for name in ("norm_s", "distance_rest", "cos_sink", "cos_last"))
+    direct(tile.s, whole, head.states, head.norm, head.sink, head.last, *results)
     out["norm_s_without_last"][rows] = tile.without_last
     if head.sink < head.norm.size:
         out["norm_s_without_sink"][rows] = tile.size

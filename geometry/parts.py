@@ -33,7 +33,7 @@ def output_parts(weights: NDArray[np.floating], values: NDArray[np.floating], *,
     Notes
     -----
     All sums are taken in float64 over the keys they are about. None is the difference of others, so the rest keeps its
-    digits however much the sink outweighs it; nor do squares of what float32 can hold leave the range of float64.
+    digits however much the sink outweighs it, and squares of what float32 can hold stay in the range of float64.
     """
     if 0 in values.shape[-2:] or weights.shape[-1:] != values.shape[-2:-1]:
         msg = f"weights (…, n) and values (…, n, d) must have the same n ≥ 1 keys, got {weights.shape}, {values.shape}"
@@ -42,12 +42,14 @@ def output_parts(weights: NDArray[np.floating], values: NDArray[np.floating], *,
     others = np.einsum("...n,...nd->...d", weights[..., rest], values[..., rest, :], dtype=np.float64)
     lengths = np.einsum("...n,...n->...", weights[..., rest], _norms(values[..., rest, :]), dtype=np.float64)
     first = weights[..., 0] * _norms(values[..., 0, :])
-    norm_rest = _norms(others)
+    norm_rest, contributions = _norms(others), weights * _norms(values)
     return OutputParts(
         norm_y_0=first if sink else np.full_like(first, np.nan),
         norm_y_last=weights[..., -1] * _norms(values[..., -1, :]),
         norm_rest=norm_rest,
         total_rest=np.maximum(lengths, norm_rest),  # where they are equal, rounding must not tell otherwise
+        norm_output=_norms(np.einsum("...n,...nd->...d", weights, values, dtype=np.float64)),
+        norm_contributions=_norms(contributions),
     )
 
 

@@ -332,6 +332,9 @@ class SelectionProfile(SelectionCounts):
     norm_s: Annotated[F64, _length("norm of s_N, the sum of the selected weighted value states", "eq. 1")]
     norm_s_without_sink: Annotated[F64, _length("norm of s_N without the sink's part", "Figure 7", missing=_NO_SINK)]
     norm_s_without_last: Annotated[F64, _length("norm of s_N without the last token's part", "Figure 7")]
+    distance_rest: Annotated[
+        F64, _length("distance of s_N from the sum of the weighted value states left out", "arXiv 2508.17821")
+    ]
     cos_sink: Annotated[
         F64,
         _cosine(
@@ -455,6 +458,10 @@ class OutputParts:
     ]
     total_rest: Annotated[
         F64, _length("sum of the norms of all other weighted value states, 0 if there are none", "Section 4.2", BY_HEAD)
+    ]
+    norm_output: Annotated[F64, _length("norm of the sum of all weighted value states", "eq. 1 with N = n", BY_HEAD)]
+    norm_contributions: Annotated[
+        F64, _length("root of the sum of the squared norms of all weighted value states", "", BY_HEAD)
     ]
 
 

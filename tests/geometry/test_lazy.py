@@ -27,6 +27,8 @@ from geometry.similarity import cosine_by_distance, cosines_with, sink_cosines
 SEQUENCES, LAYERS, HEADS, KV_HEADS, KEYS, HEAD_DIM = 3, 2, 8, 4, 40, 6
 QUERIES = (1, 17, KEYS - 1)
 KAPPAS = (0.5, 50)
+MEASURED = 48
+"""Sequences of the study whose memory is watched."""
 
 
 def study(keys: int = KEYS, queries: tuple[int, ...] = QUERIES) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -289,12 +291,12 @@ def test_memory_of_similarities_is_bounded_by_a_block() -> None:
 
 
 def peak_bytes(keys: int, head_dim: int, threads: int) -> int:
-    """Peak of all that Python and NumPy allocate while one of three queries of 32 sequences is measured."""
+    """Peak of all that Python and NumPy allocate while one of three queries of ``MEASURED`` sequences is measured."""
     values = da.random.default_rng(1).standard_normal(
-        (32, LAYERS, KV_HEADS, keys, head_dim), chunks=(1, 1, KV_HEADS, keys, head_dim), dtype=np.float32
+        (MEASURED, LAYERS, KV_HEADS, keys, head_dim), chunks=(1, 1, KV_HEADS, keys, head_dim), dtype=np.float32
     )
     queries = (keys // 2, keys // 2, keys - 1)
-    shape = (32, len(queries), LAYERS)
+    shape = (MEASURED, len(queries), LAYERS)
     attention = da.full((*shape, HEADS, keys), 1 / keys, chunks=(1, 1, 1, HEADS, keys), dtype=np.float32)
     arrays = selection_arrays(attention, values, da.zeros(shape, chunks=(1, -1, -1), dtype=np.int32), queries)
     totals = [arrays[name][:, -1].sum() for name in ("k_in", "r_min", "norm_rest", "value_scale", "cos_last_of_keys")]
@@ -316,4 +318,4 @@ def test_memory_is_bounded_by_blocks(threads: int) -> None:
     bound = block_bytes({"key": keys, "head_dim": head_dim}, HEADS, KV_HEADS)
     bookkeeping = peak_bytes(2, 1, threads)
     assert peak_bytes(keys, head_dim, threads) - bookkeeping <= threads * bound
-    assert threads * bound < 4 * 32 * LAYERS * KV_HEADS * keys * head_dim / 3
+    assert threads * bound < 4 * MEASURED * LAYERS * KV_HEADS * keys * head_dim / 3
