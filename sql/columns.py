@@ -1,4 +1,4 @@
-"""Columns that several tables share, and columns and domain checks that follow from the declarations of quantities."""
+"""What templates take columns and checks from: those that tables share, and those that follow from quantities."""
 
 from collections.abc import Iterable, Mapping
 from math import isfinite
@@ -18,6 +18,14 @@ KEYS: Mapping[str, tuple[str, str]] = {
 }
 """Type and comment of the columns by which rows are told apart."""
 
+METRICS: Mapping[str, str] = {
+    "precision": "Precision P(r_max, N)",
+    "recall": "Recall R(r_min, N)",
+    "f_r_max": "F(r_max, N)",
+    "f_r_min": "F(r_min, N)",
+}
+"""The metrics that are averaged and bounded, and what comments call them."""
+
 TYPES = {"int32": "INTEGER", "float32": "FLOAT", "float64": "DOUBLE"}
 
 SMALLEST = "1e-37"
@@ -26,12 +34,12 @@ SMALLEST = "1e-37"
 
 def key_columns(*names: str) -> str:
     """The lines of a table definition for shared columns, none of which may be NULL."""
-    return "".join(f"    {name} {KEYS[name][0]} NOT NULL, -- {KEYS[name][1]}\n" for name in names)
+    return "\n".join(f"    {name} {KEYS[name][0]} NOT NULL, -- {KEYS[name][1]}" for name in names)
 
 
 def key_names(*names: str) -> str:
     """The lines of a view's SELECT for shared columns."""
-    return "".join(f"    {name}, -- {KEYS[name][1]}\n" for name in names)
+    return "\n".join(f"    {name}, -- {KEYS[name][1]}" for name in names)
 
 
 def quantity_columns(quantities: Iterable[Quantity], *, last: bool = False) -> str:
@@ -39,7 +47,7 @@ def quantity_columns(quantities: Iterable[Quantity], *, last: bool = False) -> s
     lines = [_define(quantity) for quantity in quantities]
     if last:
         lines[-1] = lines[-1].replace(", -- ", " -- ", 1)
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)
 
 
 def _define(quantity: Quantity) -> str:
@@ -49,7 +57,7 @@ def _define(quantity: Quantity) -> str:
 
 def quantity_names(quantities: Iterable[Quantity]) -> str:
     """The lines of a view's SELECT for quantities that a table holds."""
-    return "".join(f"    {quantity.name}, -- {quantity.describe()}\n" for quantity in quantities)
+    return "\n".join(f"    {quantity.name}, -- {quantity.describe()}" for quantity in quantities)
 
 
 def violations(quantities: Iterable[Quantity]) -> str:
@@ -68,6 +76,5 @@ def _outside(quantity: Quantity) -> Iterable[str]:
             continue
         sign, beyond = ("<", "-") if below else (">", "+")
         within = "" if quantity.closed in closed else "="
-        text = end if isinstance(end, str) else f"{end:g}"
-        rounding = f" {beyond} ({quantity.slack:g} * abs({text}) + {SMALLEST})" if quantity.slack else ""
-        yield f"{name} {sign}{within} {text}{rounding}"
+        rounding = f" {beyond} {quantity.slack:g} * abs({end}) {beyond} {SMALLEST}" if quantity.slack and end else ""
+        yield f"{name} {sign}{within} {end}{rounding}"

@@ -12,12 +12,16 @@ class Threshold:
     meaning: str
     """The condition that it decides, after the kind of heads that the condition belongs to."""
 
+    def __str__(self) -> str:
+        return f"{self.name} ({self.meaning})"
+
 
 THRESHOLDS = (
     Threshold(
         "last_leads",
         1.0,
-        "Retriever: the last token contributes at least so many times the larger of what the sink and the rest contribute",
+        "Retriever: the last token contributes at least so many times the larger of what the sink and the rest "
+        "contribute",
     ),
     Threshold(
         "last_high",
@@ -31,9 +35,7 @@ THRESHOLDS = (
         "Mixer: the cosine of the output with the sink's value state falls by at least so much from the first N to the "
         "last",
     ),
-    Threshold(
-        "last_rises", 0.1, "Mixer: the cosine with the last token's value state rises by at least so much"
-    ),
+    Threshold("last_rises", 0.1, "Mixer: the cosine with the last token's value state rises by at least so much"),
     Threshold(
         "sink_comparable",
         0.8,

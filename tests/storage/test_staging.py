@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from reports.whole import replace
+
 from storage.errors import UserError
 
 
