@@ -48,7 +48,9 @@ def separation(
     """AUC(N): how likely a selected key is nearer to s_N than one left out, where both are drawn at random.
 
     AUC(N) = 1 − W/(N (n − N)) for n keys, where W is the number of pairs (i ∈ I_N, j ∉ I_N) with D_j < D_i and half of
-    those with D_j = D_i, D_l = ‖s_N − y_l‖²; the double sum of eq. 22 counts ties whole. 1/2 is chance.
+    those with D_j = D_i, D_l = ‖s_N − y_l‖²; the double sum of eq. 22 counts ties whole.
+    1/2 says that selection and distance have nothing to do with each other. A random selection has more than that: the
+    selected keys are parts of s_N, so chance is what ``separability`` gives for ``random_selection``.
 
     Parameters
     ----------
@@ -156,12 +158,12 @@ def separability(
 def scratch_bytes(n: int, head_dim: int, grid: int) -> int:
     """Upper bound of the memory ``separation`` and ``separability`` take beside inputs and results, in bytes.
 
-    However many heads and draws. Per component of a value state: its place among the shuffled and the sorted ones in
-    the type it came in, and y in float64, of the keys as they are and of shuffled ones (56 bytes at most). One tile of
-    inner products, intervals and orders; s_N; vectors of n.
+    However many heads and draws. Per component of a value state: y in float64 and, of shuffled keys, the value states
+    in the type they came in, in order, scaled and in float32 (40 bytes at most). One tile of intervals, and of inner
+    products or orders; s_N; vectors of n.
     """
     rows = min(grid, tile_rows(n))
-    return 56 * n * head_dim + rows * 48 * n + 16 * grid * head_dim + 1024 * n + 512 * grid + 2**16
+    return 40 * n * head_dim + rows * 24 * n + 16 * grid * head_dim + 512 * n + 512 * grid + 2**16
 
 
 def each_head(

@@ -71,19 +71,18 @@ def separability_arrays(
     values = values.rechunk({0: 1, 1: 1, 3: -1, 4: -1})
     group = attention.shape[3] // values.shape[2]
     head_chunks = tuple(group * length for length in values.chunks[2])
+    places = np.meshgrid(sequences, queries, layers, np.arange(attention.shape[3]), indexing="ij")
+    words = np.stack([np.full_like(places[0], seed), *places], axis=-1)
     stacked = _over_queries(
         _separability_block,
         "xsqlhmn",
         *(attention.rechunk((1, 1, 1, head_chunks, -1)), "sqlhk"),
         *(values, "slhkd"),  # h here counts KV heads: their blocks pair off with those of the query heads
         *_keys(first_key, queries),
-        *(da.from_array(np.asarray(sequences), chunks=1), "s"),
-        *(da.from_array(np.asarray(layers), chunks=1), "l"),
-        *(da.from_array(np.arange(attention.shape[3]), chunks=(head_chunks,)), "h"),
+        *(da.from_array(words, chunks=(1, 1, 1, head_chunks, -1)), "sqlhw"),
         new_axes={"x": len(SOURCES), "m": len(MEASURES), "n": len(n)},
         n=np.asarray(n),
         draws=draws,
-        seed=seed,
         device=device,
     )
     return {name: stacked[index] for index, name in enumerate(SOURCES)}
@@ -116,27 +115,23 @@ def _separability_block(
     values: F32,
     first_key: Index,
     query: Index,
-    sequence: Index,
-    layer: Index,
-    heads: Index,
+    words: I64,
     *,
     n: I64,
     draws: int,
-    seed: int,
     device: str | None,
 ) -> F32:
-    """One block, the first arguments as for ``geometry.lazy``; (1,), (1,), (head,) → (x, 1, 1, 1, head, m, grid)."""
+    """One block, the first arguments as for ``geometry.lazy``; (1, 1, 1, head, words) → (x, 1, 1, 1, head, m, grid)."""
     weights, keys = _of_group(attention, values.shape[2]), _attended(first_key, query)
     found = np.full((len(SOURCES), *weights.shape[:2], len(MEASURES), len(n)), np.nan, np.float32)
     below = n < keys.stop - keys.start
     if below.any():
-        words = [(seed, int(sequence[0]), int(query[0]), int(layer[0]), int(head)) for head in heads]
         seen = separability(
             weights[..., keys],
             values[0, 0, :, None, keys],
             n[below],
             draws=draws,
-            seed=np.reshape(words, (*weights.shape[:2], -1)),
+            seed=words.reshape(*weights.shape[:2], -1),
             sink=keys.start == 0,
             device=device,
         )
