@@ -85,7 +85,7 @@ def _groups(weights: Tensor, values: Tensor, grid: int) -> Iterator[tuple[slice,
 
 
 def _weighted(weights: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-    """The y (head, n, d) and ‖y‖ (head, n) in order of falling weight, float64, in some power of two."""
+    """The y (head, n, d) and ‖y‖ (head, n), float64, in order of falling weight, times a power of two of each head."""
     keys = cuda._arrange(weights, values, sink=False)
     return keys.y, keys.norms
 
