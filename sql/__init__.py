@@ -124,6 +124,7 @@ def _environment() -> "Environment":
         "by_kv_head": _stored(quantities.BY_KV_HEAD),
         "followed": dict(quantities.derived(quantities.SelectionCounts)),
         "metrics": columns.METRICS,
+        "means": columns.MEANS,
         **{
             name: getattr(columns, name)
             for name in ("key_columns", "key_names", "quantity_columns", "quantity_names", "violations")

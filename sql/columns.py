@@ -26,6 +26,13 @@ METRICS: Mapping[str, str] = {
 }
 """The metrics that are averaged and bounded, and what comments call them."""
 
+MEANS: Mapping[str, str] = {
+    **METRICS,
+    "specificity": "specificity, the share of the keys left out that are farther than r_max",
+    "precision_excess": "Precision above its floor n / n_keys, as a share of what is possible",
+}
+"""The metrics that are averaged, in the order of ``geometry.bootstrap.METRICS``, and what comments call them."""
+
 TYPES = {"int32": "INTEGER", "float32": "FLOAT", "float64": "DOUBLE"}
 
 SMALLEST = "1e-37"

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import duckdb
 import pyarrow as pa
 
-METRICS = ("precision", "recall", "f_r_max", "f_r_min")
+METRICS = ("precision", "recall", "f_r_max", "f_r_min", "specificity", "precision_excess")
 
 _NORMS = """
 SELECT
@@ -138,7 +138,8 @@ FROM (
     SELECT
         study, query, layer, head, n, count(*) OVER (PARTITION BY study, query, layer, head, n) AS sequences,
         n / (n + k_out) AS precision, k_in / n AS recall, 2 * k_in / (n + k_in) AS f_r_min,
-        2 * n / (2 * n + k_out) AS f_r_max
+        2 * n / (2 * n + k_out) AS f_r_max, 1 - k_out / (n_keys - n) AS specificity,
+        (precision - n / n_keys) / (1 - n / n_keys) AS precision_excess
     FROM selection_counts
 )
 GROUP BY study, query, layer, head, n
