@@ -25,7 +25,7 @@ BENCHMARKS: tuple[Benchmark, ...] = (
     landing.BENCHMARK,
     load.BENCHMARK,
     queries.BENCHMARK,
-    fits.BENCHMARK,
+    *fits.BENCHMARKS,
     cluster.BENCHMARK,
 )
 

@@ -5,8 +5,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.optimize import least_squares
 
 from geometry import phases
+from geometry.phase_kernels import descend, reduced
 from geometry.phases import PENALTIES, PHASE_VARIANTS, PhaseFit, PhaseVariant, fit_phases, phase_curve
 
 Planted = dict[str, Any]
@@ -105,7 +107,7 @@ def excess(variant: PhaseVariant, n: int, first: int, seed: int) -> float:
     [
         ("_starts", lambda *_: iter([(0.3, 1.0)])),
         ("_growth", lambda search: None),  # noqa: ARG005
-        ("_best_edges", lambda search, *_: ((search.z.size // 3, search.z.size // 2), 0.0)),
+        ("_best_edges", lambda search, *_: (search.z.size // 3, search.z.size // 2)),
     ],
 )
 def test_a_search_that_misses_does_worse(monkeypatch: pytest.MonkeyPatch, name: str, broken: Any) -> None:
@@ -241,6 +243,77 @@ def test_no_pair_of_edges_does_better(variant: PhaseVariant) -> None:
             design = np.stack([np.ones(69), growth], axis=1)
             best = min(best, ((y - design @ np.linalg.lstsq(design, y)[0]) ** 2).sum())
     assert squares(weight, fitted(fit)) == pytest.approx(best, rel=1e-7)
+
+
+def scipys(weight: np.ndarray, fit: PhaseFit) -> float:
+    """The sum of squares that SciPy reaches from a little beside a fit, its edges held."""
+    z, x = np.log(weight[1:]), np.arange(1, len(weight))
+    inside, behind = (x > fit.t_1) & (x <= fit.t_2), np.maximum(x - fit.t_2, 0)
+
+    def residual(theta: np.ndarray) -> np.ndarray:
+        level, eta, omega, *rate = theta
+        return level + np.log1p(eta * np.cos(omega * x)) * inside + (rate[0] if rate else eta) * behind - z
+
+    start = [math.log(fit.p_base), fit.eta, fit.omega] + ([fit.eta_growth] if fit.variant == "untied" else [])
+    moved = np.array(start) * (1 + 1e-3 * np.array([1, -1, 1, -1])[: len(start)])
+    found = least_squares(residual, moved, x_scale="jac", xtol=1e-14, ftol=1e-14, gtol=1e-14)
+    assert 2 * found.cost < (residual(moved) ** 2).sum() * (1 - 1e-6)  # else the start says nothing
+    return 2 * found.cost
+
+
+DESCENTS = [("untied", 90, 0.2), ("untied", 300, 0.05), ("tied", 90, 0.01), ("tied", 300, 0.01)]
+
+
+@pytest.mark.parametrize(("variant", "n", "noise"), DESCENTS)
+def test_no_descent_of_scipy_does_better(variant: PhaseVariant, n: int, noise: float) -> None:
+    rng = np.random.default_rng(n)
+    weight = weights(plant(variant, n, rng), n, noise, rng)
+    fit = fit_phases(weight)
+    assert fit.variant == variant
+    rss = squares(weight, fitted(fit))
+    assert rss <= scipys(weight, fit) * (1 + 1e-12)
+    assert rss == pytest.approx(scipys(weight, fit), rel=1e-9)
+
+
+def test_a_descent_that_ends_early_does_worse(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mutation control of the test above: η and ω of the grid, with the best level and rate."""
+
+    def none(*given: Any) -> tuple[float, ...]:
+        level, _, rate, _ = descend(*given)
+        return level, given[-2], rate, given[-1]
+
+    rng = np.random.default_rng(90)
+    weight = weights(plant("untied", 90, rng), 90, 0.2, rng)
+    monkeypatch.setattr(phases, "descend", none)
+    fit = fit_phases(weight)
+    assert squares(weight, fitted(fit)) > scipys(weight, fit) * 1.001
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_slopes_and_bends_of_the_descent_are_derivatives(tied: bool) -> None:
+    """Against differences of half the sum of squares with the best level and rate by linear least squares."""
+    rng = np.random.default_rng(3)
+    z, known, first, low, high = rng.standard_normal(40), (rng.random(40) < 0.9) * 1.0, 5.0, 6, 31
+    z = (z - (z @ known) / known.sum()) * known
+    x = first + np.arange(40)
+    inside, behind = (np.arange(40) >= low) & (np.arange(40) < high), np.maximum(np.arange(40) - high + 1, 0)
+    after = behind > 0
+    sums = [known[after].sum(), (behind * known).sum(), (behind**2 * known).sum(), z[after].sum(), z @ behind]
+
+    def literal_half(eta: float, omega: float) -> float:
+        y = (z - np.log1p(eta * np.cos(omega * x)) * inside - tied * eta * behind) * known
+        design = np.stack([known] if tied else [known, behind * known], axis=1)
+        return 0.5 * float(((y - design @ np.linalg.lstsq(design, y)[0]) ** 2).sum())
+
+    state, at, step = np.empty(8), (0.4, 0.9), 1e-4
+    reduced(z, known, first, low, high, np.array([*sums, known.sum()]), tied, *at, np.empty((2, high - low)), state)
+    assert state[0] == pytest.approx(literal_half(*at), rel=1e-12)
+    up, down = ([literal_half(*(np.array(at) + sign * step * e)) for e in np.eye(2)] for sign in (1, -1))
+    np.testing.assert_allclose(state[1:3], (np.array(up) - down) / (2 * step), rtol=1e-5)
+    ends = [literal_half(at[0] + i * step, at[1] + j * step) for i in (1, -1) for j in (1, -1)]
+    both = (ends[0] - ends[1] - ends[2] + ends[3]) / (4 * step**2)
+    twice = (np.array(up) - 2 * literal_half(*at) + down) / step**2
+    np.testing.assert_allclose(state[3:6], [twice[0], both, twice[1]], rtol=1e-4)
 
 
 @pytest.mark.parametrize("variant", PHASE_VARIANTS)
