@@ -24,6 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from geometry.kernels import F64
 from geometry.phase_kernels import LEAST_SQUARE, best_edges, cosine_sums, descend, least_squares_by_frequency
+from geometry.residuals import effective_points
 
 RESOLUTION = 2.0**-24
 """Relative rounding of a float32 weight: residuals of log weight below it are as good as 0."""
@@ -84,7 +85,7 @@ DESIGNS: dict[PhaseVariant, F64] = {
 
 @dataclass(frozen=True)
 class PhaseFit:
-    """The variant of Assumption 3 with the smallest BIC, and how well all of them do.
+    """The variant of Assumption 3 with the smallest criterion (BIC), and how well all of them do.
 
     Positions are absolute; weights are shares of 1. What the curve lacks is NaN: ``eta``, ``omega`` without an
     oscillation, ``eta_growth`` without growth: on a plateau, and in the variant tied where T_2 is the last position.
@@ -94,7 +95,9 @@ class PhaseFit:
     status: PhaseStatus
     variant: PhaseVariant | None
     positions: int
-    """How many positions were fitted."""
+    """How many positions were fitted, m."""
+    effective_points: float
+    """How many independent positions they are worth, m_e ≤ m, by the autocorrelation of the closest fit's residuals."""
     zero_positions: int
     """How many beside the sink have weight 0 (underflow): no log, so they were left out."""
     p_sink: float
@@ -114,7 +117,7 @@ class PhaseFit:
     bic_plateau: float
     bic_growth: float
     bic_tied: float
-    """m ln(RSS/m) + p ln m over m positions; NaN where the variant has no minimum within its domain."""
+    """m_e ln(RSS/m) + p ln m; NaN where the variant has no minimum within its domain."""
     bic_untied: float
     r2_log: float
     """Share of the variance of log weight that the fit explains; NaN where weights do not vary."""
@@ -163,10 +166,13 @@ class _Fit(NamedTuple):
     rss: float
     theta: Theta
 
-    def bic(self, count: float) -> float:
-        """The sum of squares counts as no less than what weights resolve: an exact fit has a BIC as well."""
+    def bic(self, count: float, effective: float) -> float:
+        """The criterion over ``count`` positions that are worth ``effective`` independent ones.
+
+        The sum of squares counts as no less than what weights resolve: an exact fit has a criterion as well.
+        """
         rss = max(self.rss, count * RESOLUTION**2)
-        return count * math.log(rss / count) + PENALTIES[self.variant] * math.log(count)
+        return effective * math.log(rss / count) + PENALTIES[self.variant] * math.log(count)
 
 
 def phase_curve(
@@ -215,7 +221,13 @@ def fit_phases(weight: ArrayLike, *, first: int = 0) -> PhaseFit:
 
     Notes
     -----
-    Time O(n (first + n)). Influences are the exact derivatives of the minimum (implicit function theorem), with the
+    Time O(n (first + n)).
+
+    Weights of neighbouring positions deviate from the curve alike, and what is alike over some positions passes for an
+    oscillation if it counts once for each. The criterion takes the logarithm of the likelihood for as many points as
+    the residuals of the closest fit are worth (``geometry.residuals``); the penalty is that of all positions.
+
+    Influences are the exact derivatives of the minimum (implicit function theorem), with the
     second derivatives of the curve: residuals of a curve that does not fit are not small.
 
     References
@@ -239,9 +251,11 @@ def fit_phases(weight: ArrayLike, *, first: int = 0) -> PhaseFit:
 def _described(search: _Search, fits: dict[PhaseVariant, _Fit], given: F64, first: int) -> PhaseFit:
     """The row of the fit with the smallest BIC."""
     count = search.count
-    bics = {variant: fits[variant].bic(count) if variant in fits else math.nan for variant in PHASE_VARIANTS}
-    best = min(fits.values(), key=lambda fit: fit.bic(count))
-    residual = search.z - _log_curve(search, best.edges, best.theta)
+    closest = min(fits.values(), key=lambda fit: fit.rss)
+    effective = effective_points(_residual(search, closest), search.known > 0)
+    bics = {name: fits[name].bic(count, effective) if name in fits else math.nan for name in PHASE_VARIANTS}
+    best = min(fits.values(), key=lambda fit: fit.bic(count, effective))
+    residual = _residual(search, best)
     sinks = given.size - search.z.size
     influence = np.zeros((4, given.size))
     influence[:, sinks:] = _influence(search, best, residual)
@@ -254,6 +268,7 @@ def _described(search: _Search, fits: dict[PhaseVariant, _Fit], given: F64, firs
         status="ok",
         variant=best.variant,
         positions=int(count),
+        effective_points=effective,
         zero_positions=search.z.size - int(count),
         p_sink=float(given[0]) if sinks else math.nan,
         p_base=math.exp(search.mean + level),
@@ -270,6 +285,12 @@ def _described(search: _Search, fits: dict[PhaseVariant, _Fit], given: F64, firs
         mae_log=float(np.abs(residual).sum() / count),
         influence=influence,
     )
+
+
+def _residual(search: _Search, fit: _Fit) -> F64:
+    """What a fit leaves of z, (m,)."""
+    left: F64 = search.z - _log_curve(search, fit.edges, fit.theta)
+    return left
 
 
 def _present(search: _Search, fit: _Fit) -> NDArray[np.bool_]:
@@ -289,6 +310,7 @@ def _no_fit(given: F64, content: F64, sinks: int) -> PhaseFit:
         status=status,
         variant=None,
         positions=0,
+        effective_points=math.nan,
         zero_positions=int((content == 0).sum()),
         p_sink=float(given[0]) if finite and sinks and given.size else math.nan,
         p_base=math.nan,

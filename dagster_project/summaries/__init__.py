@@ -62,11 +62,11 @@ STEPS: dict[str, Step] = {
         Step(
             "assumption_similarity",
             ("assumption_similarity", "assumption_similarity_model"),
-            1,
+            2,
             similarity,
             parallel=True,
         ),
-        Step("assumption_weights", ("assumption_weights", "assumption_weights_model"), 1, weights, parallel=True),
+        Step("assumption_weights", ("assumption_weights", "assumption_weights_model"), 2, weights, parallel=True),
         Step("attention_by_position", ("attention_by_position",), 1, attention_by_position),
         Step("selection_means", ("selection_means", "selection_means_model"), 2, selection_means),
         Step("sink_effect", ("sink_effect",), 1, sink_effect),

@@ -8,8 +8,11 @@ import pytest
 from scipy.optimize import least_squares
 
 from geometry import phases
+from geometry.assumed import Assumed, weight_profile
 from geometry.phase_kernels import descend, reduced
 from geometry.phases import PENALTIES, PHASE_VARIANTS, PhaseFit, PhaseVariant, fit_phases, phase_curve
+from geometry.residuals import effective_points
+from tests.geometry.draws import correlated_noise
 
 Planted = dict[str, Any]
 NAMES = ("p_sink", "p_base", "eta", "eta_growth", "omega", "t_1", "t_2")
@@ -53,8 +56,8 @@ def squares(weight: np.ndarray, planted: Planted, first: int = 0) -> float:
     return sum((math.log(weight[i - first]) - math.log(literal(i, planted))) ** 2 for i in positions)
 
 
-def bic(rss: float, count: int, variant: PhaseVariant) -> float:
-    return count * math.log(rss / count) + PENALTIES[variant] * math.log(count)
+def bic(rss: float, fit: PhaseFit, variant: PhaseVariant) -> float:
+    return fit.effective_points * math.log(rss / fit.positions) + PENALTIES[variant] * math.log(fit.positions)
 
 
 CASES = [
@@ -83,7 +86,7 @@ def test_figures_follow_from_the_parameters(variant: PhaseVariant, n: int, first
     assert (fit.positions, fit.zero_positions) == (len(logs), n // 10)
     assert (fit.p_sink == weight[0]) == (first == 0)
     rss = squares(weight, fitted(fit), first)
-    assert getattr(fit, f"bic_{fit.variant}") == pytest.approx(bic(rss, len(logs), fit.variant), rel=1e-9)
+    assert getattr(fit, f"bic_{fit.variant}") == pytest.approx(bic(rss, fit, fit.variant), rel=1e-9)
     assert fit.r2_log == pytest.approx(1 - rss / ((logs - logs.mean()) ** 2).sum(), abs=1e-9)
     assert getattr(fit, f"bic_{fit.variant}") == np.nanmin([getattr(fit, f"bic_{v}") for v in PHASE_VARIANTS])
 
@@ -99,7 +102,7 @@ def excess(variant: PhaseVariant, n: int, first: int, seed: int) -> float:
     planted = plant(variant, n, rng, first)
     weight = weights(planted, n, rng.uniform(0.05, 0.2) if variant != "tied" else 0.01, rng, first)
     fit = fit_phases(weight, first=first)
-    return getattr(fit, f"bic_{variant}") - bic(squares(weight, planted, first), fit.positions, variant)
+    return getattr(fit, f"bic_{variant}") - bic(squares(weight, planted, first), fit, variant)
 
 
 @pytest.mark.parametrize(
@@ -212,6 +215,60 @@ def test_noise_is_no_oscillation(variant: PhaseVariant) -> None:
     assert chosen == [variant] * 40
 
 
+def drawn_variants(*, oscillates: bool, time: float, heads: int = 16, sequences: int = 8) -> list[PhaseVariant | None]:
+    """Variants chosen for heads drawn from Assumption 3, n = 512: means over sequences whose noise is correlated.
+
+    ``time`` is the noise's autocorrelation time in positions; its deviation in one sequence is 0.3 on the log scale.
+    """
+    chosen = []
+    for head in range(heads):
+        rng = np.random.default_rng([head, oscillates])
+        t_2 = int(512 * rng.uniform(0.6, 0.8))
+        assumed = Assumed(
+            lambda_sink=0.2,
+            beta=0.1,
+            rho_0=0.0,
+            p_sink=0.4,
+            eta=0.3 * oscillates,
+            eta_growth=rng.uniform(0.01, 0.04),
+            omega=rng.uniform(0.1, 0.5),
+            t_1=int(512 * rng.uniform(0.1, 0.2)) if oscillates else t_2,
+            t_2=t_2,
+        )
+        noise = np.exp([0.3 * correlated_noise(512, time, rng) for _ in range(sequences)])
+        chosen.append(fit_phases((weight_profile(assumed, 512) * noise).mean(axis=0)).variant)
+    return chosen
+
+
+def oscillations(variants: list[PhaseVariant | None]) -> int:
+    return sum(variant in {"tied", "untied"} for variant in variants)
+
+
+@pytest.mark.parametrize("time", [0.0, 1.5, 4.5])
+def test_an_oscillation_is_found_where_there_is_one_and_nowhere_else(time: float) -> None:
+    assert oscillations(drawn_variants(oscillates=False, time=time)) <= 2
+    assert oscillations(drawn_variants(oscillates=True, time=time)) >= 14
+
+
+def test_residuals_taken_as_independent_pass_for_an_oscillation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mutation control of the test above."""
+    monkeypatch.setattr(phases, "effective_points", lambda _, known: float(known.sum()))
+    assert oscillations(drawn_variants(oscillates=False, time=4.5)) >= 14
+
+
+def test_positions_are_worth_what_the_residuals_tell() -> None:
+    rng = np.random.default_rng(2)
+    planted = plant("untied", 300, rng)
+    weight = phase_curve(np.arange(300), **planted) * np.exp(0.05 * correlated_noise(300, 5.0, rng))
+    weight[[20, 30, 31]] = 0
+    fit, content = fit_phases(weight), weight[1:]
+    assert fit.variant == "untied"  # so the closest, whose residuals count, is the one that is known
+    known = content > 0
+    logs = np.log(np.where(known, content, 1.0)) - np.log(phase_curve(np.arange(1, 300), **fitted(fit)))
+    assert fit.effective_points == pytest.approx(effective_points(logs, known), rel=1e-6)
+    assert 300 / 20 < fit.effective_points < 300 / 4
+
+
 def test_the_growth_is_the_best_of_all() -> None:
     """Every T_2 by linear least squares."""
     rng = np.random.default_rng(2)
@@ -222,14 +279,14 @@ def test_the_growth_is_the_best_of_all() -> None:
         design = np.stack([np.ones(59), np.maximum(x - t_2, 0)], axis=1)
         rss.append(((z - design @ np.linalg.lstsq(design, z)[0]) ** 2).sum())
     fit = fit_phases(weight)
-    assert fit.bic_growth == pytest.approx(bic(min(rss), 59, "growth"), rel=1e-9)
+    assert fit.bic_growth == pytest.approx(bic(min(rss), fit, "growth"), rel=1e-9)
     assert fit.t_2 == np.argmin(rss)
 
 
 @pytest.mark.parametrize("variant", ["tied", "untied"])
 def test_no_pair_of_edges_does_better(variant: PhaseVariant) -> None:
     """Every T_1 and T_2 by linear least squares, for the η and ω of the fit."""
-    rng = np.random.default_rng(5)
+    rng = np.random.default_rng(6)
     weight = weights(plant(variant, 70, rng), 70, 0.1 if variant == "untied" else 0.02, rng)
     fit = fit_phases(weight)
     assert fit.variant == variant
@@ -432,7 +489,7 @@ def test_what_cannot_be_fitted_is_a_row_with_its_status(
     fit = fit_phases(weight)
     assert (fit.status, fit.variant, fit.t_1, fit.t_2, fit.zero_positions) == (status, None, None, None, zeros)
     assert fit.p_sink == pytest.approx(p_sink, nan_ok=True)
-    rest = (fit.p_base, fit.eta, fit.eta_growth, fit.omega, fit.r2_log, fit.mae_log)
+    rest = (fit.p_base, fit.eta, fit.eta_growth, fit.omega, fit.r2_log, fit.mae_log, fit.effective_points)
     assert np.isnan([*rest, *(getattr(fit, f"bic_{v}") for v in PHASE_VARIANTS)]).all()
     assert np.isnan(fit.influence).all()
     assert fit.influence.shape == (4, len(weight))
