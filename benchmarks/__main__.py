@@ -26,7 +26,7 @@ BENCHMARKS: tuple[Benchmark, ...] = (
     load.BENCHMARK,
     queries.BENCHMARK,
     *fits.BENCHMARKS,
-    temperature.BENCHMARK,
+    *temperature.BENCHMARKS,
     cluster.BENCHMARK,
 )
 

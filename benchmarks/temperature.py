@@ -1,4 +1,4 @@
-"""Counts at several temperatures against those at one.
+"""Counts at several temperatures against those at one, and the softmax Jacobian's norm against sorting the weights.
 
 Holds the benchmarks ``temperature.*``. What does not belong here: the cost of counts (``benchmarks.selection``).
 """
@@ -11,6 +11,7 @@ import numpy as np
 from benchmarks.measure import Benchmark, Result, alternate, compare
 from benchmarks.selection import draw, one_thread
 from geometry import selection_counts
+from geometry.sensitivity import jacobian_norm, sensitivity
 from geometry.temperature import TEMPERATURES, counts_by_temperature
 
 
@@ -36,8 +37,36 @@ def temperatures(*, n: int, head_dim: int, points: int, repeats: int) -> list[Re
     ]
 
 
-BENCHMARK = Benchmark(
-    "temperature.counts",
-    full=partial(temperatures, n=1024, head_dim=128, points=48, repeats=21),
-    small=partial(temperatures, n=128, head_dim=16, points=8, repeats=3),
+def norms(*, heads: int, n: int, repeats: int) -> list[Result]:
+    """The norm of every head at one temperature and at five, against sorting its weights as the profile does."""
+    weights, _ = draw(heads, n, head_dim=1)
+    with one_thread():
+        seconds = alternate(
+            lambda: np.argsort(-weights, axis=-1, kind="stable"),
+            lambda: jacobian_norm(weights),
+            lambda: sensitivity(weights),
+            repeats=repeats,
+            clock=process_time,
+        )
+    sort = ("a stable argsort of their weights", seconds[:, 0])
+    one = ("jacobian_norm of all heads, one thread", seconds[:, 1])
+    several = (f"sensitivity of all heads at {len(TEMPERATURES)} temperatures", seconds[:, 2])
+    sizes = {"heads": heads, "n": n}
+    return [
+        compare("temperature.norm", "cost", one, sort, sizes=sizes, target=1.5),
+        compare("temperature.norms", "cost", several, sort, sizes=sizes, target=7.5),
+    ]
+
+
+BENCHMARKS = (
+    Benchmark(
+        "temperature.counts",
+        full=partial(temperatures, n=1024, head_dim=128, points=48, repeats=21),
+        small=partial(temperatures, n=128, head_dim=16, points=8, repeats=3),
+    ),
+    Benchmark(
+        "temperature.norms",
+        full=partial(norms, heads=64, n=1024, repeats=21),
+        small=partial(norms, heads=8, n=128, repeats=3),
+    ),
 )

@@ -78,17 +78,24 @@ def temper(weights: ArrayLike, temperature: float, learned_sink: ArrayLike | Non
     ----------
     *Limitations of Normalization in Attention Mechanism*, arXiv 2508.17821: temperature; softmax(l / T) by definition.
     """
-    alpha = np.asarray(_array(weights), np.float64)
-    share = np.zeros(alpha.shape[:-1]) if learned_sink is None else np.asarray(_array(learned_sink), np.float64)
-    _check_tempered(alpha, share, temperature)
+    alpha, share = rows_of(weights, learned_sink)
+    check_temperature(temperature)
     if temperature == 1:
         return alpha.copy()
+    tempered, sink = over_largest(alpha, share, temperature)
+    tempered /= tempered.sum(axis=-1, keepdims=True) + sink[..., None]
+    return tempered
+
+
+def over_largest(alpha: F64, share: F64, temperature: float) -> tuple[F64, F64]:
+    """The weights at a temperature and what a learned sink takes, both over the largest of them: (…, n) and (…).
+
+    What ``temper`` divides by the sum; it keeps the digits of what the largest leaves of 1.
+    """
     with np.errstate(divide="ignore"):
         logits, sink = np.log(alpha) / temperature, np.log(share) / temperature
-    largest = np.maximum(logits.max(axis=-1), sink)[..., None]
-    tempered: F64 = np.exp(logits - largest)
-    tempered /= tempered.sum(axis=-1, keepdims=True) + np.exp(sink[..., None] - largest)
-    return tempered
+    largest = np.maximum(logits.max(axis=-1), sink)
+    return np.exp(logits - largest[..., None]), np.exp(sink - largest)
 
 
 def counts_by_temperature(
@@ -175,11 +182,17 @@ def _of_head(head: Head, sizes: NDArray[np.integer]) -> Iterator[tuple[float, ..
     return zip(*rows, strict=True)
 
 
-def _check_tempered(alpha: F64, share: F64, temperature: float) -> None:
-    """A ValueError that names what is wrong."""
+def check_temperature(temperature: float) -> None:
+    """A ValueError if it is not a positive number."""
     if not 0 < temperature < math.inf:
         msg = f"temperature must be a positive number, got {temperature!r}"
         raise ValueError(msg)
+
+
+def rows_of(weights: ArrayLike, learned_sink: ArrayLike | None) -> tuple[F64, F64]:
+    """Weights (…, n) and shares of learned sinks (…), 0 by default, in float64; a ValueError says what is wrong."""
+    alpha = np.asarray(_array(weights), np.float64)
+    share = np.zeros(alpha.shape[:-1]) if learned_sink is None else np.asarray(_array(learned_sink), np.float64)
     if alpha.ndim < 1 or share.shape != alpha.shape[:-1]:
         msg = f"weights (…, n) and learned_sink (…) must match, got {alpha.shape} and {share.shape}"
         raise ValueError(msg)
@@ -190,3 +203,4 @@ def _check_tempered(alpha: F64, share: F64, temperature: float) -> None:
     if not (alpha.max(axis=-1, initial=0.0) > 0).all():
         msg = "weights must be rows of a softmax; there is one without any weight"
         raise ValueError(msg)
+    return alpha, share
