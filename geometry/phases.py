@@ -227,8 +227,8 @@ def fit_phases(weight: ArrayLike, *, first: int = 0) -> PhaseFit:
     oscillation if it counts once for each. The criterion takes the logarithm of the likelihood for as many points as
     the residuals of the closest fit are worth (``geometry.residuals``); the penalty is that of all positions.
 
-    Influences are the exact derivatives of the minimum (implicit function theorem), with the
-    second derivatives of the curve: residuals of a curve that does not fit are not small.
+    Influences are the exact derivatives of the minimum (implicit function theorem), with the second derivatives of the
+    curve: residuals of a curve that does not fit are not small.
 
     References
     ----------
