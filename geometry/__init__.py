@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from geometry.lower import lower_bounds as lower_bounds
     from geometry.parts import output_parts as output_parts
     from geometry.phases import fit_phases as fit_phases
+    from geometry.power_law import PowerLaw as PowerLaw
+    from geometry.power_law import fit_log_log as fit_log_log
     from geometry.profile import SCALES as SCALES
     from geometry.profile import Scale as Scale
     from geometry.profile import selection_counts as selection_counts
@@ -39,8 +41,13 @@ if TYPE_CHECKING:
     from geometry.quantities import declared as declared
     from geometry.quantities import derived as derived
     from geometry.scale_free import scale_free_lower_bounds as scale_free_lower_bounds
+    from geometry.sensitivity import bounds_held as bounds_held
+    from geometry.sensitivity import jacobian_norm as jacobian_norm
     from geometry.similarity import cosine_by_distance as cosine_by_distance
     from geometry.similarity import sink_cosines as sink_cosines
+    from geometry.temperature import TEMPERATURES as TEMPERATURES
+    from geometry.temperature import counts_by_temperature as counts_by_temperature
+    from geometry.temperature import temper as temper
 
 _MODULES = {
     "arithmetic": ("PlainArithmetic", "plain_arithmetic"),
@@ -66,6 +73,9 @@ _MODULES = {
         "derived",
     ),
     "scale_free": ("scale_free_lower_bounds",),
+    "power_law": ("PowerLaw", "fit_log_log"),
+    "sensitivity": ("bounds_held", "jacobian_norm", "sensitivity"),
+    "temperature": ("TEMPERATURES", "counts_by_temperature", "temper"),
     "similarity": ("cosine_by_distance", "sink_cosines"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
