@@ -11,7 +11,7 @@ import numpy as np
 from benchmarks.measure import Benchmark, Result, alternate, compare
 from benchmarks.selection import draw, one_thread
 from geometry import selection_counts
-from geometry.sensitivity import jacobian_norm, sensitivity
+from geometry.jacobian import jacobian_norm, sensitivity
 from geometry.temperature import TEMPERATURES, counts_by_temperature
 
 

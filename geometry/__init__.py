@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from geometry.distances import random_subset_distance as random_subset_distance
     from geometry.effective_keys import concentration as concentration
     from geometry.grids import log_grid as log_grid
+    from geometry.jacobian import bounds_held as bounds_held
+    from geometry.jacobian import jacobian_norm as jacobian_norm
     from geometry.lower import lower_bounds as lower_bounds
     from geometry.parts import output_parts as output_parts
     from geometry.phases import fit_phases as fit_phases
@@ -41,8 +43,6 @@ if TYPE_CHECKING:
     from geometry.quantities import declared as declared
     from geometry.quantities import derived as derived
     from geometry.scale_free import scale_free_lower_bounds as scale_free_lower_bounds
-    from geometry.sensitivity import bounds_held as bounds_held
-    from geometry.sensitivity import jacobian_norm as jacobian_norm
     from geometry.similarity import cosine_by_distance as cosine_by_distance
     from geometry.similarity import sink_cosines as sink_cosines
     from geometry.temperature import TEMPERATURES as TEMPERATURES
@@ -74,7 +74,7 @@ _MODULES = {
     ),
     "scale_free": ("scale_free_lower_bounds",),
     "power_law": ("PowerLaw", "fit_log_log"),
-    "sensitivity": ("bounds_held", "jacobian_norm", "sensitivity"),
+    "jacobian": ("bounds_held", "jacobian_norm", "sensitivity"),
     "temperature": ("TEMPERATURES", "counts_by_temperature", "temper"),
     "similarity": ("cosine_by_distance", "sink_cosines"),
 }

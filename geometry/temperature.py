@@ -1,7 +1,7 @@
 """Attention at other temperatures, from stored weights alone.
 
 Holds the weights softmax(l / T) that follow from softmax(l), and the counts of the selection over several T. What does
-not belong here: how sensitive weights are to their logits (``geometry.sensitivity``) and the counts themselves
+not belong here: how sensitive weights are to their logits (``geometry.jacobian``) and the counts themselves
 (``geometry.profile``).
 """
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from geometry import sensitivity as module
-from geometry.sensitivity import BOUNDS, bounds_held, jacobian_norm, scratch_bytes, sensitivity
+from geometry.jacobian import BOUNDS, bounds_held, jacobian_norm, scratch_bytes, sensitivity
 from geometry.temperature import TEMPERATURES, temper
 from tests.geometry import draws
 
