@@ -91,7 +91,10 @@ def land_study(work: Work) -> "Landing":
         paths = summary_paths(home, name, (table for asset in SUMMARIES for table in asset.tables))
         tables = {table: read_table(path) for table, path in paths.items()}
         tables |= _tables(sources, known_of_summaries(home, sources.name))
-        landing = land(home.warehouse, name, tables, expected_rows(sources.tensors, kappas=len(study.analysis.kappas)))
+        expected = expected_rows(
+            sources.tensors, kappas=len(study.analysis.kappas), nulls=study.analysis.nulls.draws > 0
+        )
+        landing = land(home.warehouse, name, tables, expected)
     total = f"{sum(landing.rows.values()):,}"
     logger.info("%s: %s rows landed, %.1f MB, %.1f s", name, total, landing.bytes / 1e6, landing.seconds)
     if landing.published and not study.keep_tensors:
@@ -198,8 +201,11 @@ def _position_tables(metrics: "SequenceStore") -> dict[str, Any]:
     }
 
 
-def expected_rows(tensors: "SequenceStore", *, kappas: int) -> dict[str, int]:
-    """How many rows each table must get, from what was extracted and the number of κ alone."""
+def expected_rows(tensors: "SequenceStore", *, kappas: int, nulls: bool) -> dict[str, int]:
+    """How many rows each table must get, from what was extracted, the number of κ and whether nulls are drawn."""
+    from geometry.comparisons import MEASURES
+    from geometry.grids import log_grid
+    from geometry.nulls import NULLS
     from storage.zarr.layers import attending, query_positions
 
     sizes, queries, layers = tensors.sizes, np.asarray(query_positions(tensors)), attending(tensors)
@@ -208,6 +214,8 @@ def expected_rows(tensors: "SequenceStore", *, kappas: int) -> dict[str, int]:
     heads, kv_heads = int(by_layer.sum()), sum(tensors.layers[layer].kv_heads for layer in layers)
     selections, positions = int(((keys - 1) * by_layer).sum()), int((keys.min(axis=0) * by_layer).sum())
     rows = sizes["sequence"] * queries.size
+    grid = log_grid(max(int(keys.max()), 2))
+    below = np.searchsorted(grid, keys.max(axis=0)) * (len(MEASURES) * len(NULLS) if nulls else 0)  # (query, layer)
     return {
         "studies": 1,
         "heads": heads,
@@ -226,6 +234,8 @@ def expected_rows(tensors: "SequenceStore", *, kappas: int) -> dict[str, int]:
         "assumption_weights_model": queries.size,
         "selection_means": int(((keys.max(axis=0) - 1) * by_layer).sum()),
         "selection_means_model": int((keys.max(axis=(0, 2)) - 1).sum()),
+        "separability": int((below * by_layer).sum()),
+        "separability_model": int(below.max(axis=1).sum()),
         "attention_by_position": positions,
         "contributions": positions,
         "principal_directions": kv_heads,

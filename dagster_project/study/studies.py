@@ -100,6 +100,24 @@ class MonteCarloGrid(BaseModel):
         return n
 
 
+class Nulls(BaseModel):
+    """How much of a study is measured beside what chance would do."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    sequences: int = Field(
+        default=16, ge=1, description="how many sequences, the first ones, are looked at; all if there are fewer"
+    )
+    draws: int = Field(
+        default=1, ge=0, le=1000, description="draws of each null for every sequence, query and head; 0: no nulls"
+    )
+
+
+def _no_nulls(given: object) -> object:
+    """Nothing means no draws."""
+    return {"draws": 0} if given is None else given
+
+
 MEASURED = ("kappas", "scale")
 """The analysis settings that decide the metrics; the others decide what follows from them, or how it is shown."""
 
@@ -121,6 +139,11 @@ class AnalysisSettings(BaseModel):
     )
     monte_carlo: MonteCarloGrid | None = Field(
         default=None, description="grid of drawn heads to hold the bounds against in expectation; none if left out"
+    )
+    nulls: Annotated[Nulls, BeforeValidator(_no_nulls)] = Field(
+        default_factory=Nulls,
+        description="what Precision, Recall, F, specificity and AUC of every head are held against: random selections, "
+        "and value states that have changed places; null, or 0 draws: neither AUC nor nulls are computed",
     )
     map_n: int = Field(default=4, ge=1, description="N at which the layer by head maps show Precision and Recall")
 

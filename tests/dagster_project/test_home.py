@@ -222,7 +222,7 @@ def test_metrics_are_computed_where_the_tensors_were(
     monkeypatch.setattr("torch.cuda.device_count", lambda: devices)
     monkeypatch.setattr(measuring, "find_spec", lambda _: True)
     made = {"versions": {"device": computed_on}, "settings": {"device": asked}}
-    assert measuring._cuda_device(made) == expected
+    assert measuring.cuda_device(made) == expected
 
 
 def test_without_triton_the_cpu_computes_and_one_line_says_so(
@@ -232,7 +232,7 @@ def test_without_triton_the_cpu_computes_and_one_line_says_so(
     for devices, messages in ((0, 0), (1, 1)):
         monkeypatch.setattr("torch.cuda.device_count", lambda devices=devices: devices)
         made = {"versions": {"device": "cuda (NVIDIA H200)"}, "settings": {"device": "auto"}}
-        assert measuring._cuda_device(made) is None
+        assert measuring.cuda_device(made) is None
         assert len(caplog.messages) == messages
     assert caplog.messages[0].startswith("Triton is not installed, so the CPU computes the metrics; ")
 
@@ -257,7 +257,7 @@ def test_a_device_that_fails_is_explained(
     with pytest.raises(RuntimeError):  # on the CPU it is no matter of the device
         measuring.measure(home, "small", STUDY)
     remove(home.metrics("small"))
-    monkeypatch.setattr(measuring, "_cuda_device", lambda _: "cuda:1")
+    monkeypatch.setattr(measuring, "cuda_device", lambda _: "cuda:1")
     with pytest.raises(UserError) as caught:
         measuring.measure(home, "small", STUDY)
     assert str(caught.value) == (

@@ -1,6 +1,8 @@
 """The assets between metrics and warehouse: means, fits, bounds in expectation and sources of figures."""
 
 from dagster_project.steps.assets import Asset
+from dagster_project.steps.summaries.arithmetic import arithmetic
+from dagster_project.steps.summaries.chance import separability
 from dagster_project.steps.summaries.contributions import contributions
 from dagster_project.steps.summaries.directions import value_directions
 from dagster_project.steps.summaries.expectation import effects, expectation
@@ -40,8 +42,20 @@ SUMMARIES: tuple[Asset, ...] = (
         version=1,
         reads=("attention",),
     ),
-    tables_asset("selection_means", selection_means, tables=("selection_means", "selection_means_model"), version=2),
+    tables_asset("selection_means", selection_means, tables=("selection_means", "selection_means_model"), version=3),
     tables_asset("sink_effect", sink_effect, tables=("sink_effect",), version=1),
+    tables_asset(
+        "separability",
+        separability,
+        tables=("separability", "separability_model", "separation_curves"),
+        version=1,
+        settings=("nulls",),
+        reads=("attention", "values"),
+        parallel=True,
+    ),
+    tables_asset(
+        "arithmetic", arithmetic, tables=("arithmetic",), version=1, reads=("attention", "values"), parallel=True
+    ),
     tables_asset("contributions", contributions, tables=("contributions",), version=1, reads=("attention",)),
     tables_asset(
         "value_directions",
