@@ -336,7 +336,7 @@ def assets(
 ) -> None:
     """List the assets that a study consists of, and what each is made from.
 
-    `run STUDY` makes those that are missing or stale; `run STUDY --force ASSET` insists on one and what follows from it.
+    `run STUDY` makes those that are missing or stale; `run STUDY --force ASSET` rebuilds one and what follows from it.
     """
     from dagster_project.command.guide import show_assets
 
