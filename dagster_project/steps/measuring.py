@@ -53,6 +53,9 @@ logger = logging.getLogger(__name__)
 METRICS_VERSION = 5
 """Version of the numbers in a metrics store; raised when their computation changes, so that stores are made anew."""
 
+READ = ("attention", "values")
+"""The arrays of the tensor store that metrics are computed from and that may have been dropped."""
+
 CUDA_WORKERS = 4
 """Most blocks in work at once where a CUDA device computes them: it takes one after the other, the rest are read."""
 
@@ -135,14 +138,12 @@ def make_metrics(work: Work) -> Made:
         if not home.metrics(name).exists():
             check_space(Extent(home, name, study, tensors.sizes, missing=0), work.assets)
         made_of = _MetricsInputs(name, tensors, study.analysis, device)
-        if work.force:
-            home.metrics(name).remove()
-        standing = _standing(home.metrics(name), made_of)
+        standing = None if work.force else _standing(home.metrics(name), made_of)
         is_whole = standing is not None and not standing.missing()
         with connected("threads" if is_whole else scheduler) as client:
             if client is not None:
                 await_idle(client, home.metrics(name))  # lest a worker of a killed run write to the new store
-            metrics = _metrics_store(home.metrics(name), made_of)
+            metrics = _metrics_store(home.metrics(name), made_of, force=work.force)
             missing = metrics.missing()
             if client is None:
                 _measure_here(tensors, metrics, study.analysis, missing, device)
@@ -419,13 +420,18 @@ class _MetricsInputs:
         return _versions(self.device or "cpu")
 
 
-def _metrics_store(path: Place, made_of: _MetricsInputs) -> "SequenceStore":
-    """The metrics store of these tensors and settings; one of others, or of an older version, is derived and goes."""
+def _metrics_store(path: Place, made_of: _MetricsInputs, *, force: bool = False) -> "SequenceStore":
+    """The metrics store of these tensors and settings; one of others, or of an older version, is removed.
+
+    ``force``: whatever is there is removed. Nothing is if the tensors have been dropped, without which it could not be
+    computed again.
+    """
     from storage.zarr.arrays import SELECTION
     from storage.zarr.sequences import SequenceStore
 
-    if _standing(path, made_of) is None:
-        made_of.tensors.array("attention")  # refused if it has been dropped, before what was made of it goes
+    if force or _standing(path, made_of) is None:
+        for name in READ:
+            made_of.tensors.array(name)
         path.remove()
     provenance = made_of.provenance | {"versions": made_of.versions}
     return SequenceStore.resume(path, SELECTION, made_of.sizes, provenance, made_of.tensors.layers)
@@ -549,7 +555,7 @@ SELECTION_METRICS = Asset(
     recorded=_recorded,
     places=single_place(Home.metrics),
     settings=MEASURED,
-    reads=("attention", "values"),
+    reads=READ,
     space=_bytes,
     checks=lambda: (Check("identities_hold", "0 ≤ K_in ≤ N, 0 ≤ K_out ≤ n − N, and K_in = 1 at N = 1, on every row."),),
 )
