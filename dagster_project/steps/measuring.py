@@ -50,8 +50,8 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
-METRICS_VERSION = 5
-"""Version of the numbers in a metrics store; raised when their computation changes, so that stores are made anew."""
+METRICS_VERSION = 6
+"""Version of the numbers in a metrics store; raised when their computation changes, so that stores are rebuilt."""
 
 READ = ("attention", "values")
 """The arrays of the tensor store that metrics are computed from and that may have been dropped."""
@@ -512,10 +512,23 @@ def _identity_violations(metrics: "SequenceStore", sequences: slice = slice(None
 def _recorded(snapshot: Snapshot) -> MadeOf | str:
     metrics = snapshot.metrics
     if metrics is None:
-        return UNREADABLE if snapshot.home.metrics(snapshot.name).exists() else MISSING
+        return _recorded_by_another_version(snapshot.home.metrics(snapshot.name))
     missing, total = len(metrics.missing()), metrics.sizes["sequence"]
     lacking = f"{missing} of {total} sequences missing" if missing else None
     return _made_of(metrics.provenance, lacking)
+
+
+def _recorded_by_another_version(path: Place) -> MadeOf | str:
+    """What a store says that cannot be read as one of this version, which may have had other arrays."""
+    from storage.zarr.sequences import SequenceStore
+
+    if not path.exists():
+        return MISSING
+    try:
+        found = _made_of(SequenceStore.open(path, ()).provenance)
+    except UserError:
+        return UNREADABLE
+    return UNREADABLE if found.version == METRICS_VERSION else found
 
 
 def _expected(snapshot: Snapshot) -> MadeOf | None:

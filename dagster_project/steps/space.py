@@ -9,8 +9,6 @@ from dagster_project.study.home import HOME_VARIABLE, METRICS_VARIABLE, TENSORS_
 from dagster_project.study.studies import Study
 from storage.errors import UserError
 from storage.files.places import Local, Place
-from storage.zarr.arrays import TENSORS
-from storage.zarr.sequences import SequenceStore
 
 logger = logging.getLogger(__name__)
 
@@ -99,7 +97,10 @@ def _room(home: Home, name: str, place: Place) -> Iterator[str]:
 
 
 def _droppable(store: Place, place: Place) -> bool:
-    """Whether a store lies on the disk of ``place`` and has tensors that can be dropped."""
+    """Whether a store is on the disk of ``place`` and has tensors that can be dropped."""
+    from storage.zarr.arrays import TENSORS
+    from storage.zarr.sequences import SequenceStore
+
     if not store.shares_disk(place) or not store.exists():
         return False
     try:

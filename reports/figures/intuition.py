@@ -1,4 +1,4 @@
-"""How a head is read, on an example small enough to see: keys on a circle, and two balls around their sum (Figure 1)."""
+"""How a head is read, on a small example: keys on a circle, and two balls around their sum (Figure 1)."""
 
 import numpy as np
 import pyarrow as pa

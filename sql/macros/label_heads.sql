@@ -44,7 +44,7 @@ scored AS (
 SELECT
     * EXCLUDE (
         known_y_0, total_share, total_spread, known_sink_change, known_last_level, known_last_change,
-        last_leads, last_high, sink_falls, last_rises, sink_comparable, spread_broad, last_weak
+        {{ thresholds | map(attribute="name") | join(", ") }}
     ),
     greatest(retriever_score, mixer_score, reset_score) AS best,
     CASE best WHEN retriever_score THEN 'Retriever' WHEN mixer_score THEN 'Mixer' ELSE 'Reset' END AS label,

@@ -3,23 +3,15 @@
 -- meaning: the rows of head_taxonomy under other thresholds, for all studies: FROM taxonomy(last_high := 0.6); those
 --          not given, or NULL, have the default that taxonomy_thresholds states
 CREATE MACRO taxonomy(
-    last_leads := NULL,
-    last_high := NULL,
-    sink_falls := NULL,
-    last_rises := NULL,
-    sink_comparable := NULL,
-    spread_broad := NULL,
-    last_weak := NULL
+{% for threshold in thresholds %}
+    {{ threshold.name }} := NULL{{ "," if not loop.last }}
+{% endfor %}
 ) AS TABLE
 WITH thresholds AS (
     FROM taxonomy_thresholds(
-        last_leads := last_leads,
-        last_high := last_high,
-        sink_falls := sink_falls,
-        last_rises := last_rises,
-        sink_comparable := sink_comparable,
-        spread_broad := spread_broad,
-        last_weak := last_weak
+{% for threshold in thresholds %}
+        {{ threshold.name }} := {{ threshold.name }}{{ "," if not loop.last }}
+{% endfor %}
     )
 ),
 means AS (

@@ -1,6 +1,7 @@
-"""Declarations of every stored array: name, axes, type, chunk, unit and meaning, each said once.
+"""Declarations of every stored array: name, axes, type, chunk, unit and meaning.
 
-Creation, validation and the documentation of stores all read these declarations. Add an array here and nowhere else.
+Creation, validation and the documentation of stores all read these declarations. Those of the metrics follow from
+``geometry.quantities``.
 """
 
 from collections.abc import Mapping
@@ -9,6 +10,8 @@ from math import prod
 from typing import Literal
 
 import numpy as np
+
+from geometry import quantities
 
 FORMAT_VERSION = 3
 """Version of the layout below; a store of another version is refused."""
@@ -169,119 +172,35 @@ def tensor_specs(*, values: str, computed: str) -> tuple[ArraySpec, ...]:
     )
 
 
-def _by_n(name: str, dtype: str, unit: str, meaning: str, fill: float = float("nan")) -> ArraySpec:
+_WHOLE = {
+    quantities.BY_N: ("head", "n"),
+    quantities.BY_KAPPA: ("head", "kappa", "n"),
+    quantities.BY_HEAD: ("layer", "head"),
+    quantities.BY_KV_HEAD: ("layer", "kv_head"),
+    quantities.BY_LAYER: ("query", "layer"),
+    quantities.BY_SEEN_KEY: ("kv_head", "key"),
+    quantities.BY_KEY: ("kv_head", "key"),
+    quantities.OF_SEQUENCE: ("layer", "kv_head"),
+}
+"""The axes that one chunk of a quantity spans whole, by all its axes."""
+
+
+def _array_of(quantity: quantities.Quantity) -> ArraySpec:
+    """The array that stores a declared quantity."""
     return ArraySpec(
-        name, ("sequence", "query", "layer", "head", "n"), dtype, unit, meaning, whole=("head", "n"), fill=fill
+        quantity.name,
+        ("sequence", *quantity.axes),
+        quantity.dtype,
+        quantity.unit,
+        quantity.describe("NaN"),
+        whole=_WHOLE[quantity.axes],
+        fill=quantity.fill,
     )
 
 
-def _by_kappa(name: str, meaning: str) -> ArraySpec:
-    dims = ("sequence", "query", "layer", "head", "kappa", "n")
-    return ArraySpec(name, dims, "float32", "ratio", meaning, whole=("head", "kappa", "n"))
+SELECTION: tuple[ArraySpec, ...] = (*map(_array_of, quantities.SELECTION.values()), _finished())
+"""What the metrics store: one group per study, one array for each of ``geometry.quantities.SELECTION``.
 
-
-def _per_query(name: str, head: str, unit: str, meaning: str) -> ArraySpec:
-    return ArraySpec(name, ("sequence", "query", "layer", head), "float32", unit, meaning, whole=("layer", head))
-
-
-def _by_key(name: str, unit: str, meaning: str) -> ArraySpec:
-    return ArraySpec(name, ("sequence", "layer", "kv_head", "key"), "float32", unit, meaning, whole=("kv_head", "key"))
-
-
-def _per_kv_head(name: str, meaning: str) -> ArraySpec:
-    return ArraySpec(name, ("sequence", "layer", "kv_head"), "float32", "cosine", meaning, whole=("layer", "kv_head"))
-
-
-SELECTION: tuple[ArraySpec, ...] = (
-    _by_n("k_in", "int32", "keys", "selected keys no farther from s_N than r_min (eq. 20)", fill=-1),
-    _by_n("k_out", "int32", "keys", "keys left out that are no farther from s_N than r_max (eq. 20)", fill=-1),
-    _by_n("r_min", "float32", "model units", "distance from s_N to the nearest key left out (eq. 19)"),
-    _by_n("r_max", "float32", "model units", "distance from s_N to the farthest selected key (eq. 19)"),
-    _by_n("norm_s", "float32", "model units", "norm of s_N, the sum of the selected weighted value states (eq. 1)"),
-    _by_n("norm_s_without_sink", "float32", "model units", "norm of s_N without the sink's part; NaN without a sink"),
-    _by_n("norm_s_without_last", "float32", "model units", "norm of s_N without the last token's part"),
-    _by_n("cos_sink", "float32", "cosine", "cosine between s_N and the sink's value state; NaN without a sink"),
-    _by_n("cos_last", "float32", "cosine", "cosine between s_N and the last token's value state"),
-    _by_n("a_0", "float32", "model units", "weighted norm of the sink's value state; NaN while it is not selected"),
-    _by_n("s_in", "float32", "model units", "S_in, sum of a over J, I_N without the sink (eq. 7); NaN if J is empty"),
-    _by_n("a_min_in", "float32", "model units", "smallest a over J (eq. 7); NaN if J is empty"),
-    _by_n("a_max_in", "float32", "model units", "largest a over J (eq. 8); NaN if J is empty"),
-    _by_n("a_max_out", "float32", "model units", "largest a over the keys left out (eq. 7)"),
-    _by_n("rho_out", "float32", "cosine", "largest cosine between J and the keys left out, clipped at 0 (eq. 7)"),
-    _by_n(
-        "precision_lower_scale_free",
-        "float32",
-        "ratio",
-        "scale-free lower bound of Precision P(r_max, N) (geometry/scale_free.md)",
-    ),
-    _by_n(
-        "recall_lower_scale_free",
-        "float32",
-        "ratio",
-        "scale-free lower bound of Recall R(r_min, N) (geometry/scale_free.md)",
-    ),
-    _by_kappa("precision_upper", "upper bound of Precision P(r_max, N) for one κ (eq. 13); NaN where there is none"),
-    _by_kappa("recall_upper", "upper bound of Recall R(r_min, N) for one κ (eq. 15); NaN where there is none"),
-    _per_query(
-        "value_scale",
-        "kv_head",
-        "model units",
-        "C, median norm of the value states of the keys attended to, the sink excepted; scale 'unit' divides a by it",
-    ),
-    _per_query(
-        "rho_0_of_keys",
-        "kv_head",
-        "cosine",
-        "mean cosine of the sink's value state with the other keys attended to; NaN without a sink",
-    ),
-    _per_query(
-        "weight_sum", "head", "probability", "sum of the softmax weights; below 1 where learned sinks take part"
-    ),
-    _per_query(
-        "learned_sink", "head", "probability", "softmax weight of the head's learned sink; 0 for a head without one"
-    ),
-    _per_query("norm_y_0", "head", "model units", "norm of the sink's weighted value state; NaN without a sink"),
-    _per_query("norm_y_last", "head", "model units", "norm of the last token's weighted value state"),
-    _per_query("norm_rest", "head", "model units", "norm of the sum of all other weighted value states"),
-    _per_query("total_rest", "head", "model units", "sum of the norms of all other weighted value states"),
-    ArraySpec(
-        "n_keys",
-        ("sequence", "query", "layer"),
-        "int32",
-        "keys",
-        "number of keys a query may attend to; n runs from 1 to n_keys - 1; -1: layer without attention",
-        whole=("query", "layer"),
-        fill=-1,
-    ),
-    ArraySpec(
-        "cos_last_of_keys",
-        ("sequence", "query", "layer", "kv_head", "key"),
-        "float32",
-        "cosine",
-        "cosine of each key's value state with that of the query's own position; NaN for keys it may not attend to",
-        whole=("kv_head", "key"),
-    ),
-    _by_key(
-        "cos_sink_of_keys",
-        "cosine",
-        "cosine of each value state with the sink's",
-    ),
-    _by_key(
-        "value_norm",
-        "model units",
-        "norm of each value state",
-    ),
-    _by_key(
-        "mean_cosine",
-        "cosine",
-        "mean cosine of two value states, neither the sink's; element i along key belongs to distance i (Assumption 2)",
-    ),
-    _per_kv_head("rho_0", "mean cosine of the sink's value state with the others (Assumption 2)"),
-    _per_kv_head("rho_0_sd", "spread of that cosine over the others (divisor: their number)"),
-    _finished(),
-)
-"""What the metrics store: one group per study; element i along ``n`` belongs to N = i + 1.
-
-a_ℓ = ‖y_ℓ‖ is the weighted norm of a value state. Element i along ``kappa`` belongs to the i-th κ of the provenance's
-``analysis``, which also holds the scale of a that the upper bounds were computed with.
+Element i along ``kappa`` belongs to the i-th κ of the provenance's ``analysis``, which also holds the scale of a that
+the upper bounds were computed with.
 """

@@ -11,9 +11,8 @@ from concurrent.futures import Executor
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-import dask.array as da
 import numpy as np
 import zarr
 from numpy.typing import NDArray
@@ -23,6 +22,9 @@ from storage.files.differences import differences
 from storage.files.places import Place
 from storage.zarr import shards
 from storage.zarr.arrays import FORMAT_VERSION, ArraySpec, LayerSize
+
+if TYPE_CHECKING:
+    import dask.array as da
 
 Provenance = Mapping[str, Any]
 """What made a store, as JSON: ``study``, ``settings``, ``inputs`` (hashes) and ``versions`` (libraries).
@@ -228,7 +230,7 @@ class SequenceStore:
             return f"delete {self.path} and run the study again, which computes it anew"
         return "run again with --fresh to extract it anew"
 
-    def lazy(self, name: str) -> da.Array:
+    def lazy(self, name: str) -> "da.Array":
         """The array ``name`` as a Dask array, one block per stored chunk, float16 as float32; nothing is read yet.
 
         Raises
@@ -236,6 +238,8 @@ class SequenceStore:
         UserError
             If its data have been dropped; when it is computed, if a finished sequence is damaged.
         """
+        import dask.array as da
+
         array = self.array(name)
         lazy: da.Array = da.from_array(
             _Readable(self, name, array),
