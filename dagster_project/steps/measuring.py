@@ -37,6 +37,9 @@ from dagster_project.study.studies import MEASURED, AnalysisSettings
 from storage.errors import UserError
 from storage.files.locks import exclusive
 from storage.files.places import Place
+from storage.zarr.arrays import CHUNK_BYTES, SELECTION, TENSORS
+from storage.zarr.layers import query_positions
+from storage.zarr.space import sequence_bytes
 
 if TYPE_CHECKING:
     import dask.array as da
@@ -86,7 +89,6 @@ def lazy_metrics(
     from dask.base import optimize
 
     from geometry.lazy import scale_free_bounds, selection_arrays, similarities, value_norms
-    from storage.zarr.layers import query_positions
 
     one, at, layers = slice(sequence, sequence + 1), slice(query, query + 1), _taken(tensors.groups()[size])
     attention, values, first_key, learned_sink = optimize(  # without the chunks of others
@@ -126,7 +128,6 @@ def make_metrics(work: Work) -> Made:
         ``dagster_project.steps.cluster``.
     """
     from storage.warehouse.rows import selection_row_count
-    from storage.zarr.arrays import TENSORS
     from storage.zarr.sequences import SequenceStore
 
     home, name, study = work.home, work.name, work.study
@@ -251,7 +252,6 @@ def _violations_of(sequence: int, *, stores: _Stores) -> int:
 @lru_cache(maxsize=4)
 def _opened(stores: _Stores) -> "tuple[SequenceStore, SequenceStore]":
     """The stores of a worker, opened once in its process; a UserError if it does not share them with the client."""
-    from storage.zarr.arrays import SELECTION, TENSORS
     from storage.zarr.sequences import SequenceStore
 
     check_seen(stores.probes)
@@ -280,8 +280,6 @@ def sequence_memory(tensors: "SequenceStore", analysis: AnalysisSettings) -> int
     """
     from geometry.lazy import block_bytes, similarity_bytes
     from storage.zarr import shards
-    from storage.zarr.arrays import CHUNK_BYTES, SELECTION
-    from storage.zarr.space import sequence_bytes
 
     sizes = _metrics_sizes(tensors, analysis)
     results = sequence_bytes(SELECTION, sizes)
@@ -314,8 +312,6 @@ def _measured(
     query; what it raises ends the work.
     """
     from dask.base import compute
-
-    from storage.zarr.arrays import SELECTION
 
     specs = [spec for spec in SELECTION if spec.name != "finished"]
     found = {spec.name: np.full(spec.shape(sizes)[1:], spec.fill, spec.dtype) for spec in specs}
@@ -374,7 +370,6 @@ def open_metrics(home: Home, name: str) -> "SequenceStore":
     UserError
         If there is none, or it is not one of this version; metrics are derived, so running the study mends it.
     """
-    from storage.zarr.arrays import SELECTION
     from storage.zarr.sequences import SequenceStore
 
     path = home.metrics(name)
@@ -426,7 +421,6 @@ def _metrics_store(path: Place, made_of: _MetricsInputs, *, force: bool = False)
     ``force``: whatever is there is removed. Nothing is if the tensors have been dropped, without which it could not be
     computed again.
     """
-    from storage.zarr.arrays import SELECTION
     from storage.zarr.sequences import SequenceStore
 
     if force or _standing(path, made_of) is None:
@@ -446,7 +440,6 @@ def _standing(path: Place, made_of: _MetricsInputs) -> "SequenceStore | None":
         If it can be continued only on another device; or if it is in an object store and cannot be opened, be it
         damaged or out of reach for a moment: only what is known to be of something else is made anew there.
     """
-    from storage.zarr.arrays import SELECTION
     from storage.zarr.sequences import SequenceStore
 
     if not path.exists():
@@ -483,8 +476,6 @@ def _is_of(store: "SequenceStore", made_of: _MetricsInputs) -> bool:
 
 def _metrics_sizes(tensors: "SequenceStore", analysis: AnalysisSettings) -> dict[str, int]:
     """Sizes of the axes of the metrics store of these tensors."""
-    from storage.zarr.layers import query_positions
-
     sizes = {key: size for key, size in tensors.sizes.items() if key != "head_dim"}
     return sizes | {"kappa": len(analysis.kappas), "n": query_positions(tensors)[-1]}
 
@@ -548,9 +539,6 @@ def _made_of(provenance: Mapping[str, Any], lacking: str | None = None) -> MadeO
 
 def _bytes(extent: Extent) -> int:
     """Bytes of the sequences that are still to be measured, as if nothing were compressed."""
-    from storage.zarr.arrays import SELECTION
-    from storage.zarr.space import sequence_bytes
-
     study = extent.study
     sizes = {**extent.sizes, "kappa": len(study.analysis.kappas), "n": max(study.query_positions)}
     begun = extent.home.metrics(extent.name).exists()
