@@ -218,7 +218,7 @@ def test_an_instance_of_ones_own_is_used(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("place", ["relative", "/nowhere/at/all"])
 def test_a_dagster_home_that_is_no_folder_is_refused(mine: Path, place: str) -> None:
-    refused = attention_geometry("run", "mine", home=mine, DAGSTER_HOME=place)
+    refused = attention_geometry("run", "mine", "--force", "report", home=mine, DAGSTER_HOME=place)
     assert "DAGSTER_HOME" in refused.complaint
 
 

@@ -10,7 +10,7 @@ import pytest
 from dagster_project.study.home import Home
 from dagster_project.study.studies import find_study
 from dagster_project.upkeep.freshness import stale
-from tests.dagster_project.driver import attention_geometry, environment
+from tests.dagster_project.driver import attention_geometry, environment, files
 from tests.dagster_project.making import NAMES
 
 ROWS = ("sql", "FROM selection ORDER BY ALL", "--format", "csv")
@@ -41,10 +41,10 @@ def changed(before: dict[str, tuple[bytes, int]], after: dict[str, tuple[bytes, 
     return {name for name in written if not name.startswith(("dagster", "locks", "warehouse/.")) and "." in name[1:]}
 
 
-def test_with_nothing_to_do_nothing_is_written_and_little_is_loaded(mine: Path) -> None:
-    before = states(mine)
+def test_with_nothing_to_do_nothing_is_written_and_little_is_loaded(copied: Path) -> None:
+    before = states(copied)
     done = subprocess.run(
-        [sys.executable, "-c", MODULES, mine],
+        [sys.executable, "-c", MODULES, copied],
         env=environment(),
         capture_output=True,
         text=True,
@@ -54,9 +54,9 @@ def test_with_nothing_to_do_nothing_is_written_and_little_is_loaded(mine: Path) 
     said, modules = done.stderr.strip().split("\n")
     assert said == f"mine: all {len(NAMES)} assets are current"
     assert not {"torch", "dagster", "transformers", "datasets", "altair"} & set(json.loads(modules))
-    assert f"Report: {mine}/reports/mine.html" in done.stdout
+    assert f"Report: {copied}/reports/mine.html" in done.stdout
     assert "mine: mean over heads and sequences" in done.stdout
-    assert states(mine) == before
+    assert states(copied) == before
 
 
 def test_a_file_that_is_written_would_have_been_noticed(copied: Path) -> None:
@@ -107,8 +107,8 @@ def test_metrics_that_are_forced_without_tensors_have_them_extracted_again(copie
 
 
 def test_what_cannot_be_forced_is_refused(mine: Path) -> None:
-    before = states(mine)
+    before = files(mine)
     refused = attention_geometry("run", "mine", "--force", "metrics", home=mine).complaint
     assert refused == f"There is no asset 'metrics'; the assets of a study are {', '.join(NAMES)}"
     assert "There is no study 'nine'" in attention_geometry("run", "nine", "--force", "report", home=mine).complaint
-    assert states(mine) == before
+    assert files(mine) == before
