@@ -26,6 +26,9 @@ COUNTS = tuple(declared(SelectionCounts))
 INGREDIENTS = ("s_in", "a_min_in", "a_max_in", "a_max_out")
 """What ``bounds.gather_ingredients`` computes, in the order of its outputs."""
 
+LENGTHS = frozenset(name for name, made in declared(SelectionProfile).items() if made.unit == MODEL_UNITS)
+"""What has the unit of the value states."""
+
 TILE_BYTES = 2**20
 """Size of one tile of inner products: small enough to stay in a core's cache while it is read."""
 
@@ -370,6 +373,6 @@ def span(head: Head, rho_out: F64) -> None:
 
 def _restore(out: Arrays, exponent: int) -> None:
     """Give lengths back the power of two that the value states were divided by."""
-    for name, quantity in declared(SelectionProfile).items():
-        if exponent and name in out and quantity.unit == MODEL_UNITS:
+    if exponent:
+        for name in LENGTHS.intersection(out):
             np.ldexp(out[name], exponent, out=out[name])

@@ -7,7 +7,6 @@ belong here: limits of the whole process, which are the caller's.
 
 from contextlib import ContextDecorator
 from threading import Lock
-from typing import Any
 
 import threadpoolctl
 
@@ -21,37 +20,41 @@ class _OneBlasThread(ContextDecorator):
     def __init__(self) -> None:
         self._lock = Lock()
         self._inside = 0
-        self._libraries: threadpoolctl.ThreadpoolController | None = None
-        self._limit: Any = None
+        self._libraries: list[threadpoolctl.LibController] | None = None
+        self._before: list[tuple[threadpoolctl.LibController, int]] = []
 
     def __enter__(self) -> None:
         with self._lock:
             if self._inside == 0:
-                _take_control()
-                self._limit = self._controller().limit(limits=1, user_api="blas")
+                threads = [(library, library.get_num_threads()) for library in self._blas()]
+                self._before = [(library, number) for library, number in threads if number not in {1, None}]
+                _set_threads([(library, 1) for library, _ in self._before])
             self._inside += 1
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
             self._inside -= 1
             if self._inside == 0:
-                _take_control()
-                self._limit.restore_original_limits()
-                _take_control()  # and leave it to whoever comes next
+                _set_threads(self._before)
 
-    def _controller(self) -> threadpoolctl.ThreadpoolController:
+    def _blas(self) -> list[threadpoolctl.LibController]:
         """The BLAS libraries of the process, looked up once."""
         if self._libraries is None:
             import scipy.linalg  # noqa: F401  brings a library of its own, which must be there by then
 
-            self._libraries = threadpoolctl.ThreadpoolController()
+            self._libraries = threadpoolctl.ThreadpoolController().select(user_api="blas").lib_controllers
         return self._libraries
 
 
-def _take_control() -> None:
-    """Let the next thread that sets limits do so: newer versions of threadpoolctl let only one at a time."""
-    clear = getattr(threadpoolctl.OpenBLASController, "clear_controlling_thread", None)
-    if clear is not None:
+def _set_threads(wanted: list[tuple[threadpoolctl.LibController, int]]) -> None:
+    """Give each library its number of threads.
+
+    Newer versions of threadpoolctl let only the thread that set one before change it, unless it gives up control.
+    """
+    clear = getattr(threadpoolctl.OpenBLASController, "clear_controlling_thread", lambda **_: None)
+    for library, number in wanted:
+        clear(force=True)
+        library.set_num_threads(number)
         clear(force=True)
 
 
