@@ -1,7 +1,7 @@
 """What models and corpora share in dealing with the Hugging Face libraries: ids, noise and error messages.
 
 What does not belong here: finding and reading models (``extract.models``) or text (``extract.corpora``). Importing this
-module loads neither transformers nor torch.
+module loads none of their libraries.
 """
 
 import logging
@@ -10,9 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from huggingface_hub.errors import HFValidationError
-from huggingface_hub.utils._validators import validate_repo_id
-
 _QUERY = re.compile(r"(https?://[^\s?'\"]+)\?[^\s'\"]*")
 
 
@@ -20,6 +17,9 @@ def means_a_path(name: str) -> bool:
     """Whether an id names something local: because it is there, by its form, or because the hub allows no such id."""
     if name[0] in "./~" or _exists(name):
         return True
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils._validators import validate_repo_id
+
     try:
         validate_repo_id(name)
     except HFValidationError:
