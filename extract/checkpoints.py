@@ -272,7 +272,7 @@ def shards(files: Folder, index: str) -> tuple[str, ...]:
 
 def _inside(files: Folder, name: object, source: str, suffixes: tuple[str, ...]) -> str:
     """The name of a file that ``source`` names, if it has one of the suffixes and stays inside the directory."""
-    if not isinstance(name, str) or not name.endswith(suffixes) or "\0" in name:
+    if not isinstance(name, str) or not name.endswith(suffixes) or not name.isprintable():
         files.refuse(f"has a {source} that names the weights {name!r}; only safetensors files are read")
     if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
         files.refuse(f"has a {source} that names the weights {name!r}, which are not inside the directory")

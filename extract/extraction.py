@@ -35,6 +35,7 @@ from extract.settings import SYNTHETIC, CorpusSettings, ExtractionSettings, Shar
 from extract.standing import PROBED, as_recorded, known_inputs, made_of
 from extract.standing import why_replaced as why_replaced  # noqa: PLC0414 (importable from here too)
 from extract.standing import why_stale as why_stale  # noqa: PLC0414
+from extract.terminal import harmless
 from extract.versions import device_name, versions
 from storage.arrays import TENSORS, LayerSize, tensor_specs
 from storage.errors import UserError
@@ -209,9 +210,8 @@ def _extract(task: _Task, description: Description) -> tuple[SequenceStore, int]
     """Compute and write the missing sequences; returns the store and how many were written."""
     settings = task.settings
     if not description.provenance["tokenizer"]["bos"]:
-        logger.warning(
-            "the tokenizer of '%s' has no BOS: the first key of every sequence is an ordinary token", settings.model.id
-        )
+        name = harmless(settings.model.id, keep="")
+        logger.warning("the tokenizer of '%s' has no BOS: the first key of every sequence is an ordinary token", name)
     windows = corpora.windows(
         task.corpus(), description.tokenizer, settings.context_length, settings.sequences, settings.seed
     )

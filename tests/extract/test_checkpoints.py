@@ -307,6 +307,7 @@ HOSTILE: dict[str, tuple[Callable[[Path], object], str]] = {
     "an index of numbers": (index_of(3), f"names the weights '3'; {ONLY}"),
     "an index of lists": (index_of(["one.safetensors"]), ONLY),
     "an index of a null character": (index_of("a\0.safetensors", there=False), ONLY),
+    "an index of control characters": (index_of("a\x1b[2J.safetensors"), r"'a\\x1b\[2J.safetensors'; only safetensors"),
     "an index of what is not there": (index_of("no-such.safetensors", there=False), "lacks the weights file 'no-such"),
     "an index that is none": (of_index(b"[]"), "index.json of the model .* is not valid: it holds no JSON object"),
     "an index without a map": (of_index(b"{}"), "without a 'weight_map'"),
