@@ -11,6 +11,8 @@ from extract.settings import EMBEDDED, SYNTHETIC, ExtractionSettings
 from extract.tensors import check_sizes, positions, tensor_shapes
 from storage.errors import UserError
 
+NO_TOKENIZER = "no tokenizer that can be read; write one beside it with tokenizer.save_pretrained"
+
 
 def check_inputs(settings: ExtractionSettings) -> None:
     """Refuse a local model or corpus that is missing or cannot be what it should be.
@@ -55,8 +57,7 @@ def check_tokenizer(found: Checkpoint) -> None:
         If there is none.
     """
     if not found.has_tokenizer():
-        msg = f"The model directory '{found.files.name}' has no tokenizer; write one there with save_pretrained"
-        raise UserError(msg)
+        found.files.refuse(f"has {NO_TOKENIZER}")
 
 
 def check_positions(name: str, most: int | None, context_length: int) -> None:

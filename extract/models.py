@@ -45,7 +45,7 @@ from transformers import (
 )
 
 from extract.checkpoints import CONFIG, INDEX_SUFFIX, Checkpoint, Folder, first_weights, shards
-from extract.checks import check_checkpoint, check_positions, check_tokenizer
+from extract.checks import NO_TOKENIZER, check_checkpoint, check_positions, check_tokenizer
 from extract.hub import one_line, quiet
 from extract.identity import checkpoint, is_local_model, model_files
 from extract.settings import SYNTHETIC, ExtractionSettings, ModelSettings
@@ -69,6 +69,9 @@ LOADING_ERRORS = (
 
 OVERSIZE = 2
 """How many times as many parameters as the weights hold a configuration may describe; what lacks is named later."""
+
+PACKED = 8
+"""How many quantised weights one element may hold: 8 of 4 bits in 32."""
 
 DOWNLOADS = 4
 """Weights files that are downloaded at the same time."""
@@ -212,7 +215,7 @@ def _check_size(description: Description, files: Checkpoint) -> None:
     except LOADING_ERRORS:
         return
     described, held = sum(tensor.numel() for tensor in model.parameters()), elements(tensor_shapes(files))
-    if described > OVERSIZE * held and not hasattr(config, "quantization_config"):
+    if described > OVERSIZE * held * (PACKED if hasattr(config, "quantization_config") else 1):
         msg = (
             f"The config.json of the model '{source.name}' describes {described:,} parameters, "
             f"its weights hold {held:,}; get the configuration that belongs to them"
@@ -385,15 +388,15 @@ def _tokenizer(source: Source) -> PreTrainedTokenizerBase:
     """The model's tokenizer."""
     try:
         found = AutoTokenizer.from_pretrained(source.location, revision=source.commit, trust_remote_code=False)
-        reads = bool(found("a", add_special_tokens=False)["input_ids"])
+        knows = set(found.get_vocab()) - set(found.all_special_tokens)
     except LOADING_ERRORS as error:
         msg = (
             f"The model '{source.name}' has no tokenizer that can be read ({one_line(error)}); "
             "write one beside it with tokenizer.save_pretrained"
         )
         raise UserError(msg) from error
-    if not reads:
-        msg = f"The model '{source.name}' has no tokenizer; write one beside it with tokenizer.save_pretrained"
+    if not knows:
+        msg = f"The model '{source.name}' has {NO_TOKENIZER}"
         raise UserError(msg)
     return found
 

@@ -21,7 +21,7 @@ LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_lay
 WIDTHS = ("hidden_size", "n_embd", "d_model", "emb_dim")
 HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "decoder_attention_heads", "attention_heads")
 KV_HEADS = ("num_key_value_heads", "num_kv_heads")
-POSITIONS = ("max_position_embeddings", "n_positions", "n_ctx", "model_max_length", "max_seq_len", "context_length")
+POSITIONS = ("max_position_embeddings", "n_positions")
 """Fields of configurations, as the architectures of transformers call them."""
 
 SIZES = (*LAYERS, *WIDTHS, *HEADS, *KV_HEADS, *POSITIONS, "head_dim", "vocab_size", "intermediate_size")
@@ -30,8 +30,11 @@ SIZES = (*LAYERS, *WIDTHS, *HEADS, *KV_HEADS, *POSITIONS, "head_dim", "vocab_siz
 LISTS = ("intermediate_size", *HEADS, *KV_HEADS)
 """Those of them that may hold a list of such numbers, one a layer."""
 
+COUNTS = ("blocks", "codebooks", "experts", "groups", "heads", "labels", "layers")
+"""What other fields count whose names begin with ``num_`` or ``n_``."""
+
 COUNTED = 10**5
-"""What a configuration may count of anything, however small the weights are."""
+"""What a configuration may count of them, however small the weights are."""
 
 KERNELS = ("attn_implementation", "experts_implementation")
 """Fields that may name code of the hub."""
@@ -106,8 +109,8 @@ def check_sizes(name: str, config: Mapping[str, Any], shapes: Shapes | None) -> 
 
 def positions(config: Mapping[str, Any]) -> int | None:
     """How many positions a configuration says that the model has; None if it does not say so."""
-    said = [part.get(field) for _, part in _parts(config) for field in ("max_position_embeddings", "n_positions")]
-    return next((number for number in reversed(said) if type(number) is int), None)
+    said = [part.get(field) for _, part in _parts(config) for field in reversed(POSITIONS)]
+    return next((number for number in reversed(said) if isinstance(number, int)), None)
 
 
 def _parts(config: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -151,7 +154,7 @@ def _too_large(field: str, value: object, shapes: Shapes | None) -> str | None:
         return f"is {value}, the weights have {len(shapes)} tensors"
     if field in (*WIDTHS, *HEADS, *KV_HEADS, "head_dim", "vocab_size") and value > longest:
         return f"is {value}, the longest axis of a tensor of the weights has {longest}"
-    if field.startswith(("num_", "n_")) and value > max(longest, len(shapes), COUNTED):
+    if field.startswith(("num_", "n_")) and field.endswith(COUNTS) and value > max(longest, len(shapes), COUNTED):
         return f"is {value}, more than the weights can hold"
     return None
 
@@ -169,7 +172,7 @@ def _indivisible(part: Mapping[str, Any]) -> str | None:
 
 def _first(part: Mapping[str, Any], names: tuple[str, ...]) -> tuple[str, int] | None:
     """The first of some fields that holds a number."""
-    return next(((name, part[name]) for name in names if type(part.get(name)) is int), None)
+    return next(((name, part[name]) for name in names if isinstance(part.get(name), int)), None)
 
 
 def _shown(value: object) -> str:

@@ -18,7 +18,7 @@ from dagster_project.freshness import PARENTS, READ_TENSORS, stale
 from dagster_project.home import Home
 from dagster_project.studies import find_study, readable_studies
 from dagster_project.summaries import FITS, STEPS
-from extract import extraction
+from extract import standing
 from storage import summaries, versions
 from storage.errors import UserError
 from tests.dagster_project.driver import files
@@ -138,7 +138,7 @@ def test_a_text_that_is_gone_is_an_error_and_not_stale(copied: Path, own_inputs:
 
 
 def of_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(extraction, "EXTRACTION_VERSION", 4)
+    monkeypatch.setattr(standing, "EXTRACTION_VERSION", 4)
 
 
 def of_metrics(monkeypatch: pytest.MonkeyPatch) -> None:

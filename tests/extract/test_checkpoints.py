@@ -420,11 +420,6 @@ def test_sound_sizes_are_accepted(architecture: str, tmp_path: Path) -> None:
     check_inputs(settings(write_checkpoint(tmp_path / "tiny", architecture)))
 
 
-def test_a_checkpoint_in_few_bits_is_not_measured_by_its_elements(checkpoint: Path) -> None:
-    change_config(checkpoint, head_dim=128, quantization_config={"quant_method": "gptq"})
-    check_inputs(settings(checkpoint))
-
-
 def loading_refusal(path: Path) -> str:
     said = outcome(path)
     assert said is not None
@@ -446,6 +441,12 @@ def test_sizes_far_beyond_the_weights_take_no_memory(checkpoint: Path, monkeypat
     said = loading_refusal(checkpoint)
     assert re.search(r"describes 6\d\d(,\d{3}){4} parameters, its weights hold ", said)
     assert f"hold {held:,};" in said
+
+
+@pytest.mark.parametrize(("times", "refused"), [(4, False), (400, True)])
+def test_quantised_weights_hold_more_than_they_have_elements(times: int, refused: bool, checkpoint: Path) -> None:
+    change_config(checkpoint, intermediate_size=64 * times, quantization_config={"quant_method": "acme"})
+    assert ("parameters, its weights hold" in loading_refusal(checkpoint)) is refused
 
 
 def test_a_model_larger_than_the_memory_is_refused_before_it_is_read(

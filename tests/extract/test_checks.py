@@ -82,7 +82,8 @@ def test_a_missing_tokenizer_is_not_blamed_on_the_corpus(tmp_path: Path) -> None
     for file in checkpoint.glob("tokenizer*"):
         file.unlink()
     assert refusal(model=str(checkpoint)) == (
-        f"The model directory '{checkpoint}' has no tokenizer; write one there with save_pretrained"
+        f"The model '{checkpoint}' has no tokenizer that can be read; "
+        "write one beside it with tokenizer.save_pretrained"
     )
 
 

@@ -95,6 +95,15 @@ def test_a_missing_directory(name: str) -> None:
     assert f"There is no model directory '{name}'" in refusal(name)
 
 
+def test_a_vocabulary_of_special_tokens_is_no_tokenizer(tmp_path: Path) -> None:
+    """Where there are no files, some tokenizers of transformers make do with none."""
+    checkpoint = write_checkpoint(tmp_path / "gpt2", "gpt2")
+    (checkpoint / "tokenizer.json").unlink()
+    (checkpoint / "tokenizer_config.json").unlink()
+    (checkpoint / "dict.txt").write_text("of another tokenizer")
+    assert "has no tokenizer that can be read; write one beside it" in refusal(checkpoint)
+
+
 def only_pickles(checkpoint: Path) -> None:
     (checkpoint / "model.safetensors").unlink()
     torch.save({}, checkpoint / "pytorch_model.bin")
@@ -129,7 +138,10 @@ MISTAKES: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "unknown type": (lambda path: change_config(path, model_type="own"), "is of type 'own', which transformers .* not"),
     "no decoder": (lambda path: change_config(path, model_type="t5"), "is of type 't5', which is no causal language"),
-    "no tokenizer": (lambda path: (path / "tokenizer.json").unlink(), "has no tokenizer; write one there"),
+    "no tokenizer": (
+        lambda path: (path / "tokenizer.json").unlink(),
+        "has no tokenizer that can be read; write one beside",
+    ),
     "broken tokenizer": (lambda path: (path / "tokenizer.json").write_text("{"), "has no tokenizer that can be read"),
 }
 

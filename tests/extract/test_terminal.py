@@ -31,7 +31,6 @@ def test_names_in_the_log_are_harmless(tmp_path: Path, caplog: pytest.LogCapture
     asked = ExtractionSettings(model=str(folder), corpus=str(folder / "book.txt"), context_length=16, sequences=1)
     with caplog.at_level(logging.DEBUG, logger="extract"):
         extract(asked, study="tiny", path=tmp_path / "store")
-    messages = [record.getMessage() for record in caplog.records if record.name.startswith("extract")]
     (said,) = (record.getMessage() for record in caplog.records if record.name.startswith("extract"))
     assert said.startswith(f"the tokenizer of '{harmless(str(folder), keep='')}' has no BOS: ")
     assert said.isprintable()
