@@ -41,6 +41,14 @@ VOCABULARY_NAMES = ("tokenizer.json", "vocab.json", "vocab.txt", "tekken.json", 
 WITHOUT_VOCABULARY = ("ByT5Tokenizer", "CanineTokenizer", "PerceiverTokenizer")
 """Tokenizers of bytes or code points, which need no vocabulary."""
 
+NO_TOKENIZER = "no tokenizer that can be read; write one beside it with tokenizer.save_pretrained"
+
+NAMING = ("_file", "_files")
+"""How the names of fields end that name files of a tokenizer."""
+
+UNREAD = ("special_tokens_map_file",)
+"""Such fields that say where a tokenizer was once, and that nothing reads."""
+
 TEMPLATES = "additional_chat_templates"
 
 OTHER_LAYOUTS = {
@@ -63,6 +71,8 @@ class Checkpoint:
     files: "Folder"
     config: Mapping[str, Any]
     """What ``config.json`` says."""
+    index: str | None
+    """The file that names those of the weights; None where there is one file of weights."""
     weights: tuple[str, ...]
     """The files that transformers loads tensors from, relative to the directory, ascending."""
 
@@ -82,7 +92,7 @@ class Checkpoint:
         if CONFIG not in files.names:
             files.refuse(f"has no {CONFIG}; write it with model.save_pretrained")
         config = files.json(CONFIG)
-        return cls(files, config, _weights(files, config))
+        return cls(files, config, *_weights(files, config))
 
     @property
     def tokenizer(self) -> tuple[str, ...]:
@@ -90,13 +100,23 @@ class Checkpoint:
         here = [name for name in self.files.names if _is_read(name) and not _of_model(name)]
         return tuple(sorted((*here, *self.files.templates)))
 
-    def has_tokenizer(self) -> bool:
-        """Whether there is a vocabulary, or the configuration of a tokenizer that needs none."""
+    def check_tokenizer(self) -> None:
+        """Refuse a tokenizer that is not there, or whose configuration names files elsewhere on this machine.
+
+        Raises
+        ------
+        UserError
+            In either case.
+        """
+        said = self.files.json(TOKENIZER) if TOKENIZER in self.tokenizer else {}
+        for field, value in said.items():
+            named = value if isinstance(value, list) else [value]
+            if field.endswith(NAMING) and field not in UNREAD and any(self.files.is_elsewhere(name) for name in named):
+                self.files.refuse(f"has a {TOKENIZER} with a file that is not in the directory, {field}: {value!r}")
         if any(name in VOCABULARY_NAMES or _is_vocabulary(name) for name in self.tokenizer):
-            return True
-        if TOKENIZER not in self.tokenizer:
-            return False
-        return self.files.json(TOKENIZER).get("tokenizer_class") in WITHOUT_VOCABULARY
+            return
+        if said.get("tokenizer_class") not in WITHOUT_VOCABULARY:
+            self.files.refuse(f"has {NO_TOKENIZER}")
 
     def sha256(self) -> str:
         """SHA-256 over configuration and weights, by name, in order of their names.
@@ -108,7 +128,8 @@ class Checkpoint:
 
     def other_sha256(self) -> str:
         """SHA-256 over what else decides the model: the index of the weights and the generation configuration."""
-        return self._sha256(name for name in self.files.names if _of_model(name) and name != CONFIG)
+        here = {name for name in self.files.names if _of_model(name) and name != CONFIG}
+        return self._sha256(here | ({self.index} if self.index else set()))
 
     def tokenizer_sha256(self) -> str:
         """SHA-256 over the files that a tokenizer may be read from, by name, in order of their names."""
@@ -200,6 +221,12 @@ class Folder:
         self._check(name, read=True)
         return True
 
+    def is_elsewhere(self, name: object) -> bool:
+        """Whether a file of this name is on this machine, but not in the directory itself."""
+        if not isinstance(name, str) or name in self.names:
+            return False
+        return os.path.lexists(self.path / name) or os.path.lexists(name)
+
     def json(self, name: str) -> dict[str, Any]:
         """A JSON file that holds an object.
 
@@ -279,16 +306,17 @@ def _inside(files: Folder, name: object, source: str, suffixes: tuple[str, ...])
     return name
 
 
-def _weights(files: Folder, config: Mapping[str, Any]) -> tuple[str, ...]:
-    """The weights files that transformers loads, all of which are there."""
+def _weights(files: Folder, config: Mapping[str, Any]) -> tuple[str | None, tuple[str, ...]]:
+    """The index, if there is one, and the weights files that transformers loads, all of which are there."""
     candidates = first_weights(files, config)
     found = next((name for name in candidates if files.has_weights(name)), None)
     if found is None:
         _refuse_without_weights(files, candidates)
-    names = shards(files, found) if found.endswith(INDEX_SUFFIX) else (found,)
+    index = found if found.endswith(INDEX_SUFFIX) else None
+    names = shards(files, index) if index else (found,)
     if lacking := [name for name in names if not files.has_weights(name)]:
         files.refuse(f"lacks the weights file '{lacking[0]}', which its {found} names; copy it there")
-    return names
+    return index, names
 
 
 def _refuse_without_weights(files: Folder, candidates: Sequence[str]) -> NoReturn:

@@ -11,8 +11,6 @@ from extract.settings import EMBEDDED, SYNTHETIC, ExtractionSettings
 from extract.tensors import check_sizes, positions, tensor_shapes
 from storage.errors import UserError
 
-NO_TOKENIZER = "no tokenizer that can be read; write one beside it with tokenizer.save_pretrained"
-
 
 def check_inputs(settings: ExtractionSettings) -> None:
     """Refuse a local model or corpus that is missing or cannot be what it should be.
@@ -31,7 +29,7 @@ def check_inputs(settings: ExtractionSettings) -> None:
     if is_local_model(settings.model):
         found = checkpoint(settings.model)
         check_checkpoint(found)
-        check_tokenizer(found)
+        found.check_tokenizer()
         check_positions(found.files.name, positions(found.config), settings.context_length)
     if is_local_corpus(settings.corpus) and settings.corpus.id != EMBEDDED:
         text_files.files(settings.corpus)
@@ -46,18 +44,6 @@ def check_checkpoint(found: Checkpoint) -> None:
         In either case.
     """
     check_sizes(found.files.name, found.config, tensor_shapes(found))
-
-
-def check_tokenizer(found: Checkpoint) -> None:
-    """Refuse a checkpoint without a tokenizer.
-
-    Raises
-    ------
-    UserError
-        If there is none.
-    """
-    if not found.has_tokenizer():
-        found.files.refuse(f"has {NO_TOKENIZER}")
 
 
 def check_positions(name: str, most: int | None, context_length: int) -> None:

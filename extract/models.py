@@ -44,8 +44,8 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from extract.checkpoints import CONFIG, INDEX_SUFFIX, Checkpoint, Folder, first_weights, shards
-from extract.checks import NO_TOKENIZER, check_checkpoint, check_positions, check_tokenizer
+from extract.checkpoints import CONFIG, INDEX_SUFFIX, NO_TOKENIZER, Checkpoint, Folder, first_weights, shards
+from extract.checks import check_checkpoint, check_positions
 from extract.hub import one_line, quiet
 from extract.identity import checkpoint, is_local_model, model_files
 from extract.settings import SYNTHETIC, ExtractionSettings, ModelSettings
@@ -130,7 +130,7 @@ def describe(settings: ExtractionSettings) -> Description:
     source = _locate(settings.model)
     if source.files:
         check_checkpoint(source.files)
-        check_tokenizer(source.files)
+        source.files.check_tokenizer()
     config = _config(source)
     most = getattr(config.get_text_config(decoder=True), "max_position_embeddings", None)
     check_positions(source.name, most, settings.context_length)

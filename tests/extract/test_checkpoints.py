@@ -151,15 +151,23 @@ def test_every_vocabulary_that_transformers_knows_is_among_the_files_of_a_tokeni
 @pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer.model", "tokenizer.model.v3", "vocab.json", "vocab.txt"])
 def test_any_vocabulary_makes_a_tokenizer(name: str, checkpoint: Path) -> None:
     (checkpoint / "tokenizer.json").unlink()
-    assert not opened(checkpoint).has_tokenizer()
+    with pytest.raises(UserError, match="has no tokenizer that can be read"):
+        opened(checkpoint).check_tokenizer()
     (checkpoint / name).write_text("{}")
-    assert opened(checkpoint).has_tokenizer()
+    opened(checkpoint).check_tokenizer()
 
 
 def test_a_tokenizer_of_bytes_needs_no_vocabulary(checkpoint: Path) -> None:
     (checkpoint / "tokenizer.json").unlink()
     (checkpoint / "tokenizer_config.json").write_text('{"tokenizer_class": "ByT5Tokenizer"}')
-    assert opened(checkpoint).has_tokenizer()
+    opened(checkpoint).check_tokenizer()
+
+
+def test_a_tokenizer_may_say_where_it_was(checkpoint: Path) -> None:
+    said = json.loads((checkpoint / "tokenizer_config.json").read_text())
+    said |= {"special_tokens_map_file": str(Path(__file__)), "vocab_file": "/no/such", "tokenizer_file": None}
+    (checkpoint / "tokenizer_config.json").write_text(json.dumps(said | {"fast_tokenizer_files": ["tokenizer.json"]}))
+    load(describe(settings(checkpoint)))
 
 
 # --- hashes ---
@@ -169,6 +177,16 @@ def test_the_hash_of_a_single_file_is_over_configuration_and_weights(checkpoint:
     names = ("config.json", "model.safetensors")
     lines = [f"{name} {hashlib.sha256((checkpoint / name).read_bytes()).hexdigest()}\n" for name in names]
     assert opened(checkpoint).sha256() == hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def test_an_index_in_a_folder_is_hashed(sharded: Path) -> None:
+    (sharded / checkpoints.INDEX).rename(sharded / "part" / "own.safetensors.index.json")
+    change_config(sharded, transformers_weights="part/own.safetensors.index.json")
+    was = opened(sharded).other_sha256()
+    assert opened(sharded).weights == ("one.safetensors", "part/two.safetensors")
+    with (sharded / "part" / "own.safetensors.index.json").open("a") as file:
+        file.write(" ")
+    assert opened(sharded).other_sha256() != was
 
 
 CHANGED = {
@@ -266,6 +284,10 @@ def config(**fields: object) -> Callable[[Path], None]:
     return lambda path: change_config(path, **fields)
 
 
+def of_tokenizer(**fields: object) -> Callable[[Path], None]:
+    return put("tokenizer_config.json", json.dumps(fields).encode())
+
+
 def tokenizer_removed(path: Path) -> None:
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (path / name).unlink()
@@ -276,6 +298,11 @@ OUTSIDE = "which are not inside the directory"
 SPARSE = b'{"a":{"dtype":"F32","shape":[1000000,1000000],"data_offsets":[0,4000000000000]}}'
 DEEP = b"[" * 100_000
 HOSTILE: dict[str, tuple[Callable[[Path], object], str]] = {
+    "a vocabulary elsewhere": (of_tokenizer(vocab_file=__file__), "is not in the directory, vocab_file: '/"),
+    "a tokenizer elsewhere": (
+        of_tokenizer(fast_tokenizer_files=["part/../../tiny/x/tokenizer.4.0.json", "../tiny/tokenizer.json"]),
+        "is not in the directory, fast_tokenizer_files: ",
+    ),
     "no directory": (shutil.rmtree, "There is no model directory"),
     "no config": (lambda path: (path / "config.json").unlink(), "has no config.json"),
     "no weights": (lambda path: (path / "model.safetensors").unlink(), "has no weights; write safetensors"),
