@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from geometry.decay import fit_decay as fit_decay
     from geometry.distances import critical_n as critical_n
     from geometry.distances import random_subset_distance as random_subset_distance
+    from geometry.effective_keys import concentration as concentration
     from geometry.lower import lower_bounds as lower_bounds
     from geometry.parts import output_parts as output_parts
     from geometry.phases import fit_phases as fit_phases
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from geometry.profile import selection_counts as selection_counts
     from geometry.profile import selection_profile as selection_profile
     from geometry.quantities import SELECTION as SELECTION
+    from geometry.quantities import Concentration as Concentration
     from geometry.quantities import OutputParts as OutputParts
     from geometry.quantities import Quantity as Quantity
     from geometry.quantities import ScaleFreeBounds as ScaleFreeBounds
@@ -33,12 +35,14 @@ if TYPE_CHECKING:
 _MODULES = {
     "decay": ("fit_decay",),
     "distances": ("critical_n", "random_subset_distance"),
+    "effective_keys": ("concentration",),
     "lower": ("lower_bounds",),
     "parts": ("output_parts",),
     "phases": ("fit_phases",),
     "profile": ("SCALES", "Scale", "selection_counts", "selection_profile"),
     "quantities": (
         "SELECTION",
+        "Concentration",
         "OutputParts",
         "Quantity",
         "ScaleFreeBounds",
