@@ -14,18 +14,33 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import cluster, extraction, fits, gpu, landing, load, queries, selection
+from benchmarks import (
+    cluster,
+    extraction,
+    fits,
+    gpu,
+    landing,
+    load,
+    queries,
+    selection,
+    separation,
+    startup,
+    temperature,
+)
 from benchmarks.measure import Benchmark, Result, machine
 
 BENCHMARKS: tuple[Benchmark, ...] = (
     *selection.BENCHMARKS,
+    separation.BENCHMARK,
     gpu.BENCHMARK,
     *extraction.BENCHMARKS,
     landing.BENCHMARK,
     load.BENCHMARK,
     queries.BENCHMARK,
-    fits.BENCHMARK,
+    *fits.BENCHMARKS,
+    *temperature.BENCHMARKS,
     cluster.BENCHMARK,
+    startup.BENCHMARK,
 )
 
 RESULTS = Path(__file__).parent / "results"

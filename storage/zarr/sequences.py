@@ -44,6 +44,7 @@ class SequenceStore:
         self.path = path
         self.specs = {spec.name: spec for spec in specs}
         self._group = group
+        self._arrays: dict[str, zarr.Array[Any]] = {}
 
     @classmethod
     def open(cls, path: Place, specs: Sequence[ArraySpec]) -> Self:
@@ -213,6 +214,12 @@ class SequenceStore:
         return self._array(name)
 
     def _array(self, name: str) -> zarr.Array[Any]:
+        """The Zarr array ``name``, whose document is read once."""
+        if name not in self._arrays:
+            self._arrays[name] = self._read_array(name)
+        return self._arrays[name]
+
+    def _read_array(self, name: str) -> zarr.Array[Any]:
         try:
             array = self._group.get(name)
         except (OSError, ValueError, KeyError, TypeError) as error:
