@@ -7,6 +7,7 @@ largest weights (``geometry.profile``), Dask (``geometry.lazy``) and files.
 import numpy as np
 from numpy.typing import NDArray
 
+from geometry.profile import _plain
 from geometry.quantities import F64, OutputParts
 
 
@@ -28,13 +29,14 @@ def output_parts(weights: NDArray[np.floating], values: NDArray[np.floating], *,
     Raises
     ------
     ValueError
-        If shapes disagree, or there is no key.
+        If shapes disagree, there is no key, or either is a masked array.
 
     Notes
     -----
     All sums are taken in float64 over the keys they are about. None is the difference of others, so the rest keeps its
     digits however much the sink outweighs it, and squares of what float32 can hold stay in the range of float64.
     """
+    weights, values = _plain("weights", weights), _plain("values", values)
     if 0 in values.shape[-2:] or weights.shape[-1:] != values.shape[-2:-1]:
         msg = f"weights (…, n) and values (…, n, d) must have the same n ≥ 1 keys, got {weights.shape}, {values.shape}"
         raise ValueError(msg)

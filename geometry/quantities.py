@@ -12,6 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_type_hints
 
 import numpy as np
@@ -108,14 +109,16 @@ def declared(record: type, axes: Axes | None = None) -> Mapping[str, Quantity]:
     axes
         Only the quantities with these axes; all by default.
     """
-    return {name: quantity for name, quantity in _of_fields(record).items() if axes in {None, quantity.axes}}
+    return _of_fields(record, axes)
 
 
 @cache
-def _of_fields(record: type) -> Mapping[str, Quantity]:
+def _of_fields(record: type, axes: Axes | None) -> Mapping[str, Quantity]:
     """The quantities that the fields of a dataclass declare."""
     hints = get_type_hints(record, include_extras=True)
-    return {field.name: _quantity(hints[field.name], field.name) for field in fields(record)}
+    found = {field.name: _quantity(hints[field.name], field.name) for field in fields(record)}
+    kept = {name: quantity for name, quantity in found.items() if axes in {None, quantity.axes}}
+    return MappingProxyType(kept)
 
 
 def derived(record: type) -> Mapping[str, Quantity]:
@@ -126,12 +129,12 @@ def derived(record: type) -> Mapping[str, Quantity]:
 @cache
 def _of_properties(record: type) -> Mapping[str, Quantity]:
     """The quantities that the properties of a dataclass declare."""
-    found = {}
+    found: dict[str, Quantity] = {}
     for base in reversed(record.__mro__):
         for name, member in vars(base).items():
             if isinstance(member, property) and member.fget is not None:
                 found[name] = _quantity(get_type_hints(member.fget, include_extras=True)["return"], name)
-    return found
+    return MappingProxyType(found)
 
 
 def _quantity(hint: Any, name: str) -> Quantity:

@@ -128,6 +128,11 @@ def test_query_heads_share_the_value_states_of_their_kv_head() -> None:
     assert output_parts(weights[:0], values[:0], sink=False).norm_y_0.shape == (0, 3)
 
 
+def test_masked_arrays_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"values must not be a masked array, got one of shape \(3, 2\)"):
+        output_parts(np.full(3, 0.3), np.ma.array(np.ones((3, 2)), mask=False))
+
+
 @pytest.mark.parametrize(
     ("weights", "values"), [((5,), (4, 2)), ((0,), (0, 2)), ((3,), (3, 0)), ((2, 3), (4, 3, 1)), ((), (1, 2))]
 )
