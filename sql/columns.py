@@ -30,7 +30,7 @@ METRICS: Mapping[str, str] = {
 CONCENTRATION = tuple(
     quantity for quantity in declared(Concentration).values() if quantity.unit not in {"index", "code"}
 )
-"""The quantities that are columns of ``concentration``; positions and roles of the top keys have columns of their own."""
+"""The quantities that are columns of ``concentration``, which has positions and roles of the top keys beside them."""
 
 OF_ATTENTION = tuple(
     SELECTION[name] for name in SELECTION if SELECTION[name].axes == BY_HEAD and name not in declared(Concentration)
