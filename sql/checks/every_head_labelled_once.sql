@@ -14,7 +14,9 @@ scored AS (
         *,
         [{% for kind in kinds %}{{ kind.name }}_score{{ ", " if not loop.last }}{% endfor %}] AS scores,
         list_reverse_sort(list_filter(scores, lambda score: score IS NOT NULL)) AS ranked,
-        (SELECT list(label ORDER BY place) FROM kinds())[list_position(scores, ranked[1])] AS by_scores
+        CASE
+            WHEN ranked[1] IS NOT NULL THEN (SELECT list(label ORDER BY place) FROM kinds())[list_position(scores, ranked[1])]
+        END AS by_scores
     FROM head_taxonomy
     WHERE study = $study
 ),
