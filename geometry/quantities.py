@@ -466,6 +466,12 @@ class OutputParts:
         F64, _length("sum of the norms of all other weighted value states, 0 if there are none", "Section 4.2", BY_HEAD)
     ]
     norm_output: Annotated[F64, _length("norm of the sum of all weighted value states", "eq. 1 with N = n", BY_HEAD)]
+    norm_output_without_sink: Annotated[
+        F64, _length("norm of that sum without the sink's part", "Section 4.2", BY_HEAD, missing=_NO_SINK)
+    ]
+    norm_output_without_last: Annotated[
+        F64, _length("norm of that sum without the last token's part", "Section 4.2", BY_HEAD)
+    ]
     norm_contributions: Annotated[
         F64, _length("root of the sum of the squared norms of all weighted value states", "", BY_HEAD)
     ]
@@ -585,6 +591,12 @@ class Concentration:
 
 
 _OTHERS: Mapping[str, Quantity] = {
+    "cos_last_p05": _cosine(
+        "5 % quantile of cos_last over ln N: what it reaches over at least 95 % of ln N, every N weighing 1/N",
+        "Section 4.2",
+        BY_HEAD,
+        missing="for one key, or if cos_last is missing over more than 5 % of ln N",
+    ),
     "rho_0_of_keys": _cosine(
         "ρ_0, mean cosine of the sink's value state with those of the other keys attended to",
         "Section 4.1",
