@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg.blas import dgemm, sgemm
 
 from geometry.accelerate import compiled
+from geometry.threads import one_blas_thread
 
 REPLICATES = 1000
 """Resamplings of the sequences; the ends of a 95 % interval then vary by 9 % of a standard error."""
@@ -96,6 +97,7 @@ class MeansAccumulator:
         nothing = 0 if len(drawn) > 1 else np.nan  # one sequence says nothing about how the mean varies
         self._resampled: F32 = np.full((size, drawn.shape[1]), nothing, np.float32)
 
+    @one_blas_thread
     def add(self, block: ArrayLike) -> None:
         """Add the next sequences: floats (any number of sequences, *shape).
 
@@ -228,7 +230,8 @@ def selection_means(
     floor = np.arange(1, n_keys) / n_keys
     means[:, -1] = (means[:, 0] - floor) / (1 - floor)  # the same line for all sequences, and so for their means
     deviations[-1] = deviations[0] / (1 - floor[:, None])
-    return LayerMeans(*_shares(means), deviations)
+    mean, low, high = _shares(means)
+    return LayerMeans(mean, low, high, deviations)
 
 
 class ModelMeans:

@@ -27,7 +27,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, BertConfig, MistralModel, PreTrainedModel
 
-from extract import batches, corpora, extraction, models
+from extract import batches, corpora, extraction, models, standing
 from extract.batches import batch_bytes, batch_size
 from extract.buffers import Buffers
 from extract.capture import Attention, Captured, capture
@@ -276,11 +276,11 @@ def test_a_model_and_a_text_that_have_been_moved_are_the_same(
 ) -> None:
     moved, before = shutil.copytree(inputs, tmp_path / "moved"), tree(uninterrupted)
     monkeypatch.setattr(models, "load", lambda _: pytest.fail("the weights were loaded"))
-    assert extraction.why_stale(settings(moved), study="tiny", path=uninterrupted) is None
+    assert standing.why_stale(settings(moved), study="tiny", path=uninterrupted) is None
     assert run(moved, uninterrupted).written == 0
     assert tree(uninterrupted) == before
     (moved / "book.txt").write_text(text(2001), encoding="utf-8")
-    why = extraction.why_stale(settings(moved), study="tiny", path=uninterrupted)
+    why = standing.why_stale(settings(moved), study="tiny", path=uninterrupted)
     assert why == f"setting 'corpus.id' is '{moved}/book.txt', was '{inputs}/book.txt'"
     assert "settings.corpus.id" in refusal(moved, uninterrupted)
 
@@ -288,7 +288,7 @@ def test_a_model_and_a_text_that_have_been_moved_are_the_same(
 @pytest.mark.parametrize("part", ["model", "corpus"])
 def test_what_has_a_hub_id_now_is_another(part: str, inputs: Path, uninterrupted: Path) -> None:
     asked = settings(inputs, **{part: "someone/something"})
-    why = extraction.why_stale(asked, study="tiny", path=uninterrupted)
+    why = standing.why_stale(asked, study="tiny", path=uninterrupted)
     assert why == f"setting '{part}.id' is 'someone/something', was '{getattr(settings(inputs), part).id}'"
 
 
