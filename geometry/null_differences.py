@@ -24,6 +24,7 @@ from geometry.resampling import (
     percentile_ends,
     weighted_means,
 )
+from geometry.threads import one_blas_thread
 
 DOMAIN = (-1.0, 1.0)
 """Differences of measures between 0 and 1."""
@@ -132,9 +133,10 @@ class ModelDifferences:
             raise ValueError(msg)
         drawn, reach = self._resampling.clusters[first:after], observed.shape[-1]
         sequences = self._resampling.sequences / len(observed)
-        for index, weights in enumerate(drawn):
-            apart = observed[:, index] - null[:, index]
-            self._replicates[..., :reach, :] += np.tensordot(apart, sequences * weights, axes=(0, 0))
+        with one_blas_thread:
+            for index, weights in enumerate(drawn):
+                apart = observed[:, index] - null[:, index]
+                self._replicates[..., :reach, :] += np.tensordot(apart, sequences * weights, axes=(0, 0))
         self._sums[0, ..., :reach] += observed.mean(axis=0).sum(axis=0)
         self._sums[1, ..., :reach] += null.mean(axis=0).sum(axis=0)
         self._drawn[:reach] += heads * drawn.sum(axis=0)
