@@ -102,7 +102,9 @@ def test_differences_of_the_model_are_those_of_every_head_that_has_the_n() -> No
     found = model.result()
     assert model.heads.tolist() == [3 * 2 + 2 * 4] * 3 + [3 * 2] * 2
     for measure, n in np.ndindex(MEASURES, GRID):
-        heads = [array[..., measure, n].mean(axis=0).ravel() for pair in layers for array in pair if n < array.shape[-1]]
+        heads = [
+            array[..., measure, n].mean(axis=0).ravel() for pair in layers for array in pair if n < array.shape[-1]
+        ]
         value, null_value = (np.concatenate(heads[start::2]).mean() for start in (0, 1))
         assert found.value[measure, n] == pytest.approx(value, abs=1e-12)
         assert found.null_value[measure, n] == pytest.approx(null_value, abs=1e-12)
