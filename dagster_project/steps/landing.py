@@ -59,8 +59,11 @@ SELECTION_BYTES, KAPPA_BYTES = 100, 8
 MEAN_BYTES, MEAN_KAPPA_BYTES = 350, 60
 """The same for every selection of one sequence: means, bounds and diagnostics over all sequences have rows for each."""
 
+NULL_BYTES = 1500
+"""The same for every N of the log grid of a query and head that is measured beside nulls: six measures, two nulls."""
+
 EMPTY_TABLES = 12 * 10**6
-"""Bytes of tables that hold next to nothing. These five are held against real landings in the tests."""
+"""Bytes of tables that hold next to nothing. These are held against real landings in the tests."""
 
 
 def make_warehouse(work: Work) -> Made:
@@ -280,11 +283,18 @@ def _places(home: Home, name: str) -> tuple[Local, ...]:
 
 def _bytes(extent: Extent) -> int:
     """Bytes of the database, which is built beside the one that it replaces."""
+    from geometry.grids import log_grid
+
     study, sizes = extent.study, extent.sizes
     kappas = len(study.analysis.kappas)
     selections = sizes["layer"] * sizes["head"] * sum(study.query_positions)
     by_sequence = study.sequences * (SELECTION_BYTES + KAPPA_BYTES * kappas)
-    return EMPTY_TABLES + selections * (by_sequence + MEAN_BYTES + MEAN_KAPPA_BYTES * kappas)
+    total = EMPTY_TABLES + selections * (by_sequence + MEAN_BYTES + MEAN_KAPPA_BYTES * kappas)
+    if study.analysis.nulls.draws:
+        grid = log_grid(max(study.query_positions) + 1)
+        below = int(np.searchsorted(grid, study.query_positions, side="right").sum())
+        total += sizes["layer"] * sizes["head"] * below * NULL_BYTES
+    return total
 
 
 WAREHOUSE = Asset(

@@ -141,8 +141,9 @@ def test_stores_in_use_are_not_set_aside(home: Home) -> None:
 
 
 def test_what_a_table_must_hold_follows_from_the_tensors_alone(home: Home) -> None:
-    expected = expected_rows(tensor_store(home.tensors("small")), kappas=3)
+    expected = expected_rows(tensor_store(home.tensors("small")), kappas=3, nulls=True)
     keys = 12 + 2 * 9 + 9 + 2 * 6  # queries with 6, 9 and 12 keys; a window of nine keys in layer 1
+    below = {5: 5, 8: 8, 11: 11}  # all N up to these are on the log grid
     assert expected == {
         "studies": 1,
         "heads": 8,
@@ -150,6 +151,7 @@ def test_what_a_table_must_hold_follows_from_the_tensors_alone(home: Home) -> No
         "selection_counts": 3 * 4 * (keys - 6),
         "upper_bounds": 3 * 4 * (keys - 6) * 3,
         "attention_rows": 3 * 3 * 2 * 4,
+        "concentration": 3 * 3 * 2 * 4,
         "value_scales": 3 * 3 * 2 * 2,
         "sink_similarity": 3 * 2 * 2,
         "cosine_by_distance": 2 * 2 * 10,  # two positions but the sink's are 1 to 10 apart
@@ -165,7 +167,11 @@ def test_what_a_table_must_hold_follows_from_the_tensors_alone(home: Home) -> No
         "attention_by_position": 4 * keys,
         "contributions": 4 * keys,
         "principal_directions": 2 * 2,
+        "separability": 12 * 4 * (2 * below[5] + 2 * below[8] + below[11] + below[8]),
+        "separability_model": 12 * (below[5] + below[8] + below[11]),
     }
+    without = expected_rows(tensor_store(home.tensors("small")), kappas=3, nulls=False)
+    assert without == expected | {"separability": 0, "separability_model": 0}
 
 
 def test_an_unfinished_store_is_not_measured(tmp_path: Path) -> None:
