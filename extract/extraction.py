@@ -55,6 +55,7 @@ CHANGED = {
     ("corpus", "sha256"): "the corpus file has changed",
     ("model", "sha256"): "the model's weights have changed",
     ("model", "architecture"): "the model's architecture has changed",
+    ("model", "initialised_by"): "the libraries that draw the model's random weights have changed",
     ("tokenizer", "sha256"): "the model's tokenizer has changed",
     ("tokenizer", "bos"): "the model's tokenizer has changed",
 }
@@ -284,7 +285,8 @@ def _inputs_now(settings: ExtractionSettings, was: Mapping[str, Any]) -> dict[st
     if settings.model.id == EMBEDDED or means_a_path(settings.model.id):
         anywhere = settings.model_copy(update={"device": "cpu"})  # the numbers that are there need no device
         return _asked(settings, models.describe(anywhere).provenance, was)
-    return _asked(settings, {part: was[part] for part in ("model", "tokenizer") if part in was}, was)
+    known = {part: was[part] for part in ("model", "tokenizer") if part in was}
+    return _asked(settings, known | {"model": known["model"] | models.random_weights(settings)}, was)
 
 
 def _changed_versions(settings: ExtractionSettings, was: Mapping[str, Any]) -> str:

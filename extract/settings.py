@@ -42,6 +42,34 @@ class ModelSettings(_Settings):
 
     id: str = Field(min_length=1, description="`embedded`, a local directory, a Hugging Face hub id, or `synthetic`")
     revision: str = Field("main", min_length=1, description="branch, tag or commit of the hub id")
+    weights: Literal["trained", "random"] = Field(
+        "trained",
+        exclude_if=lambda weights: weights == "trained",  # a study without it has the settings it had
+        description="`trained`: those of the checkpoint; `random`: drawn by the architecture's own initialisation, a "
+        "control that has learned nothing",
+    )
+    weights_seed: int | None = Field(
+        None,
+        ge=0,
+        exclude_if=lambda seed: seed is None,
+        description="decides the random weights; left out: the study's seed",
+    )
+
+    @field_validator("weights")
+    @classmethod
+    def _has_weights(cls, weights: str, known: ValidationInfo) -> str:
+        """A synthetic study has none."""
+        if weights == "random" and known.data.get("id") == SYNTHETIC:
+            _refuse("a synthetic study has no model and no weights; leave it out")
+        return weights
+
+    @field_validator("weights_seed")
+    @classmethod
+    def _seeds(cls, seed: int | None, known: ValidationInfo) -> int | None:
+        """Only random weights are drawn."""
+        if seed is not None and known.data.get("weights", "random") != "random":
+            _refuse("input goes with `weights: random` only")
+        return seed
 
 
 class CorpusSettings(_Settings):
@@ -229,6 +257,13 @@ class ExtractionSettings(_Settings):
             message = "weights should grow by e^{most} at most from t_2 to the last query, not by e^{growth}"
             _refuse(message, most=MOST_GROWTH, growth=round(growth))
         return drawn
+
+    @property
+    def weights_seed(self) -> int | None:
+        """What decides the model's random weights; None where they are the checkpoint's."""
+        if self.model.weights == "trained":
+            return None
+        return self.seed if self.model.weights_seed is None else self.model.weights_seed
 
     @property
     def query_positions(self) -> tuple[int, ...]:

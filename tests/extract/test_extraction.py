@@ -285,6 +285,40 @@ def test_a_model_and_a_text_that_have_been_moved_are_the_same(
     assert "settings.corpus.id" in refusal(moved, uninterrupted)
 
 
+def test_a_study_of_random_weights_says_so_and_knows_when_it_is_stale(
+    inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, path = Path(shutil.copytree(inputs, tmp_path / "inputs")), tmp_path / "store"
+    (folder / "tiny" / "model.safetensors").unlink()
+    drawn = {"model": {"id": str(folder / "tiny"), "weights": "random"}}
+    run(folder, path, **drawn)
+    provenance = SequenceStore.open(path, TENSORS).provenance
+    assert provenance["settings"]["model"]["weights"] == "random"
+    assert provenance["inputs"]["model"]["weights_seed"] == 0
+    assert run(folder, path, **drawn).written == 0
+
+    def why(**others: object) -> str | None:
+        return extraction.why_stale(settings(folder, **drawn | others), study="tiny", path=path)
+
+    assert why() is None
+    assert why(seed=1) == "setting 'seed' is 1, was 0"
+    monkeypatch.setattr(models.torch, "__version__", "9.9")
+    assert why() == "the libraries that draw the model's random weights have changed"
+    assert "inputs.model.initialised_by (stored 'torch " in refusal(folder, path, **drawn)
+
+
+def test_random_weights_of_a_hub_id_are_stale_with_other_libraries(
+    inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, asked = tmp_path / "store", {"model": {"id": str(inputs / "tiny"), "weights": "random"}}
+    run(inputs, path, **asked)
+    monkeypatch.setattr(extraction, "means_a_path", lambda _: False)  # as if it were one
+    assert extraction.why_stale(settings(inputs, **asked), study="tiny", path=path) is None
+    monkeypatch.setattr(models.torch, "__version__", "9.9")
+    why = extraction.why_stale(settings(inputs, **asked), study="tiny", path=path)
+    assert why == "the libraries that draw the model's random weights have changed"
+
+
 @pytest.mark.parametrize("part", ["model", "corpus"])
 def test_what_has_a_hub_id_now_is_another(part: str, inputs: Path, uninterrupted: Path) -> None:
     asked = settings(inputs, **{part: "someone/something"})
