@@ -23,8 +23,11 @@ EMBEDDED = "embedded"
 SYNTHETIC = "synthetic"
 """The name of the model, and of its corpus, whose tensors are drawn from the paper's assumptions."""
 
-EXTRACTION_VERSION = 3
-"""Version of the numbers in a tensor store; raised when their computation changes, so that stores are made anew."""
+EXTRACTION_VERSION = 4
+"""Version of the numbers in a tensor store; raised when their computation changes, so that stores are rebuilt."""
+
+SAME_NUMBERS = frozenset({3})
+"""Earlier versions that computed the same numbers: their stores are kept, and lack only optional arrays."""
 
 MOST_QUERIES = 64
 """Most queries of a study: each has weights of its own in the store."""
@@ -172,6 +175,12 @@ class ExtractionSettings(_Settings):
     values: Literal["float32", "float16"] = Field(
         "float32", description="type that value states are stored in; float16 takes half the space and rounds them"
     )
+    sink_measure: bool = Field(
+        False,
+        exclude_if=lambda asked: not asked,  # a study without it has the settings it had
+        description="also keep the mean weight that each key receives from later queries, which takes the weights of "
+        "all queries and so about as long again as the attention",
+    )
     synthetic: SyntheticSettings | None = Field(
         None, validate_default=True, description="what the tensors of the model `synthetic` are drawn from"
     )
@@ -236,6 +245,14 @@ class ExtractionSettings(_Settings):
         if given != "auto" and (type(given) is not int or given < 1):
             _refuse("input should be auto or a whole number from 1")
         return given
+
+    @field_validator("sink_measure")
+    @classmethod
+    def _receives(cls, asked: bool, known: ValidationInfo) -> bool:
+        """Weights are drawn for the chosen queries alone."""
+        if asked and _is_synthetic(known):
+            _refuse("a synthetic study has weights of the chosen queries alone; leave it out")
+        return asked
 
     @field_validator("synthetic", mode="before")
     @classmethod

@@ -102,6 +102,18 @@ def test_random_weights_with_an_error(model: dict[str, object], said: str) -> No
     assert "\n" not in str(caught.value)
 
 
+def test_the_sink_measure_is_off_unless_asked_for() -> None:
+    study = parse_study("one", GIVEN, "studies.yaml")
+    assert study.extraction().sink_measure is False
+    assert "sink_measure" not in study.model_dump(mode="json")
+    asked = parse_study("one", GIVEN | {"sink_measure": True}, "studies.yaml")
+    assert asked.extraction().sink_measure is True
+    assert parse_study("one", asked.model_dump(mode="json"), "studies.yaml") == asked
+    drawn = {"model": "synthetic", "context_length": 64, "sequences": 1, "sink_measure": True}
+    with pytest.raises(UserError, match="'sink_measure': a synthetic study has weights of the chosen queries alone"):
+        parse_study("one", drawn, "studies.yaml")
+
+
 # --- batches and devices ---
 
 
