@@ -15,13 +15,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import cluster, extraction, fits, gpu, landing, load, queries, selection
+from benchmarks import cluster, effects, extraction, fits, gpu, landing, load, queries, selection
 from benchmarks.measure import Benchmark, Result, machine
 
 BENCHMARKS: tuple[Benchmark, ...] = (
     *selection.BENCHMARKS,
     gpu.BENCHMARK,
     *extraction.BENCHMARKS,
+    *effects.BENCHMARKS,
     landing.BENCHMARK,
     load.BENCHMARK,
     queries.BENCHMARK,
