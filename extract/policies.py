@@ -6,6 +6,7 @@ Holds the policies, each with what it would have to know at inference. What does
 A policy is asked for a block of queries of one layer at a time, and keeps at least one key of each.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, Protocol
@@ -96,12 +97,15 @@ class Mass:
 
     def keep(self, block: Block) -> Tensor:
         """The keys of the largest weights, as many as it takes."""
-        return largest(block.weights, block.visible, fewest(block.weights, self.share))
+        return largest(block.weights, block.visible, fewest(block.weights, [self.share])[..., 0])
 
 
 @dataclass(frozen=True)
 class SinkAndRecent:
-    """Keeps the first keys and the most recent ones; all keys in some heads, if there are such."""
+    """Keeps the first keys and the most recent ones; all keys in some heads, if there are such.
+
+    Of a query whose window hides some of the first keys, as many more of the most recent ones are kept.
+    """
 
     sink: int
     """Keys from position 0 on, 0 or more."""
@@ -123,7 +127,8 @@ class SinkAndRecent:
     def keep(self, block: Block) -> Tensor:
         """The same for every sequence and, but for the full ones, head."""
         keys = torch.arange(block.logits.shape[-1], device=block.logits.device)
-        kept = (keys < self.sink) | (keys > block.positions[:, None] - self.recent)
+        hidden = self.sink - block.visible[..., : self.sink].sum(dim=-1, keepdim=True)
+        kept = (keys < self.sink) | (keys > block.positions[:, None] - self.recent - hidden)
         return kept if self.full is None else kept | block.of_heads(self.full)[:, None, None]
 
 
@@ -145,7 +150,8 @@ def largest(weights: Tensor, visible: Tensor, counts: Tensor) -> Tensor:
     return kept
 
 
-def fewest(weights: Tensor, share: float) -> Tensor:
-    """How many of the largest weights (B, H, Q, K) it takes to make a share of their sum, int64 (B, H, Q)."""
+def fewest(weights: Tensor, shares: Sequence[float]) -> Tensor:
+    """How many of the largest weights (B, H, Q, K) it takes to make shares of their sum, int64 (B, H, Q, shares)."""
     sums = weights.sort(dim=-1, descending=True).values.cumsum(dim=-1, dtype=torch.float64)
-    return (sums < share * sums[..., -1:]).sum(dim=-1) + 1
+    asked = torch.tensor(shares, dtype=torch.float64, device=weights.device) * sums[..., -1:]
+    return torch.searchsorted(sums, asked) + 1

@@ -134,7 +134,8 @@ def chosen(policy: Policy, layer: int, head: int, query: int, weights: dict[int,
         return by_weight[:count]
     if policy.full is not None and policy.full[layer, head]:
         return sorted(weights)
-    return [j for j in weights if j < policy.sink or j > query - policy.recent]
+    recent = policy.recent + sum(j not in weights for j in range(policy.sink))
+    return [j for j in weights if j < policy.sink or j > query - recent]
 
 
 BUDGETS = np.array([[1, 3, 8, 100], [5, 2, 30, 1], [7, 7, 2, 12]])
@@ -236,7 +237,7 @@ def test_as_many_as_asked_for_are_kept_whatever_the_ties() -> None:
 @pytest.mark.parametrize("share", [0.25, 0.5, 0.75, 1.0])
 def test_the_fewest_keys_of_a_share_are_exact(share: float) -> None:
     weights = torch.tensor([[0.5, 0.25, 0.125, 0.125, 0.0], [0.25] * 4 + [0.0], [1.0, 0.0, 0.0, 0.0, 0.0]])
-    for row, found in zip(weights.tolist(), fewest(weights, share).tolist(), strict=True):
+    for row, found in zip(weights.tolist(), fewest(weights, [share])[..., 0].tolist(), strict=True):
         ordered = sorted((Fraction(number) for number in row), reverse=True)
         assert found == next(n for n in range(1, 6) if sum(ordered[:n]) >= Fraction(share) * sum(ordered))
 
