@@ -1,7 +1,6 @@
 """The command ``python -m benchmarks``: runs the benchmarks, prints one table, saves it as JSON.
 
-Holds the list of benchmarks, the arguments, the table and the file. What does not belong here: measuring.
-A missed target is shown, and is no failure: it depends on the machine and on what else runs there.
+Holds the list of benchmarks, the arguments, the table and the file.
 """
 
 import argparse
@@ -15,19 +14,35 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import cluster, effects, extraction, fits, gpu, landing, load, queries, selection
+from benchmarks import (
+    cluster,
+    effects,
+    extraction,
+    fits,
+    gpu,
+    landing,
+    load,
+    queries,
+    selection,
+    separation,
+    startup,
+    temperature,
+)
 from benchmarks.measure import Benchmark, Result, machine
 
 BENCHMARKS: tuple[Benchmark, ...] = (
     *selection.BENCHMARKS,
+    separation.BENCHMARK,
     gpu.BENCHMARK,
     *extraction.BENCHMARKS,
     *effects.BENCHMARKS,
     landing.BENCHMARK,
     load.BENCHMARK,
     queries.BENCHMARK,
-    fits.BENCHMARK,
+    *fits.BENCHMARKS,
+    *temperature.BENCHMARKS,
     cluster.BENCHMARK,
+    startup.BENCHMARK,
 )
 
 RESULTS = Path(__file__).parent / "results"

@@ -1,6 +1,6 @@
 """Metrics and fits on a Dask cluster of two workers with one thread each, against two threads on the same data.
 
-Holds the benchmark ``cluster``. What does not belong here: that both give the same bytes (``tests.dagster_project``).
+Holds the benchmark ``cluster``.
 """
 
 from collections.abc import Mapping
@@ -15,15 +15,16 @@ import numpy as np
 
 from benchmarks.fits import F64, WORKERS, draw
 from benchmarks.measure import Benchmark, Result, alternate, compare
-from dagster_project import measuring
-from dagster_project.cluster import connected
-from dagster_project.home import Home
-from dagster_project.studies import Study
-from dagster_project.summaries.curves import fits_of_heads
+from dagster_project.steps import measuring
+from dagster_project.steps.assets import Work
+from dagster_project.steps.catalogue import ASSETS
+from dagster_project.steps.cluster import connected
+from dagster_project.steps.summaries.curves import fits_of_heads
+from dagster_project.study.home import Home
+from dagster_project.study.studies import Study
 from geometry.phases import fit_phases
-from storage import places
-from storage.arrays import TENSORS
-from storage.sequences import SequenceStore
+from storage.zarr.arrays import TENSORS
+from storage.zarr.sequences import SequenceStore
 
 NAME = "cluster"
 
@@ -94,10 +95,11 @@ def _tensors(home: Home, sizes: Mapping[str, int]) -> None:
 
 
 def _measure(home: Home, scheduler: str) -> None:
-    """All metrics, made anew."""
-    places.remove(home.metrics(NAME))
+    """All metrics, rebuilt."""
+    home.metrics(NAME).remove()
     settings = {"model": "made-up", "corpus": "made-up", "context_length": 2, "sequences": 1}
-    measuring.measure(home, NAME, Study.model_validate(settings | {"dask": {"scheduler": scheduler}}))
+    study = Study.model_validate(settings | {"dask": {"scheduler": scheduler}})
+    measuring.make_metrics(Work(home, NAME, study, ASSETS))
 
 
 def _fit(weights: F64, scheduler: str) -> None:

@@ -1,6 +1,6 @@
 """Extraction: captured forward passes against plain ones, in time and memory, and writing a sequence against its bytes.
 
-Holds the benchmarks ``extraction.*``. What does not belong here: the model that reads (``benchmarks.reading``).
+Holds the benchmarks ``extraction.*``.
 """
 
 import os
@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from benchmarks.measure import Benchmark, Result, alternate, compare
 from benchmarks.reading import VOCABULARY, Reading, peaks
-from storage.arrays import TENSORS, tensor_specs
-from storage.places import bytes_on_disk
-from storage.sequences import SequenceStore
+from storage.files.places import Local
+from storage.zarr.arrays import TENSORS, tensor_specs
+from storage.zarr.sequences import SequenceStore
 
 
 def captured(
@@ -133,14 +133,14 @@ def _written(computed: str, sizes: dict[str, int], repeats: int) -> Result:
         return write
 
     def stored(folder: Path) -> Callable[[], None]:
-        store = SequenceStore.resume(folder / "tensors.zarr", specs, sizes, {"study": "written"})
+        store = SequenceStore.resume(Local(folder / "tensors.zarr"), specs, sizes, {"study": "written"})
         return lambda: store.write(0, arrays)
 
     with TemporaryDirectory() as name:
         disk = _Disk(Path(name))
         contenders = (partial(disk.write, "store", stored), partial(disk.write, "plain", plainly))
         seconds = alternate(*contenders, repeats=repeats, clock=disk.clock)
-        kept = bytes_on_disk(disk.folder / "store") / size
+        kept = Local(disk.folder / "store").bytes_on_disk() / size
     cached = np.median(np.array(disk.cached["plain"][1:]) / np.array(disk.cached["store"][1:]))
     return compare(
         "extraction.write",

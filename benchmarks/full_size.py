@@ -2,7 +2,7 @@
 
 ``python -m benchmarks.full_size`` runs every model in a process of its own: on a CUDA device with room for it as it is,
 elsewhere narrowed (as many layers and tokens; width, heads and vocabulary divided), which the table says. Random
-weights take as long as trained ones. What does not belong here: ratios of contenders (the other modules).
+weights take as long as trained ones.
 """
 
 import argparse
@@ -34,18 +34,23 @@ from transformers import (
 )
 
 from benchmarks.measure import alternate, machine
-from dagster_project import landing, measuring, pipeline, reporting
-from dagster_project.home import Home
-from dagster_project.studies import Study
-from dagster_project.summaries import STEPS
+from dagster_project.steps.assets import Work
+from dagster_project.steps.catalogue import ASSETS
+from dagster_project.steps.landing import WAREHOUSE
+from dagster_project.steps.measuring import SELECTION_METRICS
+from dagster_project.steps.reporting import REPORT
+from dagster_project.steps.summaries import SUMMARIES
+from dagster_project.study.home import Home
+from dagster_project.study.studies import Study
 from extract import models
 from extract.batches import batch_size
 from extract.buffers import Buffers
 from extract.capture import capture, probe
 from extract.extraction import extract
 from extract.settings import EMBEDDED, ExtractionSettings
-from storage.arrays import TENSORS, tensor_specs
-from storage.sequences import SequenceStore
+from storage.files.places import Local
+from storage.zarr.arrays import TENSORS, tensor_specs
+from storage.zarr.sequences import SequenceStore
 
 MODELS: Mapping[str, tuple[type[PreTrainedConfig], Mapping[str, Any]]] = {
     "llama-2-7b": (
@@ -225,15 +230,16 @@ def _pipeline(home: Home, name: str, study: Study, done: Measured) -> None:
     home.prepare()
     _extract(home, name, study, done)
     done.seconds["write"] = _write(home, name)
-    with timed("metrics"):
-        measuring.measure(home, name, study)
-    with timed("summaries"):
-        for step in STEPS.values():
-            pipeline.summarise(home, name, study, step)
-    with timed("landing"):
-        landing.land_study(home, name, study)
-    with timed("report"):
-        reporting.write_study_report(home, name, study)
+    work = Work(home, name, study, ASSETS)
+    for stage, assets in {
+        "metrics": (SELECTION_METRICS,),
+        "summaries": SUMMARIES,
+        "landing": (WAREHOUSE,),
+        "report": (REPORT,),
+    }.items():
+        with timed(stage):
+            for asset in assets:
+                asset.make(work)
 
 
 def _extract(home: Home, name: str, study: Study, done: Measured) -> None:
@@ -255,7 +261,7 @@ def _write(home: Home, name: str) -> float:
     specs = tensor_specs(
         values=source.provenance["settings"]["values"], computed=source.provenance["settings"]["dtype"]
     )
-    target = SequenceStore.resume(home.root / "copy.zarr", specs, source.sizes, source.provenance, source.layers)
+    target = SequenceStore.resume(Local(home.root / "copy.zarr"), specs, source.sizes, source.provenance, source.layers)
     seconds = []
     for sequence in range(source.sizes["sequence"]):
         arrays = {key: source.read(key, sequence) for key in target.specs if key != "finished"}

@@ -1,6 +1,6 @@
 """The selection profile on a GPU: all heads of a model, all N, against the model's own forward pass.
 
-Holds the benchmark ``selection.gpu``, which needs CUDA. What does not belong here: anything measured on the CPU.
+Holds the benchmark ``selection.gpu``, which needs CUDA.
 """
 
 from functools import partial

@@ -1,7 +1,6 @@
 """Readers that run the tour's queries while studies land: what they see, and what it costs either side.
 
-Holds the benchmark ``load`` and its processes. What does not belong here: the made-up study (``benchmarks.landing``)
-and speed of landing by itself.
+Holds the benchmark ``load`` and its processes.
 
 Every landing is of another generation of its study, with other rows in its tables. A reader knows all generations by
 hashes of their tables, so that it notices when what it sees is not one of them in whole: a torn read.
@@ -26,8 +25,8 @@ from numpy.typing import NDArray
 import sql
 from benchmarks.landing import _tables
 from benchmarks.measure import Benchmark, Result, compare
-from storage.landing import land
-from storage.warehouse import connect, published
+from storage.warehouse.connection import connect, published
+from storage.warehouse.landing import land
 
 Hashes = dict[tuple[str, int], set[int]]
 """For a table's name and the hash of its rows, the generations that have it so."""

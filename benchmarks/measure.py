@@ -1,7 +1,6 @@
 """How everything here is measured: contenders take turns in one process, and a figure is a median of ratios.
 
-Holds the timing, ``Benchmark``, ``Result`` and the description of the machine. What does not belong here: what is
-measured (one module per subject) and printing (``benchmarks.__main__``).
+Holds the timing, ``Benchmark``, ``Result`` and the description of the machine.
 
 Speeds of machines differ and change while one measures, ratios of neighbours in time hardly do. So every figure is the
 median over rounds of the ratio of two times taken in the same round; never a time of today against one of yesterday.

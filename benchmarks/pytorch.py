@@ -1,7 +1,6 @@
 """The ways a user would count in PyTorch without this program: what the selection profile is measured against.
 
-Holds the two contenders, in float32 and as plainly as one writes them. What does not belong here: anything meant to be
-right; float32 distances get a good part of the counts wrong.
+Holds the two contenders, in float32 and as plainly as one writes them.
 """
 
 import torch

@@ -1,7 +1,6 @@
 """Questions to a study of 100 million selections, against a bare scan of the rows and columns that each one reads.
 
-Holds the benchmark ``queries`` and its made-up database. What does not belong here: the questions (``sql``) and whether
-their answers are right (``tests``).
+Holds the benchmark ``queries`` and its made-up database.
 """
 
 import json
@@ -18,8 +17,8 @@ import numpy as np
 
 import sql
 from benchmarks.measure import Benchmark, Result, alternate, compare
-from storage.relations import create_tables
-from storage.warehouse import FORMAT_VERSION, connect, database
+from storage.warehouse.connection import FORMAT_VERSION, connect, database
+from storage.warehouse.relations import create_tables
 
 STUDY = "large"
 KAPPAS = (0.005, 0.05, 0.5, 5.0, 50.0)
@@ -133,7 +132,7 @@ def _constants(sizes: Mapping[str, int]) -> dict[str, str]:
         "k_in": "1 + h % n",
         "k_out": "h % (n_keys - n)",
         "first_n": "1",
-        "label": "['Retriever', 'Mixer', 'Reset'][1 + (h % 3)::INTEGER]",
+        "label": "['Retriever', 'Mixer', 'Reset', 'Other'][1 + (h % 4)::INTEGER]",
         "scale": "CASE WHEN kappa IS NOT NULL THEN 'unit' END",
         "variant": "'untied'",
         "preferred": "'floor'",

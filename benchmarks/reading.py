@@ -1,8 +1,7 @@
 """A random model that reads batches, plainly or captured, and the memory that this takes.
 
-Holds the two contenders of ``extraction.capture`` and ``extraction.memory``. What does not belong here: real models and
-texts; random ones take as long. On a CUDA device, where there is one, the model computes in bfloat16, on the CPU in
-float32.
+Holds the two contenders of ``extraction.capture`` and ``extraction.memory``. On a CUDA device, where there is one, the
+model computes in bfloat16, on the CPU in float32.
 
 ``python -m benchmarks.reading WAY SIZES`` prints the peak memory of one way, in bytes: each is measured in a process of
 its own, because memory that was used before is not always given back.

@@ -5,7 +5,7 @@ Assets are found wherever they stand below ``defs``; jobs, schedules, sensors an
 
 import dagster as dg
 
-from dagster_project import defs as folder
+from dagster_project.defs.assets import assets
 from dagster_project.defs.resources import DataRoot
 from dagster_project.defs.schedules import all_studies_daily, studies_registered, study_job
 
@@ -14,7 +14,7 @@ from dagster_project.defs.schedules import all_studies_daily, studies_registered
 def defs() -> dg.Definitions:
     """All assets with their checks, jobs, schedules, sensors and resources; a run is one process, as its lock is."""
     return dg.Definitions(
-        assets=dg.load_assets_from_package_module(folder),
+        assets=assets,
         jobs=[study_job],
         schedules=[all_studies_daily],
         sensors=[studies_registered],

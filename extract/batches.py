@@ -24,8 +24,8 @@ from extract.buffers import Buffers
 from extract.capture import Attention, Captured, capture
 from extract.models import out_of_memory
 from extract.settings import ExtractionSettings
-from storage.arrays import LayerSize
 from storage.errors import UserError
+from storage.zarr.arrays import LayerSize
 
 CAPTURED_BYTES = 2**30
 """Bytes of the captured tensors of one batch whose size is to be found, unless one sequence takes more."""

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from storage.arrays import LayerSize
+from storage.zarr.arrays import LayerSize
 
 IN_FLIGHT = 2
 """Layers whose copies from a GPU may be under way; ``put`` waits for earlier ones, so their temporaries are freed."""

@@ -36,8 +36,8 @@ from extract.buffers import Buffers
 from extract.hub import one_line
 from extract.kinds import OTHER_KINDS, layer_kinds
 from extract.models import out_of_memory
-from storage.arrays import LayerSize
 from storage.errors import UserError
+from storage.zarr.arrays import LayerSize
 
 ATTENTION = "attention_geometry_queries"
 """Name of the attention function in transformers' registries."""

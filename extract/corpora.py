@@ -1,15 +1,15 @@
 """Corpora: equal-length windows of tokens chosen from the documents of a text.
 
-Holds what a corpus may be (the shipped manual, local files, hub datasets) and the seeded choice of windows. What does
-not belong here: reading local files (``extract.readers``) and hub datasets (``extract.streams``), models and
-tokenizers themselves (``extract.models``), and running them (``extract.extraction``).
+Holds where the documents of a corpus come from (the shipped manual, local files, hub datasets) and the seeded choice of
+windows. What does not belong here: which of these a corpus is, and its hash (``extract.identity``), reading local files
+(``extract.readers``) and hub datasets (``extract.streams``), models and tokenizers themselves (``extract.models``), and
+running them (``extract.extraction``).
 
 Everything is read as a stream. In memory at a time are what the two readers say of themselves, one document, and the
 ``SHUFFLED`` windows of the shuffle buffer: 4 * SHUFFLED * context_length bytes.
 """
 
 import hashlib
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -20,7 +20,7 @@ from transformers import PreTrainedTokenizerBase
 
 from extract import readers, streams
 from extract.embedded.manual import topics
-from extract.hub import means_a_path
+from extract.identity import corpus_sha256, is_local_corpus
 from extract.settings import EMBEDDED, CorpusSettings
 from storage.errors import UserError
 
@@ -67,7 +67,7 @@ def windows(
     UserError
         If the corpus is missing, empty or cannot be read, or has too little text.
     """
-    checksum, counts = identity(corpus), _Counts()
+    checksum, counts = corpus_sha256(corpus), _Counts()
     stream, revision = _shuffled(corpus, tokenizer, context_length, seed, counts)
     chosen = list(islice(stream, sequences))
     if len(chosen) < sequences:
@@ -119,19 +119,6 @@ def held_out(
     return np.stack(found) if found else used[:0]
 
 
-def identity(corpus: CorpusSettings) -> str | None:
-    """SHA-256 of a corpus that can be hashed without choosing from it; None for a hub dataset.
-
-    Raises
-    ------
-    UserError
-        If it is a local file or directory that is missing, empty, of an unknown kind, or cannot be read.
-    """
-    if corpus.id == EMBEDDED:
-        return hashlib.sha256(json.dumps(topics("held_out")).encode()).hexdigest()
-    return readers.sha256(corpus) if is_local(corpus) else None
-
-
 def documents(corpus: CorpusSettings, seed: int) -> tuple[Iterator[str], str | None]:
     """The documents of a corpus and, for a hub dataset, its commit.
 
@@ -144,15 +131,10 @@ def documents(corpus: CorpusSettings, seed: int) -> tuple[Iterator[str], str | N
     """
     if corpus.id == EMBEDDED:
         return iter([text for _, text in topics("held_out")]), None
-    if is_local(corpus):
+    if is_local_corpus(corpus):
         return readers.documents(corpus), None
     opened = streams.stream(corpus, seed)
     return opened.documents, opened.revision
-
-
-def is_local(corpus: CorpusSettings) -> bool:
-    """Whether the id names a file or directory, be it only by its ending."""
-    return corpus.id.endswith(readers.SUFFIXES) or means_a_path(corpus.id)
 
 
 def _shuffled(

@@ -21,13 +21,14 @@ from extract.budgets import SHARES, Heads
 from extract.capture import Attention, probe
 from extract.extraction import PROBE_TOKENS
 from extract.hub import quiet
+from extract.identity import OTHER_FILES
 from extract.interventions import Kind, Watched, check_heads, intervening, refuse_two_passes
 from extract.policies import Policy
 from extract.resuming import Resumable
 from extract.settings import SYNTHETIC, CorpusSettings, ExtractionSettings
 from extract.sparsity import PolicyLosses, mean_keys_of_mass, policy_losses
 from storage.errors import UserError
-from storage.sequences import SequenceStore
+from storage.zarr.sequences import SequenceStore
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,8 @@ def open_study(settings: ExtractionSettings, store: SequenceStore) -> Opened:
     inputs, tokens = store.whole().provenance["inputs"], store.read("tokens", slice(None))
     description = models.describe(_as_read(settings, inputs["model"].get("commit")))
     for name, now in description.provenance["model"].items():
-        if name != "id" and now != inputs["model"].get(name):
+        unrecorded = name == OTHER_FILES and name not in inputs["model"]
+        if name != "id" and not unrecorded and now != inputs["model"].get(name):
             msg = f"The model '{settings.model.id}' is not what the study was extracted from ({name} has changed); "
             raise UserError(msg + "extract it again with --fresh")
     model = models.load(description)

@@ -16,8 +16,8 @@ from transformers import DynamicCache, PreTrainedModel
 
 from extract.kinds import first_keys
 from extract.models import out_of_memory
-from storage.arrays import LayerSize
 from storage.errors import UserError
+from storage.zarr.arrays import LayerSize
 
 TOLERANCE = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 1e-1}
 """How far ``examine`` lets rows of weights be from those of one plain forward pass (total variation, the mean over the

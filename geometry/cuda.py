@@ -30,6 +30,16 @@ from torch import Tensor
 
 from geometry import kernels
 from geometry.bounds import DENSITY_0, XI_STAR
+from geometry.quantities import BY_KAPPA, BY_N, SelectionProfile, declared
+
+COUNTS = tuple(name for name, quantity in declared(SelectionProfile, BY_N).items() if quantity.dtype == "int32")
+"""Names of the counts of a profile, in the order in which ``profile_rows`` stores them."""
+
+UPPER = tuple(declared(SelectionProfile, BY_KAPPA))
+"""Names of the upper bounds of a profile, in the order in which ``profile_rows`` stores them."""
+
+PER_HEAD = tuple(name for name, quantity in declared(SelectionProfile).items() if "n" not in quantity.axes)
+"""Names of the arrays of a profile that have one element per head."""
 
 TILE_BYTES = 2**28
 """Size of one tile of inner products, and of what flagged rows take at a time."""
@@ -117,9 +127,9 @@ def _profile_group(
 ) -> None:
     """Fill ``out`` for some heads, so many rows of each at a time."""
     keys, n = _arrange(weights, values, sink=sink), weights.shape[-1]
-    torch.sum(weights, -1, dtype=torch.float64, out=out.weight_sum)
-    out.value_scale.copy_(_median_length(keys, sink=sink))
-    steepness = _steepness(keys, out.value_scale, kappas, scale)
+    torch.sum(weights, -1, dtype=torch.float64, out=out.of_head("weight_sum"))
+    value_scale = out.of_head("value_scale").copy_(_median_length(keys, sink=sink))
+    steepness = _steepness(keys, value_scale, kappas, scale)
     _closest(keys, out.field("rho_out"))
     for first in range(0, n - 1, rows):
         _profile_tile(keys, slice(first, min(first + rows, n - 1)), steepness, out)
@@ -137,7 +147,7 @@ def device_bytes(heads: int, n: int, head_dim: int, kappas: int = 1) -> int:
     of_keys = group * n * (20 * head_dim + 160)
     of_cosines = 4 * group * (2 * blocks * n + blocks**2 + blocks * COSINE_SIDE**2)
     of_tile = group * rows * (8 * n + 64) + max(TILE_BYTES, _row_bytes(n, head_dim))
-    of_results = heads * n * (8 * (len(_kernels().FIELDS) + 2 * kappas) + 8)
+    of_results = heads * n * (8 * (len(_kernels().FIELDS) + len(UPPER) * kappas) + 4 * len(COUNTS))
     return of_keys + max(of_cosines, of_tile) + of_results + 2**21
 
 
@@ -164,63 +174,63 @@ class Results:
     """Where the results of some heads go."""
 
     counts: Tensor
-    """K_in and K_out, (2, head, n − 1)."""
+    """The arrays named by ``COUNTS``, int32 (count, head, n − 1)."""
     fields: Tensor
     """The arrays named by ``cuda_kernels.FIELDS``, (field, head, n − 1)."""
     upper: Tensor
-    """Upper bounds of Precision and Recall, (2, head, κ, n − 1)."""
-    value_scale: Tensor
-    """C, (head,)."""
-    weight_sum: Tensor
-    """Sum of the weights, (head,)."""
+    """The arrays named by ``UPPER``, (bound, head, κ, n − 1)."""
+    per_head: Tensor
+    """The arrays named by ``PER_HEAD``, (array, head)."""
 
     @classmethod
     def empty(cls, heads: int, n: int, kappas: int, device: torch.device) -> "Results":
         """Room for the results of so many heads."""
-        per_head = torch.empty((2, heads), dtype=torch.float64, device=device)
+        per_head = torch.empty((len(PER_HEAD), heads), dtype=torch.float64, device=device)
         return cls(
-            counts=torch.empty((2, heads, n - 1), dtype=torch.int32, device=device),
+            counts=torch.empty((len(COUNTS), heads, n - 1), dtype=torch.int32, device=device),
             fields=per_head.new_empty((len(_kernels().FIELDS), heads, n - 1)),
-            upper=per_head.new_empty((2, heads, kappas, n - 1)),
-            value_scale=per_head[0],
-            weight_sum=per_head[1],
+            upper=per_head.new_empty((len(UPPER), heads, kappas, n - 1)),
+            per_head=per_head,
         )
 
     def of(self, group: slice) -> "Results":
         """The part that belongs to some of the heads."""
-        counts, fields, upper = (array[:, group] for array in (self.counts, self.fields, self.upper))
-        return Results(counts, fields, upper, self.value_scale[group], self.weight_sum[group])
+        return Results(*(array[:, group] for array in self._arrays()))
 
     def on_host(self) -> "Results":
         """The same in the memory of the host, page-locked, which takes a fraction of the time; waits for them."""
         if not self.counts.is_cuda:
             return self
-        arrays = (self.counts, self.fields, self.upper, self.value_scale, self.weight_sum)
-        copies = [torch.empty_like(array, device="cpu", pin_memory=True) for array in arrays]
-        for copy, array in zip(copies, arrays, strict=True):
+        copies = [torch.empty_like(array, device="cpu", pin_memory=True) for array in self._arrays()]
+        for copy, array in zip(copies, self._arrays(), strict=True):
             copy.copy_(array, non_blocking=True)
         torch.cuda.current_stream(self.counts.device).synchronize()
         return Results(*copies)
+
+    def _arrays(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The four tensors, in order."""
+        return self.counts, self.fields, self.upper, self.per_head
 
     def field(self, name: str) -> Tensor:
         """One of the arrays (head, n − 1)."""
         return self.fields[_kernels().FIELDS.index(name)]
 
+    def of_head(self, name: str) -> Tensor:
+        """One of the arrays (head,)."""
+        return self.per_head[PER_HEAD.index(name)]
+
     def multiply_lengths(self, unit: Tensor) -> None:
         """Multiply what has the unit of the value states by a factor for each head."""
         self.fields[: _kernels().LENGTHS].mul_(unit[:, None])
-        self.value_scale.mul_(unit)
+        self.of_head("value_scale").mul_(unit)
 
     def named(self) -> dict[str, Tensor]:
         """All arrays by their names."""
+        names = (COUNTS, _kernels().FIELDS, UPPER, PER_HEAD)
         return {
-            "k_in": self.counts[0],
-            "k_out": self.counts[1],
-            **{name: self.field(name) for name in _kernels().FIELDS},
-            "precision_upper": self.upper[0],
-            "recall_upper": self.upper[1],
-            "value_scale": self.value_scale,
-            "weight_sum": self.weight_sum,
+            name: array
+            for of, arrays in zip(names, self._arrays(), strict=True)
+            for name, array in zip(of, arrays, strict=True)
         }
 
 

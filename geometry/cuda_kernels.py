@@ -19,6 +19,7 @@ import triton
 import triton.language as tl
 
 from geometry import bounds
+from geometry.quantities import BY_N, MODEL_UNITS, SelectionProfile, declared
 
 SMALLEST_NORM = tl.constexpr(2.0**-465)
 """Smaller norms count as this in error bounds: their squares underflow."""
@@ -38,24 +39,12 @@ DENSITY_0 = tl.constexpr(bounds.DENSITY_0)
 STEEPEST = tl.constexpr(2.0**1000)
 """Larger factors of g_j − g_i count as this: 0 times infinity is no number."""
 
-FIELDS = (
-    "r_min",
-    "r_max",
-    "norm_s",
-    "norm_s_without_sink",
-    "norm_s_without_last",
-    "a_0",
-    "s_in",
-    "a_min_in",
-    "a_max_in",
-    "a_max_out",
-    "cos_sink",
-    "cos_last",
-    "rho_out",
-)
-"""Names of the arrays of ``fields``, an argument of ``profile_rows``, by their place in it."""
+_BY_N = {name: quantity for name, quantity in declared(SelectionProfile, BY_N).items() if quantity.dtype != "int32"}
 
-LENGTHS = FIELDS.index("cos_sink")
+FIELDS = tuple(sorted(_BY_N, key=lambda name: _BY_N[name].unit != MODEL_UNITS))
+"""Names of the arrays of ``fields``, an argument of ``profile_rows``, by their place in it: lengths come first."""
+
+LENGTHS = sum(quantity.unit == MODEL_UNITS for quantity in _BY_N.values())
 """How many of them, the first ones, have the unit of the value states."""
 
 R_MIN = tl.constexpr(FIELDS.index("r_min"))
@@ -63,6 +52,7 @@ R_MAX = tl.constexpr(FIELDS.index("r_max"))
 NORM_S = tl.constexpr(FIELDS.index("norm_s"))
 NORM_S_WITHOUT_SINK = tl.constexpr(FIELDS.index("norm_s_without_sink"))
 NORM_S_WITHOUT_LAST = tl.constexpr(FIELDS.index("norm_s_without_last"))
+DISTANCE_REST = tl.constexpr(FIELDS.index("distance_rest"))
 A_0 = tl.constexpr(FIELDS.index("a_0"))
 S_IN = tl.constexpr(FIELDS.index("s_in"))
 A_MIN_IN = tl.constexpr(FIELDS.index("a_min_in"))
@@ -369,6 +359,7 @@ def cosine(vector: tl.tensor, length: tl.tensor, other: tl.tensor, other_length:
 def direct(
     s: tl.tensor,
     without: tl.tensor,
+    whole: tl.tensor,
     y: tl.tensor,
     lengths: tl.tensor,
     value: tl.tensor,
@@ -383,13 +374,14 @@ def direct(
     stride: tl.tensor,
     components: tl.constexpr,
 ) -> None:
-    """Store norms of s_N and its cosines with the sink and the last token.
+    """Store norms of s_N, its distance from the rest and its cosines with the sink and the last token.
 
-    without: s without the sink; y, lengths: of the head, by rank; value: points at the components of the first value,
-    the others follow by position.
+    without: s without the sink; whole: s_n without the sink; y, lengths: of the head, by rank; value: points at the
+    components of the first value, the others follow by position.
     """
     component = tl.arange(0, components)
     last_y = tl.load(y + last_place * d + component, mask=component < tl.where(last_place < split, d, 0), other=0.0)
+    sink_y = tl.load(y + place * d + component, mask=component < tl.where(place < n, d, 0), other=0.0)
     first_state = tl.load(value, mask=component < d, other=0.0).to(tl.float64) * shrink
     last_state = tl.load(value + (n - 1) * key_stride, mask=component < d, other=0.0).to(tl.float64) * shrink
     first_length = tl.load(lengths + place, mask=place < n, other=0.0)
@@ -397,6 +389,7 @@ def direct(
     tl.store(field + NORM_S * stride, size)
     tl.store(field + NORM_S_WITHOUT_SINK * stride, tl.where(place < n, norm(without), float("nan")))
     tl.store(field + NORM_S_WITHOUT_LAST * stride, norm(s - last_y))
+    tl.store(field + DISTANCE_REST * stride, norm(whole + sink_y - s - s))
     tl.store(field + COS_SINK * stride, cosine(s, size, first_state, first_length))
     tl.store(field + COS_LAST * stride, cosine(s, size, last_state, tl.load(lengths + last_place)))
 
@@ -489,6 +482,7 @@ def profile_rows(
     component = tl.arange(0, components)
     place, last_place, shrink = tl.load(sink + head), tl.load(last + head), 1.0 / tl.load(unit + head)
     products += (head * rows + tl.program_id(0)) * n
+    whole = tl.load(sums + (head * n + n - 1) * d + component, mask=component < d, other=0.0)
     y, sums, lengths = y + head * n * d, sums + (head * n + row) * d, lengths + head * n
     norms, pulls = norms + head * n, pulls + head * n
     counts, field, upper = counts + head * (n - 1) + row, fields + head * (n - 1) + row, upper + row
@@ -497,7 +491,24 @@ def profile_rows(
     without = tl.load(sums + component, mask=component < d, other=0.0)
     sink_y = tl.load(y + place * d + component, mask=component < tl.where(place < split, d, 0), other=0.0)
     s, size = without + sink_y, norm(without)
-    direct(s, without, y, lengths, value, key_stride, shrink, place, last_place, split, n, d, field, stride, components)
+    direct(
+        s,
+        without,
+        whole,
+        y,
+        lengths,
+        value,
+        key_stride,
+        shrink,
+        place,
+        last_place,
+        split,
+        n,
+        d,
+        field,
+        stride,
+        components,
+    )
 
     taken, reach = (place < split).to(tl.float64), size + norm(sink_y)
     farthest, top, s_in, a_min_in, a_max_in = selected_extremes(products, norms, pulls, taken, place, split, block)

@@ -5,8 +5,9 @@ compiled kernels. What does not belong here: checks of the input (``geometry.pro
 (``geometry.cuda``).
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,15 +15,19 @@ from numpy.typing import NDArray
 
 from geometry import bounds, kernels
 from geometry.accelerate import compiled, compiled_sums
-from geometry.kernels import F32, F64, Factors, Floats, inner
+from geometry.kernels import F32, F64, I64, Factors, Floats, inner
+from geometry.quantities import MODEL_UNITS, SelectionCounts, SelectionProfile, declared
 
 Arrays = Mapping[str, NDArray[Any]]
 """The arrays of a profile by their names."""
 
-RADII = ("r_min", "r_max")
+COUNTS = tuple(declared(SelectionCounts))
+"""What ``kernels.count_tile`` computes, in the order of its outputs."""
+
 INGREDIENTS = ("s_in", "a_min_in", "a_max_in", "a_max_out")
-NORMS = ("norm_s", "norm_s_without_sink", "norm_s_without_last")
-LENGTHS = (*RADII, *NORMS, "a_0", *INGREDIENTS, "value_scale")
+"""What ``bounds.gather_ingredients`` computes, in the order of its outputs."""
+
+LENGTHS = frozenset(name for name, made in declared(SelectionProfile).items() if made.unit == MODEL_UNITS)
 """What has the unit of the value states."""
 
 TILE_BYTES = 2**20
@@ -60,6 +65,20 @@ class Head:
     """2α ⟨y_0, v⟩, lifted, (n,)."""
     lift: int
     """Lifted energies are energies times 2^lift."""
+
+    @cached_property
+    def twins(self) -> I64:
+        """For each key the first one of the same weight and value state, (n,); empty if no two keys are equal.
+
+        Their products in float32 may differ in the last digit, because edges of a matrix are rounded otherwise.
+        """
+        keys, first = np.arange(self.alpha.size), dict[tuple[float, bytes], int]()
+        equal = (self.alpha[1:] == self.alpha[:-1]) & (self.alpha[1:] > 0)
+        if not equal.any():
+            return keys[:0]
+        for key in np.flatnonzero(np.append(equal, False) | np.append(False, equal)).tolist():
+            keys[key] = first.setdefault((self.alpha[key], (self.states[key] + 0.0).tobytes()), key)
+        return keys if (np.diff(keys) != 1).any() else keys[:0]
 
 
 def arrange(weights: Floats, values: Floats, *, sink: bool) -> Head:
@@ -171,7 +190,17 @@ def tiles(head: Head) -> Iterator[Tile]:
         t = min(rows, n - 1 - first)
         accumulate(first, head.alpha, head.states, head.sink, head.last, running, s[:t], rest[:t], rest32[:t], sizes)
         np.matmul(rest32[:t], head.states32.T, out=products[:t])
+        if head.twins.size:
+            share(products[:t], head.twins)
         yield Tile(first, s[:t], rest[:t], sizes[0, :t], sizes[1, :t], products[:t])
+
+
+@compiled
+def share(products: F32, twins: I64) -> None:
+    """Give equal keys equal inner products, (t, n), in place; twins: the first key that is equal to each, (n,)."""
+    for row in range(products.shape[0]):
+        for key in range(twins.size):
+            products[row, key] = products[row, twins[key]]
 
 
 def tile_rows(n: int) -> int:
@@ -213,15 +242,37 @@ def accumulate(
         sizes[1, row] = np.sqrt(inner(running[2], running[2]))
 
 
-@compiled_sums
-def direct(s: F64, states: Floats, norm: F64, sink: int, last: int, norm_s: F64, cos_sink: F64, cos_last: F64) -> None:
-    """‖s_N‖ and cosines of s_N with the sink and the last token for the rows of a tile (§4.2).
+@compiled
+def output(alpha: F64, states: Floats, whole: F64) -> None:
+    """s_n, the sum of all y, added up as ``accumulate`` does; whole: output, (d,)."""
+    whole[:] = 0.0
+    for key in range(states.shape[0]):
+        for k in range(states.shape[1]):
+            whole[k] += alpha[key] * np.float64(states[key, k])
 
-    sink, last: their ranks; outputs (t,), left as they are wherever a quantity does not exist.
+
+@compiled_sums
+def direct(
+    s: F64,
+    whole: F64,
+    states: Floats,
+    norm: F64,
+    sink: int,
+    last: int,
+    norm_s: F64,
+    distance_rest: F64,
+    cos_sink: F64,
+    cos_last: F64,
+) -> None:
+    """‖s_N‖, ‖s_n − 2 s_N‖ and cosines of s_N with the sink and the last token for the rows of a tile (§4.2).
+
+    whole: s_n, (d,); sink, last: their ranks; outputs (t,), left as they are wherever a quantity does not exist.
     """
     for row in range(s.shape[0]):
-        size = np.sqrt(inner(s[row], s[row]))
-        norm_s[row] = size
+        size, square = np.sqrt(inner(s[row], s[row])), 0.0
+        for k in range(whole.size):
+            square += (whole[k] - 2.0 * s[row, k]) ** 2
+        norm_s[row], distance_rest[row] = size, np.sqrt(square)
         if size * norm[last] > 0.0:
             cos_last[row] = inner(s[row], states[last]) / (size * norm[last])
         if sink < norm.size and size * norm[sink] > 0.0:
@@ -248,7 +299,7 @@ def count(head: Head, tile: Tile, out: Arrays) -> None:
         head.alpha,
         head.states,
         head.factors,
-        *(out[name][tile.rows] for name in ("k_in", "k_out", *RADII)),
+        *(out[name][tile.rows] for name in COUNTS),
     )
 
 
@@ -257,7 +308,7 @@ def counts_of_head(weights: Floats, values: Floats, out: Arrays) -> None:
     head = arrange(weights, values, sink=False)
     for tile in tiles(head):
         count(head, tile, out)
-    _restore(out, RADII, head.exponent)
+    _restore(out, head.exponent)
 
 
 def profile_of_head(
@@ -273,20 +324,21 @@ def profile_of_head(
     gather(head, out)
     span(head, out["rho_out"])
     unit = float(out["value_scale"]) if scale == "unit" else 2.0 ** min(-head.exponent, 1000)
-    curvature = curvatures(head, out, kappas, unit)
+    curvature, whole = curvatures(head, out, kappas, unit), np.empty(head.states.shape[1])
+    output(head.alpha, head.states, whole)
     for tile in tiles(head):
         count(head, tile, out)
-        towards(head, tile, out)
+        towards(head, tile, whole, out)
         if len(kappas):
             bound(head, tile, curvature, out)
-    _restore(out, LENGTHS, head.exponent)
+    _restore(out, head.exponent)
 
 
-def towards(head: Head, tile: Tile, out: Arrays) -> None:
-    """Norms and directions of a tile's rows, into ``out``."""
+def towards(head: Head, tile: Tile, whole: F64, out: Arrays) -> None:
+    """Norms, distances and directions of a tile's rows, into ``out``; ``whole`` is s_n, (d,)."""
     rows = tile.rows
-    results = (out[name][rows] for name in ("norm_s", "cos_sink", "cos_last"))
-    direct(tile.s, head.states, head.norm, head.sink, head.last, *results)
+    results = (out[name][rows] for name in ("norm_s", "distance_rest", "cos_sink", "cos_last"))
+    direct(tile.s, whole, head.states, head.norm, head.sink, head.last, *results)
     out["norm_s_without_last"][rows] = tile.without_last
     if head.sink < head.norm.size:
         out["norm_s_without_sink"][rows] = tile.size
@@ -344,8 +396,8 @@ def span(head: Head, rho_out: F64) -> None:
         bounds.cosine_tile(first, cosines, head.sink, reached, rho_out[tile])
 
 
-def _restore(out: Arrays, names: Iterable[str], exponent: int) -> None:
+def _restore(out: Arrays, exponent: int) -> None:
     """Give lengths back the power of two that the value states were divided by."""
     if exponent:
-        for name in names:
+        for name in LENGTHS.intersection(out):
             np.ldexp(out[name], exponent, out=out[name])

@@ -11,19 +11,36 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
+from geometry.effective_keys import concentration, concentration_bytes
 from geometry.kernels import F32
 from geometry.parts import output_parts
-from geometry.profile import PER_KAPPA, PROFILE, Scale, scratch_bytes, selection_profile
+from geometry.profile import Scale, scratch_bytes, selection_profile
+from geometry.quantiles import quantile_over_ln_n
+from geometry.quantities import (
+    BY_HEAD,
+    BY_KAPPA,
+    BY_KV_HEAD,
+    BY_N,
+    SELECTION,
+    Concentration,
+    OutputParts,
+    ScaleFreeBounds,
+    SelectionProfile,
+    declared,
+)
 from geometry.scale_free import scale_free_lower_bounds
 from geometry.similarity import cosine_by_distance, cosines_with, sink_cosines
 
-COUNTS = ("k_in", "k_out")
-"""The arrays of a profile that are counts (int32); all others are stored as float32."""
+PROFILE = tuple(declared(SelectionProfile, BY_N))
+"""The arrays of a profile with one number per N."""
 
-PER_HEAD = ("norm_y_0", "norm_y_last", "norm_rest", "total_rest", "weight_sum")
-"""The arrays with one number per query and head: ``OutputParts``, and the sum of the weights."""
+PER_KAPPA = tuple(declared(SelectionProfile, BY_KAPPA))
+"""The arrays of a profile with one number per κ and N."""
 
-PER_KV_HEAD = ("value_scale", "rho_0_of_keys")
+PER_HEAD = (*declared(SelectionProfile, BY_HEAD), *declared(OutputParts), *declared(Concentration))
+"""The arrays with one number per query and head."""
+
+PER_KV_HEAD = (*declared(SelectionProfile, BY_KV_HEAD), "rho_0_of_keys")
 """The arrays with one number per query and KV head."""
 
 Index = NDArray[np.integer]
@@ -59,13 +76,13 @@ def selection_arrays(
     Returns
     -------
     dict
-        By name, as ``storage.arrays.SELECTION`` declares them: the arrays of ``SelectionProfile``, int32 or float32
-        (sequence, query, layer, head, N) with N up to the last of ``queries``, where elements beyond a query's own
-        n − 1 hold −1 or NaN; those of one number per κ, (sequence, query, layer, head, κ, N); ``PER_HEAD``, (sequence,
-        query, layer, head); ``PER_KV_HEAD``, (sequence, query, layer, kv_head); ``n_keys``, int32 (sequence, query,
-        layer); ``cos_last_of_keys``, (sequence, query, layer, kv_head, key), and ``cos_sink_of_keys``, (sequence,
-        layer, kv_head, key). One block is one layer of one query of one sequence (or some of its heads, if ``values``
-        is chunked along kv_head).
+        By name and in the types that ``geometry.quantities.SELECTION`` declares. The axes are (sequence, query, layer,
+        head) and N up to the last of ``queries`` for the arrays of ``PROFILE``, κ and N for those of ``PER_KAPPA``;
+        elements beyond a query's own n − 1 hold −1 or NaN. ``PER_HEAD`` and ``cos_last_p05`` have (sequence, query,
+        layer, head), ``PER_KV_HEAD`` (sequence, query, layer, kv_head), ``n_keys`` (sequence, query, layer),
+        ``cos_last_of_keys`` (sequence, query, layer, kv_head, key) and ``cos_sink_of_keys`` (sequence, layer, kv_head,
+        key). One block is one layer of one query of one sequence (or some of its heads, if ``values`` is chunked along
+        kv_head).
 
     Raises
     ------
@@ -89,23 +106,29 @@ def selection_arrays(
         device=device,
         longest=max(queries),
     )
-    totals = _over_queries(_parts_block, "msqlh", *of_heads, *of_values, *of_keys, new_axes={"m": len(PER_HEAD)})
+    totals = _over_queries(_head_block, "msqlh", *of_heads, *of_values, *of_keys, new_axes={"m": len(PER_HEAD)})
+    profile = _named(PROFILE, stacked)
     kv_totals = _over_queries(
         _kv_head_block, "msqlh", value_norms(values), "slhk", *of_values, *of_keys, new_axes={"m": len(PER_KV_HEAD)}
     )
     return {
-        **{name: stacked[index].astype(np.int32) for index, name in enumerate(PROFILE) if name in COUNTS},
-        **{name: stacked[index] for index, name in enumerate(PROFILE) if name not in COUNTS},
+        **profile,
+        "cos_last_p05": _over_queries(_low_quantile_block, "sqlh", profile["cos_last"], "sqlhn", *of_keys),
         **{
             name: da.moveaxis(stacked[len(PROFILE) + index :: len(PER_KAPPA)], 0, 4)
             for index, name in enumerate(PER_KAPPA)
         },
-        **{name: totals[index] for index, name in enumerate(PER_HEAD)},
-        **{name: kv_totals[index] for index, name in enumerate(PER_KV_HEAD)},
+        **_named(PER_HEAD, totals),
+        **_named(PER_KV_HEAD, kv_totals),
         "n_keys": (1 - first_key + np.asarray(queries)[:, None]).astype(np.int32),
         "cos_last_of_keys": _over_queries(_cos_last_block, "sqlhk", *of_values, *of_keys),
         "cos_sink_of_keys": da.map_blocks(_cos_sink_block, values, dtype=np.float32, drop_axis=4, meta=_empty(4)),
     }
+
+
+def _named(names: Sequence[str], stacked: da.Array) -> dict[str, da.Array]:
+    """The first arrays of a stack by their names, each in the type in which it is stored."""
+    return {name: stacked[index].astype(SELECTION[name].dtype) for index, name in enumerate(names)}
 
 
 def _check(attention: da.Array, values: da.Array, first_key: da.Array, queries: Sequence[int]) -> None:
@@ -193,20 +216,20 @@ def scale_free_bounds(
         norms.rechunk((1, 1, -1, -1)),
         "slgk",
         *_keys(first_key, queries),
-        new_axes={"m": 2, "n": max(queries)},
+        new_axes={"m": len(declared(ScaleFreeBounds)), "n": max(queries)},
         head_dim=head_dim,
         longest=max(queries),
     )
-    return {"precision_lower_scale_free": stacked[0], "recall_lower_scale_free": stacked[1]}
+    return {f"{name}_scale_free": stacked[index] for index, name in enumerate(declared(ScaleFreeBounds))}
 
 
 def block_bytes(sizes: Mapping[str, int], heads: int, kv_heads: int, kappas: int = 1) -> int:
     """Upper bound of the memory one block of ``selection_arrays`` takes while it is computed on the CPU, in bytes.
 
-    The input of this block and of the next; the profile in float64 and in its stacked form, that of the block before
-    and its copies by name; and the scratch of one head. A run of one query on T threads holds at most T of these at
-    once, however long the study. Queries that are computed together share value states, which Dask then reads ahead of
-    their blocks: compute them one after the other.
+    The input of this block and of the next; the profile in its stacked form, that of the block before and its copies by
+    name; and the larger of the profile in float64 with the scratch of one head, and of what ``concentration`` takes. A
+    run of one query on T threads holds at most T of these at once, however long the study. Queries that are computed
+    together share value states, which Dask then reads ahead of their blocks: compute them one after the other.
 
     Parameters
     ----------
@@ -219,8 +242,9 @@ def block_bytes(sizes: Mapping[str, int], heads: int, kv_heads: int, kappas: int
     """
     n, head_dim = sizes["key"], sizes["head_dim"]
     loaded = 2 * 4 * n * (heads + kv_heads * head_dim)
-    results = (8 + 3 * 4) * (len(PROFILE) + len(PER_KAPPA) * kappas) * heads * n
-    return loaded + results + scratch_bytes(n, head_dim)
+    numbers = (len(PROFILE) + len(PER_KAPPA) * kappas) * heads * n
+    computing = max(8 * numbers + scratch_bytes(n, head_dim), concentration_bytes(heads, n))
+    return loaded + 3 * 4 * numbers + computing
 
 
 def similarity_bytes(sizes: Mapping[str, int], kv_heads: int) -> int:
@@ -258,7 +282,8 @@ def _profile_block(
     """
     weights, states = _of_group(attention, values.shape[2]), values[0, 0, :, None]
     stacked = np.full((len(PROFILE) + len(PER_KAPPA) * len(kappas), *weights.shape[:2], longest), np.nan, np.float32)
-    stacked[[PROFILE.index(name) for name in COUNTS]] = -1
+    for row, name in zip(stacked, PROFILE, strict=False):
+        row[:] = SELECTION[name].fill
     keys = _attended(first_key, query)
     n = keys.stop - keys.start
     if n >= 2:
@@ -283,13 +308,19 @@ def _of_group(attention: F32, kv_heads: int) -> F32:
     return attention.reshape(kv_heads, -1, attention.shape[-1])
 
 
-def _parts_block(attention: F32, values: F32, first_key: Index, query: Index) -> F32:
+def _head_block(attention: F32, values: F32, first_key: Index, query: Index) -> F32:
     """The arrays of ``PER_HEAD`` of one block, arguments as for ``_profile_block`` → (m, 1, 1, 1, head)."""
     keys = _attended(first_key, query)
-    weights = _of_group(attention, values.shape[2])[..., keys]
-    parts = output_parts(weights, values[0, 0, :, None, keys], sink=keys.start == 0)
-    found = vars(parts) | {"weight_sum": weights.sum(axis=-1, dtype=np.float64)}
+    seen = _of_group(attention, values.shape[2])[..., keys], values[0, 0, :, None, keys]
+    of_query = [of(*seen, sink=keys.start == 0) for of in (output_parts, concentration)]
+    found = vars(of_query[0]) | vars(of_query[1]) | {"weight_sum": seen[0].sum(axis=-1, dtype=np.float64)}
     return np.stack([found[name].ravel() for name in PER_HEAD]).astype(np.float32)[:, None, None, None]
+
+
+def _low_quantile_block(curves: F32, first_key: Index, query: Index) -> F32:
+    """The 5 % quantile over ln N of one block: (1, 1, 1, head, N) → (1, 1, 1, head)."""
+    keys = _attended(first_key, query)
+    return quantile_over_ln_n(curves[..., : max(keys.stop - keys.start - 1, 0)], 0.05).astype(np.float32)
 
 
 def _kv_head_block(norms: F32, values: F32, first_key: Index, query: Index) -> F32:
@@ -349,14 +380,15 @@ def _scale_free_block(
     head_dim: int,
     longest: int,
 ) -> F32:
-    """One layer of one query: (1, 1, 1, head, key), (1, 1, kv_head, key), … → (2, 1, 1, 1, head, longest)."""
+    """One layer of one query: (1, 1, 1, head, key), (1, 1, kv_head, key), … → (m, 1, 1, 1, head, longest)."""
     weights, keys = _of_group(attention, norms.shape[2]), _attended(first_key, query)
-    found = np.full((2, *weights.shape[:2], longest), np.nan, np.float32)
+    found = np.full((len(declared(ScaleFreeBounds)), *weights.shape[:2], longest), np.nan, np.float32)
     n = keys.stop - keys.start
     if n >= 2:
         bounds = scale_free_lower_bounds(weights[..., keys], norms[0, 0, :, None, keys], head_dim)
-        found[0, ..., : n - 1], found[1, ..., : n - 1] = bounds.precision_lower, bounds.recall_lower
-    return found.reshape(2, 1, 1, 1, attention.shape[3], longest)
+        for row, name in zip(found, declared(ScaleFreeBounds), strict=True):
+            row[..., : n - 1] = getattr(bounds, name)
+    return found.reshape(-1, 1, 1, 1, attention.shape[3], longest)
 
 
 def _norm_block(values: F32) -> F32:

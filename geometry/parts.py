@@ -1,29 +1,14 @@
 """What the sink, the last token and all other keys contribute to a head's output.
 
-Holds the norms of the three parts that Σ y_i falls into (Section 4.2). What does not belong here: selections of the N
+Holds ``output_parts``, the norms of the parts of Σ y_i (Section 4.2). What does not belong here: selections of the N
 largest weights (``geometry.profile``), Dask (``geometry.lazy``) and files.
 """
-
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from geometry.kernels import F64
-
-
-@dataclass(frozen=True)
-class OutputParts:
-    """Norms of the parts of a head's output, y_i = α_i v_i; float64 of the leading axes (…), unit of the values."""
-
-    norm_y_0: F64
-    """‖y_0‖, of the sink; NaN without a sink."""
-    norm_y_last: F64
-    """‖y_L‖, of the last token."""
-    norm_rest: F64
-    """‖Σ y_i‖ over all other keys; 0 if there are none."""
-    total_rest: F64
-    """Σ ‖y_i‖ over all other keys, at least ``norm_rest``; 0 if there are none."""
+from geometry.profile import _plain
+from geometry.quantities import F64, OutputParts
 
 
 def output_parts(weights: NDArray[np.floating], values: NDArray[np.floating], *, sink: bool = True) -> OutputParts:
@@ -44,26 +29,36 @@ def output_parts(weights: NDArray[np.floating], values: NDArray[np.floating], *,
     Raises
     ------
     ValueError
-        If shapes disagree, or there is no key.
+        If shapes disagree, there is no key, or either is a masked array.
 
     Notes
     -----
     All sums are taken in float64 over the keys they are about. None is the difference of others, so the rest keeps its
-    digits however much the sink outweighs it; nor do squares of what float32 can hold leave the range of float64.
+    digits however much the sink outweighs it, and squares of what float32 can hold stay in the range of float64.
     """
+    weights, values = _plain("weights", weights), _plain("values", values)
     if 0 in values.shape[-2:] or weights.shape[-1:] != values.shape[-2:-1]:
         msg = f"weights (…, n) and values (…, n, d) must have the same n ≥ 1 keys, got {weights.shape}, {values.shape}"
         raise ValueError(msg)
     rest = slice(1 if sink else 0, -1)
-    others = np.einsum("...n,...nd->...d", weights[..., rest], values[..., rest, :], dtype=np.float64)
+    others, sink_part, last_part = (
+        np.einsum("...n,...nd->...d", weights[..., keys], values[..., keys, :], dtype=np.float64)
+        for keys in (rest, slice(0, int(sink)), slice(-1, None))
+    )
+    if sink and weights.shape[-1] == 1:  # the sink is the last token
+        sink_part, last_part = others, others
     lengths = np.einsum("...n,...n->...", weights[..., rest], _norms(values[..., rest, :]), dtype=np.float64)
     first = weights[..., 0] * _norms(values[..., 0, :])
-    norm_rest = _norms(others)
+    norm_rest, contributions = _norms(others), weights * _norms(values)
     return OutputParts(
         norm_y_0=first if sink else np.full_like(first, np.nan),
         norm_y_last=weights[..., -1] * _norms(values[..., -1, :]),
         norm_rest=norm_rest,
         total_rest=np.maximum(lengths, norm_rest),  # where they are equal, rounding must not tell otherwise
+        norm_output=_norms(np.einsum("...n,...nd->...d", weights, values, dtype=np.float64)),
+        norm_output_without_sink=_norms(others + last_part) if sink else np.full_like(norm_rest, np.nan),
+        norm_output_without_last=_norms(others + sink_part),
+        norm_contributions=_norms(contributions),
     )
 
 

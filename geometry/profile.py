@@ -1,12 +1,12 @@
-"""The all-N profile of a head's selection: the public functions, their checks and their results.
+"""The all-N profile of a head's selection: the public functions and the checks of their input.
 
-Holds ``selection_profile``, ``selection_counts`` and what they return. What does not belong here: how the numbers are
-computed (``geometry.host`` on the CPU, ``geometry.cuda`` on a GPU), Dask (``geometry.lazy``) and files.
+Holds ``selection_profile`` and ``selection_counts``; what they return is declared in ``geometry.quantities``. What does
+not belong here: how the numbers are computed (``geometry.host`` on the CPU, ``geometry.cuda`` on a GPU), Dask
+(``geometry.lazy``) and files.
 """
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
 from numbers import Real
 from typing import Any, Literal, TypeVar, get_args
 
@@ -14,6 +14,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from geometry.host import counts_of_head, profile_of_head, tile_rows
+from geometry.quantities import Quantity, SelectionCounts, SelectionProfile, declared
+from geometry.threads import one_blas_thread
+
+__all__ = ["SCALES", "Scale", "SelectionCounts", "SelectionProfile", "selection_counts", "selection_profile"]
 
 ROW_SUM_SLACK = 2.0**-7
 """Rows may exceed 1 by this much: weights of half precision are accepted."""
@@ -25,79 +29,7 @@ Scale = Literal["unit", "raw"]
 """What value states are divided by in the bounds: C of the head, or nothing, as the paper prints them."""
 SCALES: tuple[str, ...] = get_args(Scale)
 
-F64 = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class SelectionCounts:
-    """Counts and radii of the selection of the N largest weights; element i of the last axis is N = i + 1.
-
-    All arrays have the shape (…, n − 1), leading axes as given, n the number of keys. Radii have the unit of
-    the values.
-    """
-
-    k_in: NDArray[np.int32]
-    """K_in, selected keys no farther from s_N than r_min (eq. 20)."""
-    k_out: NDArray[np.int32]
-    """K_out, keys left out that are no farther from s_N than r_max (eq. 20)."""
-    r_min: F64
-    """Distance from s_N to the nearest key left out (eq. 19)."""
-    r_max: F64
-    """Distance from s_N to the farthest selected key (eq. 19)."""
-
-
-@dataclass(frozen=True)
-class SelectionProfile(SelectionCounts):
-    """What the selection of the N largest weights looks like for every N; element i of the last axis is N = i + 1.
-
-    Arrays have the shape (…, n − 1) unless said otherwise: leading axes as given, n the number of keys. NaN where a
-    quantity does not exist: sink quantities without a sink, cosines with a vector of norm 0, what is taken over J
-    where it is empty. J is the selection without the sink, a_l is ‖α_l v_l‖. Distances and norms have the unit of the
-    values.
-    """
-
-    norm_s: F64
-    """‖s_N‖ (eq. 1)."""
-    norm_s_without_sink: F64
-    """‖s_N − y_0·[0∈I_N]‖ (Figure 7)."""
-    norm_s_without_last: F64
-    """‖s_N − y_L·[L∈I_N]‖ (Figure 7)."""
-    cos_sink: F64
-    """cos(s_N, v_0) (Figure 7)."""
-    cos_last: F64
-    """cos(s_N, v_L) (Figure 7)."""
-    a_0: F64
-    """a_0 of eq. 8; NaN as long as the sink is not selected, for then its term is absent."""
-    s_in: F64
-    """S_in, the sum of a over J (eq. 7)."""
-    a_min_in: F64
-    """a_min^in, the least a in J (eq. 7)."""
-    a_max_in: F64
-    """a_max^in, the largest a in J (eq. 8)."""
-    a_max_out: F64
-    """a_max^out, the largest a left out (eq. 7)."""
-    rho_out: F64
-    """ρ_out, the largest cosine between a value state in J and one left out, clipped to [0, 1] (eq. 7)."""
-    precision_upper: F64
-    """Upper bound of Precision P(r_max, N) (eq. 13) for every κ, (…, κ, n − 1)."""
-    recall_upper: F64
-    """Upper bound of Recall R(r_min, N) (eq. 15) for every κ, (…, κ, n − 1)."""
-    value_scale: F64
-    """C, the median norm of the value states but the sink's (Assumption 1), (…)."""
-    weight_sum: F64
-    """Sum of the weights, (…); below 1 where learned sinks take part."""
-
-
 Result = TypeVar("Result", bound=SelectionCounts)
-
-PER_KAPPA = ("precision_upper", "recall_upper")
-"""The arrays of a profile with an axis for κ."""
-PER_HEAD = ("value_scale", "weight_sum")
-"""The arrays of a profile with one element per head."""
-PROFILE: tuple[str, ...] = tuple(
-    field.name for field in fields(SelectionProfile) if field.name not in PER_KAPPA + PER_HEAD
-)
-"""The arrays of a profile with one element per N, in order."""
 
 
 def selection_profile(
@@ -116,7 +48,7 @@ def selection_profile(
     weights
         Attention weights α of one query over the keys it may attend to, in order of position, (…, n); each row is a
         softmax. Rows of learned sinks sum to less than 1. Keys that the mask hides must be left out, not set to 0.
-        A NumPy array or a PyTorch tensor.
+        A NumPy array, which must not be a masked one, or a PyTorch tensor.
     values
         Value states v of the same keys, (…, n, d). Leading axes broadcast against those of ``weights``, so query heads
         of one KV group share theirs: weights (kv_head, group, n), values (kv_head, 1, n, d).
@@ -143,15 +75,15 @@ def selection_profile(
     ------
     ValueError
         If shapes disagree, n < 2, weights are negative, not finite, or sum to 0 or to more than 1, values are not
-        finite floating-point numbers, a κ is not positive, or ``scale`` is unknown.
+        finite floating-point numbers, either is a masked array, a κ is not positive, or ``scale`` is unknown.
     RuntimeError
         If ``device`` is a GPU that PyTorch cannot use.
 
     Notes
     -----
     On the CPU one float32 matrix product (n × d × n) per head, half of another for ρ_out, and O(n²) after them;
-    ``scratch_bytes`` is the memory it takes. One head after the other on one thread: threads over heads are the
-    caller's (``geometry.lazy``).
+    ``scratch_bytes`` is the memory it takes. One head after the other, on one BLAS thread whatever the process has, so
+    that results do not depend on it: threads over heads are the caller's (``geometry.lazy``).
 
     References
     ----------
@@ -163,6 +95,7 @@ def selection_profile(
     if scale not in SCALES:
         msg = f"scale must be one of {', '.join(SCALES)}, got '{scale}'"
         raise ValueError(msg)
+    weights, values = _plain("weights", weights), _plain("values", values)
     place = _place(weights, values, device)
     if place != "cpu":
         from geometry.cuda import profile_of_heads
@@ -172,21 +105,22 @@ def selection_profile(
         return SelectionProfile(**profile_of_heads(*on_device, kappas=kappas, scale=scale, sink=sink))
     alpha, states = _array(weights), _array(values)
     _check(alpha, states)
-    return _each_head(SelectionProfile, alpha, states, kappas=kappas, scale=scale, sink=sink)
+    with one_blas_thread:
+        return _each_head(SelectionProfile, alpha, states, kappas=kappas, scale=scale, sink=sink)
 
 
 def selection_counts(weights: ArrayLike, values: ArrayLike) -> SelectionCounts:
     """K_in, K_out and the radii alone, for every N, at half the price of ``selection_profile``.
 
     From them follow Precision N/(N + K_out), Recall K_in/N and F (Definitions 1-3). Parameters and errors as for
-    ``selection_profile``; computed on the CPU.
+    ``selection_profile``; computed on the CPU, with as many BLAS threads as the process has: no result depends on it.
 
     Returns
     -------
     SelectionCounts
         NumPy arrays of shape (…, n − 1), the same as those of ``selection_profile``.
     """
-    alpha, states = _array(weights), _array(values)
+    alpha, states = _array(_plain("weights", weights)), _array(_plain("values", values))
     _check(alpha, states)
     return _each_head(SelectionCounts, alpha, states)
 
@@ -230,11 +164,19 @@ def _tensor(given: Any, place: str) -> Any:
     return _widened(torch.as_tensor(given, device=place).detach())
 
 
+def _plain(name: str, given: Any) -> Any:
+    """What was given, unless it is a masked array: NumPy would take what it hides for numbers."""
+    if np.ma.isMaskedArray(given):
+        msg = f"{name} must not be a masked array, got one of shape {given.shape}; leave out the keys that it hides"
+        raise ValueError(msg)
+    return given
+
+
 def _array(given: Any) -> NDArray[Any]:
     """What was given as a NumPy array."""
     if _is_tensor(given):  # NumPy has no bfloat16
         given = _widened(given.detach().cpu())
-    return np.asarray(given)
+    return np.asarray(_plain("input", given))
 
 
 def _is_tensor(array: Any) -> bool:
@@ -247,7 +189,7 @@ def _widened(tensor: Any) -> Any:
     return tensor.float() if tensor.is_floating_point() and tensor.itemsize < 4 else tensor
 
 
-def _check(weights: Any, values: Any) -> None:
+def _check(weights: Any, values: Any, *, least_keys: int = 2) -> None:
     """A ValueError that names what is wrong with which of the two arrays, or tensors."""
     for name, array in (("weights", weights), ("values", values)):
         if not (array.is_floating_point() if _is_tensor(array) else np.issubdtype(array.dtype, np.floating)):
@@ -255,8 +197,8 @@ def _check(weights: Any, values: Any) -> None:
             msg = f"{name} must be floating-point numbers {wanted}, got {array.dtype} {tuple(array.shape)}"
             raise ValueError(msg)
     shape, states = tuple(weights.shape), tuple(values.shape)
-    if len(shape) < 1 or shape[-1] < 2:
-        msg = f"weights must have the shape (…, n) with n ≥ 2 keys, got {shape}"
+    if len(shape) < 1 or shape[-1] < least_keys:
+        msg = f"weights must have the shape (…, n) with n ≥ {least_keys} keys, got {shape}"
         raise ValueError(msg)
     if len(states) < 2 or states[-2] != shape[-1] or states[-1] < 1:
         msg = f"values must have the shape (…, {shape[-1]}, d) to match weights {shape}, got {states}"
@@ -294,14 +236,14 @@ def _each_head(result: type[Result], weights: NDArray[Any], values: NDArray[Any]
     lead = np.broadcast_shapes(weights.shape[:-1], values.shape[:-2])
     weights = np.broadcast_to(weights, (*lead, n))
     values = np.broadcast_to(values, (*lead, *values.shape[-2:]))
-    names = [field.name for field in fields(result)]
-    arrays = {name: _unknown(name, lead, n, len(settings.get("kappas", ()))) for name in names}
+    kappas = len(settings.get("kappas", ()))
+    arrays = {name: _unknown(quantity, lead, n, kappas) for name, quantity in declared(result).items()}
     fill = profile_of_head if result is SelectionProfile else counts_of_head
     for head in np.ndindex(lead):
         fill(
             _known(weights[head]),
             _known(values[head]),
-            {name: arrays[name][(*head, ...)] for name in names},
+            {name: array[(*head, ...)] for name, array in arrays.items()},
             **settings,
         )
     return result(**arrays)
@@ -315,9 +257,8 @@ def _known(array: NDArray[Any]) -> NDArray[Any]:
     return array.astype(np.float32 if single else np.float64, copy=False)
 
 
-def _unknown(name: str, lead: tuple[int, ...], n: int, kappas: int) -> NDArray[Any]:
+def _unknown(quantity: Quantity, lead: tuple[int, ...], n: int, kappas: int) -> NDArray[Any]:
     """An array of a profile before anything is known: −1 for counts, NaN for all else."""
-    if name.startswith("k_"):
-        return np.full((*lead, n - 1), -1, np.int32)
-    axes = () if name in PER_HEAD else (kappas, n - 1) if name in PER_KAPPA else (n - 1,)
-    return np.full((*lead, *axes), np.nan)
+    lengths = {"kappa": kappas, "n": n - 1}
+    shape = (*lead, *(lengths[axis] for axis in quantity.axes if axis in lengths))
+    return np.full(shape, quantity.fill, np.int32 if quantity.dtype == "int32" else np.float64)

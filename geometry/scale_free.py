@@ -9,14 +9,11 @@ a selected key i if X_ij = D_j − D_i ≤ 0. X_ij = U_i + V_j, U_i being the pa
 level at which the two parts are told apart. Φ(γ) is the rate of the tails: each bound is exp(−d Φ(γ)).
 """
 
-from dataclasses import dataclass
-
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from geometry.accelerate import compiled
-
-F64 = NDArray[np.float64]
+from geometry.quantities import F64, ScaleFreeBounds
 
 TAILS = 0.75 * 1.5 ** np.arange(9)
 """Levels τ are those at which the largest key left out passes with probability e^−t for these t; any τ is valid."""
@@ -29,16 +26,6 @@ TRIFLE = 1e-3
 
 LEAST = 1e-100
 """Sums of squares below this part of the largest a² count as 0, so that products of them do not underflow."""
-
-
-@dataclass(frozen=True)
-class ScaleFreeBounds:
-    """Lower bounds of expectations for every N; element i of the last axis is N = i + 1, shapes (…, n − 1)."""
-
-    precision_lower: F64
-    """Lower bound of the mean Precision P(r_max, N), at least N/n."""
-    recall_lower: F64
-    """Lower bound of the mean Recall R(r_min, N), at least 0."""
 
 
 def scale_free_lower_bounds(weights: ArrayLike, norms: ArrayLike, head_dim: int) -> ScaleFreeBounds:

@@ -1,7 +1,7 @@
 """What a page needs to draw charts in a browser without a network.
 
 Holds the Vega bundle, data that is small and safe inside HTML, and the security policy that lets exactly these scripts
-run. What does not belong here: charts (``reports.charts``) and the page (``reports.page``).
+run.
 """
 
 import gzip

@@ -1,7 +1,6 @@
 """One page that sets several studies side by side.
 
-Holds what is on that page. What does not belong here: its figures (``reports.figures.across``) and how a page is made
-(``reports.rendering``).
+Holds what is on that page.
 """
 
 from collections.abc import Sequence
@@ -12,7 +11,7 @@ import duckdb
 from reports import listings, words
 from reports.figures import across, find_source
 from reports.rendering import render
-from reports.whole import replace
+from storage.files.staging import write_atomically
 
 
 def write_comparison(
@@ -50,5 +49,5 @@ def write_comparison(
         claims=listings.claims_of_studies(claims),
         settings=listings.settings({source.study: words.facts(source.overview) for source in sources}),
     )
-    replace(path, html.encode(), remedy="name another folder with --home DIR")
+    write_atomically(path, html.encode(), remedy="name another folder with --home DIR")
     return path

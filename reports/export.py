@@ -1,7 +1,6 @@
 """Charts as pictures and tables as files, for papers, slides and notebooks.
 
-Holds ``write_images`` and ``write_tables``. What does not belong here: which figures there are (``reports.figures``)
-and how they look (``reports.theme``, whose light palette pictures have).
+Holds ``write_images`` and ``write_tables``.
 """
 
 import json
@@ -16,7 +15,7 @@ from tqdm import tqdm
 
 from reports.figures import Chart, Figure, Section
 from reports.rendering import figures
-from reports.whole import replace
+from storage.files.staging import write_atomically
 
 SCALE = 2
 """Pixels of a PNG for each pixel of a chart on the page."""
@@ -45,7 +44,7 @@ def write_images(sections: Sequence[Section], folder: Path) -> list[Path]:
         chart.save(png, format="png", engine="vl-convert", scale_factor=SCALE)
         for ending, content in (("svg", svg.getvalue().encode()), ("png", png.getvalue())):
             written.append(folder / f"{key}.{ending}")
-            replace(written[-1], content, remedy=REMEDY)
+            write_atomically(written[-1], content, remedy=REMEDY)
     return written
 
 
@@ -64,7 +63,7 @@ def write_tables(sections: Sequence[Section], folder: Path) -> list[Path]:
         table = figure.table if figure.whole is None else figure.whole
         for ending, content in (("csv", _csv(table)), ("parquet", _parquet(table))):
             written.append(folder / f"{figure.key}.{ending}")
-            replace(written[-1], content, remedy=REMEDY)
+            write_atomically(written[-1], content, remedy=REMEDY)
     return written
 
 

@@ -1,7 +1,6 @@
 """The page that lists every study.
 
-Holds what is on that page. What does not belong here: how a page is made (``reports.rendering``), and where reports
-lie.
+Holds what is on that page.
 """
 
 from collections.abc import Mapping
@@ -12,7 +11,7 @@ import duckdb
 from reports import words
 from reports.queries import ask
 from reports.rendering import render
-from reports.whole import replace
+from storage.files.staging import write_atomically
 
 
 def write_index(
@@ -41,7 +40,7 @@ def write_index(
         for row in ask(connection, "studies_overview").rows()
     ]
     html = render("index.html.j2", studies=studies, comparisons=comparisons)
-    replace(path, html.encode(), remedy="name another folder with --home DIR")
+    write_atomically(path, html.encode(), remedy="name another folder with --home DIR")
     return path
 
 

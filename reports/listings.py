@@ -1,7 +1,6 @@
 """Tables that are read, not looked up: a few rows in words and arrows, shown in the open.
 
-Holds one function per such table: rows in, headings and cells out. What does not belong here: the sentences above them
-(``reports.words``), their SQL (``sql/queries``) and HTML (``reports.page``).
+Holds one function per such table: rows in, headings and cells out.
 
 A verdict is a word and a symbol, never a colour alone; NULL is a dash.
 """

@@ -1,8 +1,6 @@
 """One self-contained HTML page per study.
 
-Holds what is on the page of a study. What does not belong here: which figures there are (``reports.figures``), their
-drawing (``reports.charts``), how a page is made (``reports.rendering``), and the look (``reports.theme``,
-``reports/templates``).
+Holds what is on the page of a study.
 """
 
 import json
@@ -18,7 +16,7 @@ from reports import words
 from reports.figures import Section, Source, find_source, only_row, sections, verdicts
 from reports.queries import ask
 from reports.rendering import figures, literal, render
-from reports.whole import replace
+from storage.files.staging import write_atomically
 
 REMEDY = "name another folder with --home DIR"
 
@@ -113,7 +111,7 @@ def write_report(
     parts = sections(source)
     html = _page(source, parts, home, origin)
     charts = sum(len(figure.charts) for figure in figures(parts))
-    return ReportSummary(path, replace(path, html.encode(), remedy=REMEDY), charts)
+    return ReportSummary(path, write_atomically(path, html.encode(), remedy=REMEDY), charts)
 
 
 def _page(source: Source, parts: tuple[Section, ...], home: str | None, origin: str) -> str:

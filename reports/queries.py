@@ -1,7 +1,6 @@
 """Asking the warehouse a named question.
 
-Holds the running of ``sql/queries`` with bound parameters. What does not belong here: SQL text (``sql/queries``),
-writing (``storage``), and what the answers mean (``reports.figures``).
+Holds the running of ``sql/queries`` with bound parameters.
 """
 
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ import pyarrow as pa
 
 import sql
 from storage.errors import UserError
-from storage.warehouse import damage
+from storage.warehouse.connection import damage
 
 Parameter = str | int | None
 

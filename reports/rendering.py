@@ -1,7 +1,6 @@
 """Pages as text: the templates, their filters, and the charts as JSON beside the scripts that draw them.
 
-Holds what every page is made with. What does not belong here: what is on a page (``reports.page``, ``reports.index``,
-``reports.compare``), and the look (``reports.theme``, ``reports/templates``).
+Holds what every page is made with.
 
 Tokens, names and provenance are untrusted: they reach a page through Jinja's escaping or ``browser.packed`` only.
 """

@@ -1,7 +1,4 @@
-"""The SQL of the warehouse: one statement per file.
-
-Holds the reading of these files. What does not belong here: running them (``storage.relations``) and charts
-(``reports``).
+"""The SQL of the warehouse: one statement per file, rendered by Jinja.
 
 - ``schema``: the tables.
 - ``macros``: functions of scalars and of tables, which views, derived tables and anyone's own queries share.
@@ -14,6 +11,10 @@ Holds the reading of these files. What does not belong here: running them (``sto
 Every file opens with a header of three comments, ``grain``, ``inputs`` and ``meaning``, indented lines of which go on
 with the one before. ``inputs`` names every table, view and macro that the statement reads; ``in_order`` relies on it.
 In ``schema`` and ``views`` a comment at the end of a column's line is that column's COMMENT in the database.
+
+A file ``NAME.sql`` whose template asks for ``model`` holds two statements: ``NAME``, about every head, and
+``NAME_model``, about the whole model. Templates take columns, domains and thresholds from ``sql.columns`` and
+``sql.thresholds``.
 """
 
 import re
@@ -23,7 +24,12 @@ from functools import cache
 from graphlib import TopologicalSorter
 from importlib.resources import files
 from itertools import dropwhile
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+from sql.thresholds import KINDS, OTHER, SIGNATURE, THRESHOLDS, describe_conditions
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 Kind = Literal["schema", "macros", "views", "derived", "queries", "tour", "checks"]
 
@@ -32,6 +38,10 @@ _UNFINISHED = re.compile(r"\n-- {6,}")
 """Where a line of a header goes on in the next."""
 _NAME = re.compile(r"[a-z_0-9]+")
 _COLUMN = re.compile(r"^    (?:.*\bAS )?(?P<name>[a-z_0-9]+)\b[^-]*-- (?P<comment>.+)$")
+_TWIN = re.compile(r"\{[{%][^}]*\bmodel\b")
+"""What a file holds that is a template of two statements."""
+_SUFFIX = "_model"
+"""How the name of the second ends."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +67,20 @@ class Statement:
 @cache
 def names(kind: Kind) -> tuple[str, ...]:
     """Names of all statements of a kind, in alphabetical order."""
-    folder = files(__package__) / kind
-    return tuple(sorted(entry.name.removesuffix(".sql") for entry in folder.iterdir() if entry.name.endswith(".sql")))
+    return tuple(sorted(_templates(kind)))
+
+
+@cache
+def _templates(kind: Kind) -> dict[str, str]:
+    """The name of each statement of a kind, and of the file that it is in."""
+    found = {}
+    for entry in (files(__package__) / kind).iterdir():
+        if entry.name.endswith(".sql"):
+            stem = entry.name.removesuffix(".sql")
+            found[stem] = entry.name
+            if _TWIN.search(entry.read_text(encoding="utf-8")):
+                found[stem + _SUFFIX] = entry.name
+    return found
 
 
 @cache
@@ -68,15 +90,64 @@ def statement(kind: Kind, name: str) -> Statement:
     Raises
     ------
     KeyError
-        If there is no such file, or its header lacks a line.
+        If there is no such statement, or its header lacks a line.
     """
-    if name not in names(kind):
+    templates = _templates(kind)
+    if name not in templates:
         msg = f"there is no sql/{kind}/{name}.sql"
         raise KeyError(msg)
-    text = (files(__package__) / kind / f"{name}.sql").read_text(encoding="utf-8")
+    source = (files(__package__) / kind / templates[name]).read_text(encoding="utf-8")
+    text = source
+    if "{{" in source or "{%" in source:
+        text = _environment().from_string(source).render(model=f"{name}.sql" != templates[name])
     matches = [_HEADER.match(line) for line in _UNFINISHED.sub(" ", text).splitlines()]
     header = {match["key"]: match["text"] for match in matches if match}
     return Statement(kind, name, text, header["grain"], header["inputs"], header["meaning"], _columns(kind, text))
+
+
+@cache
+def _environment() -> "Environment":
+    """What templates may use."""
+    from jinja2 import Environment, StrictUndefined
+
+    from geometry import quantities
+    from sql import columns
+
+    environment = Environment(  # noqa: S701 (SQL is not HTML; nothing of a user is rendered)
+        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+    )
+    environment.globals |= {
+        "thresholds": THRESHOLDS,
+        "kinds": KINDS,
+        "conditions": [(kind, condition) for kind in KINDS for condition in kind.conditions],
+        "other": OTHER,
+        "signature": tuple(SIGNATURE),
+        "described_conditions": describe_conditions(),
+        "roles": quantities.ROLES,
+        "concentration": columns.CONCENTRATION,
+        "stored": quantities.SELECTION,
+        "by_n": _stored(quantities.BY_N),
+        "by_kappa": _stored(quantities.BY_KAPPA),
+        "of_attention": columns.OF_ATTENTION,
+        "by_kv_head": _stored(quantities.BY_KV_HEAD),
+        "followed": dict(quantities.derived(quantities.SelectionCounts)),
+        "metrics": columns.METRICS,
+        **{
+            name: getattr(columns, name)
+            for name in (
+                *("key_columns", "mean_columns", "quantity_columns", "signature_columns"),
+                *("key_names", "quantity_names", "violations"),
+            )
+        },
+    }
+    return environment
+
+
+def _stored(axes: tuple[str, ...]) -> list[object]:
+    """The declared quantities with these axes, in order."""
+    from geometry.quantities import SELECTION
+
+    return [quantity for quantity in SELECTION.values() if quantity.axes == axes]
 
 
 def in_order(*kinds: Kind) -> Iterator[Statement]:

@@ -1,14 +1,13 @@
 """Stores of a study: tensors and metrics in Zarr, tables in DuckDB; the only package that touches files.
 
-Holds the way in from Python and notebooks (``connect``). What does not belong here: anything that would make
-``import storage`` load DuckDB.
+Holds the way in from Python and notebooks (``connect``).
 """
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from storage.errors import UserError
-from storage.root import HOME_VARIABLE, data_root, warehouse_of
+from storage.files.root import HOME_VARIABLE, data_root, warehouse_of
 
 if TYPE_CHECKING:
     import duckdb
@@ -38,7 +37,7 @@ def connect(root: Path | str | None = None, *, unlocked: bool = False) -> "duckd
     UserError
         If there is no such data root.
     """
-    from storage.warehouse import connect as connect_folder
+    from storage.warehouse.connection import connect as connect_folder
 
     found = data_root(root)
     if not found.is_dir():

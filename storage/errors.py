@@ -1,7 +1,7 @@
 """The one exception for mistakes a user can mend.
 
 Every layer that meets such a mistake raises it; the command line prints its message as one line and exits with a
-non-zero code. What does not belong here: errors of the program itself, which keep their traceback.
+non-zero code.
 """
 
 

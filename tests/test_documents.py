@@ -12,8 +12,8 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from storage.root import HOME_VARIABLE
-from storage.warehouse import ENTRY, LOCK, write_entry
+from storage.files.root import HOME_VARIABLE
+from storage.warehouse.connection import ENTRY, LOCK, write_entry
 from tests.dagster_project.driver import attention_geometry
 from tests.storage import studies
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from altair.utils import schemapi
 
-from dagster_project.cli import app
+from dagster_project.command.cli import app
 from dagster_project.defs.schedules import SCHEDULE_VARIABLE
-from dagster_project.home import HOME_VARIABLE
-from dagster_project.registration import PATIENCE
+from dagster_project.records.registration import PATIENCE
+from dagster_project.study.home import HOME_VARIABLE
 from tests.dagster_project.driver import attention_geometry
 
 PAGE = Path(__file__).parents[1] / "docs" / "operations.md"

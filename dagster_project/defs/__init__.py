@@ -1,1 +1,1 @@
-"""Dagster definitions, one file per step or concept; bodies call ``pipeline``, ``landing`` or ``reporting`` alone."""
+"""Dagster definitions: assets, resources, schedules."""

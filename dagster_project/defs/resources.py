@@ -1,6 +1,6 @@
 """The resources: where the data root is, held by a run as long as its process lives.
 
-Add here what assets need from their surroundings. Keep out: anything that opens files when definitions are loaded.
+Add here what assets need from their surroundings.
 https://docs.dagster.io/guides/build/external-resources
 """
 
@@ -10,8 +10,8 @@ from pathlib import Path
 
 import dagster as dg
 
-from dagster_project.home import Home
-from dagster_project.registration import LOCK_TAG, living_run
+from dagster_project.records.registration import LOCK_TAG, living_run
+from dagster_project.study.home import Home
 
 _LIVING = ExitStack()
 """Marks of the runs of this process."""

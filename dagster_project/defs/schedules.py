@@ -1,7 +1,4 @@
 """The job over all assets of a study, its schedule (off by default), and the sensor that registers new studies.
-
-Keep out: which studies there are (``dagster_project.studies``), and what of them is stale
-(``dagster_project.refreshing``).
 https://docs.dagster.io/guides/automate/schedules
 """
 
@@ -10,10 +7,10 @@ from collections.abc import Iterator
 
 import dagster as dg
 
-from dagster_project import refreshing
-from dagster_project.home import Home
-from dagster_project.registration import register_studies
-from dagster_project.runs import replacing
+from dagster_project.defs.assets import configure_assets
+from dagster_project.records.registration import register_studies
+from dagster_project.study.home import Home
+from dagster_project.upkeep import plan
 from storage.errors import UserError
 
 SCHEDULE_VARIABLE = "ATTENTION_GEOMETRY_SCHEDULE"
@@ -33,15 +30,15 @@ def _refreshing(context: dg.ScheduleEvaluationContext) -> Iterator[dg.RunRequest
     """Materialise what is missing or stale, of each study in a run of its own, and nothing else."""
     home, when = Home.from_environment(), context.scheduled_execution_time
     register_studies(context.instance, home)
-    report = refreshing.plan(home, context.instance, "schedule")
-    refreshing.write(home, report)
+    report = plan.plan(home, context.instance, "schedule")
+    plan.write(home, report)
     stale = [entry for entry in report.entries if entry.state == "stale"]
     for entry in stale:
         yield dg.RunRequest(
             run_key=f"{entry.study}-{when:%Y-%m-%dT%H:%M}",
             partition_key=entry.study,
             asset_selection=[dg.AssetKey(asset) for asset in entry.why],
-            run_config=replacing(list(entry.why)),
+            run_config=configure_assets(entry.why),
             tags=report.tags(entry),
         )
     if not stale:

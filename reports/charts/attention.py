@@ -1,7 +1,4 @@
-"""Attention weights: by position with the four phases (Assumption 3), on the sink, and which phases heads have.
-
-What does not belong here: value states (``reports.charts.values``).
-"""
+"""Attention weights: by position with the four phases (Assumption 3), on the sink, and which phases heads have."""
 
 from collections import Counter
 from collections.abc import Sequence

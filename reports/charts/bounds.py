@@ -1,7 +1,4 @@
-"""What the bounds are worth: their coverage and width, Δ/B, and how they do on data drawn from the assumptions.
-
-What does not belong here: the bounds beside the measured curves (``reports.charts.separation``).
-"""
+"""What the bounds are worth: their coverage and width, Δ/B, and how they do on data drawn from the assumptions."""
 
 from collections.abc import Sequence
 from functools import partial

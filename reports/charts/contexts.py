@@ -1,7 +1,4 @@
-"""What changes as the context grows: Precision and Recall at some N, the elbow, and the kinds of heads.
-
-What does not belong here: charts of one query (the other modules of this package).
-"""
+"""What changes as the context grows: Precision and Recall at some N, the elbow, and the kinds of heads."""
 
 from collections.abc import Sequence
 from functools import partial

@@ -1,7 +1,4 @@
-"""What several charts are made of: layers over rows, axes, points that carry tooltips, rules, bars of a histogram.
-
-What does not belong here: a whole chart (the other modules of this package).
-"""
+"""What several charts are made of: layers over rows, axes, points that carry tooltips, rules, bars of a histogram."""
 
 from collections.abc import Sequence
 from math import ceil, floor, isfinite, log10

@@ -1,7 +1,4 @@
-"""Geometry of single heads: norms and cosines of s_N, contributions of tokens, directions of value states.
-
-What does not belong here: which head has which label (``reports.charts.taxonomy``).
-"""
+"""Geometry of single heads: norms and cosines of s_N, contributions of tokens, directions of value states."""
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial

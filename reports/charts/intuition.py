@@ -1,7 +1,4 @@
-"""The example of keys on a circle: their value states, these weighted, and the two balls around s.
-
-What does not belong here: anything measured (the other modules of this package).
-"""
+"""The example of keys on a circle: their value states, these weighted, and the two balls around s."""
 
 from collections.abc import Sequence
 from typing import Any

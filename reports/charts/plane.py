@@ -1,7 +1,4 @@
-"""Points of a plane: equal units on both axes however wide the chart is, circles, and the shapes of keys.
-
-What does not belong here: a whole chart (``reports.charts.intuition``, ``reports.charts.geometry``).
-"""
+"""Points of a plane: equal units on both axes however wide the chart is, circles, and the shapes of keys."""
 
 from collections.abc import Sequence
 from math import cos, pi, sin

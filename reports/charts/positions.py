@@ -1,7 +1,4 @@
-"""Quantities against position: a line with its spread over heads, and the marked positions apart from it.
-
-What does not belong here: a whole chart (``reports.charts.values``, ``reports.charts.attention``).
-"""
+"""Quantities against position: a line with its spread over heads, and the marked positions apart from it."""
 
 from collections.abc import Callable, Sequence
 

@@ -1,7 +1,4 @@
-"""Planted parameters against what the fits recover, for studies whose tensors are drawn from the assumptions.
-
-What does not belong here: fits of models (``reports.charts.values``, ``reports.charts.attention``).
-"""
+"""Planted parameters against what the fits recover, for studies whose tensors are drawn from the assumptions."""
 
 import altair as alt
 import pyarrow as pa

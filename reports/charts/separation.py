@@ -1,7 +1,4 @@
-"""How well heads separate what they select: curves with their bounds, the spread over heads, maps, elbows.
-
-What does not belong here: what the bounds are worth (``reports.charts.bounds``).
-"""
+"""How well heads separate what they select: curves with their bounds, the spread over heads, maps, elbows."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -1,7 +1,4 @@
-"""How the sink bends Recall: the correlation over heads against N, and the heads that are correlated.
-
-What does not belong here: the weight and norm of the sink (``reports.charts.attention``, ``reports.charts.values``).
-"""
+"""How the sink bends Recall: the correlation over heads against N, and the heads that are correlated."""
 
 from functools import partial
 

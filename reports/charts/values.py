@@ -1,7 +1,4 @@
-"""Value states: their norms (Assumption 1) and how alike they are (Assumption 2).
-
-What does not belong here: attention weights (``reports.charts.attention``).
-"""
+"""Value states: their norms (Assumption 1) and how alike they are (Assumption 2)."""
 
 from collections.abc import Sequence
 from functools import partial

@@ -1,7 +1,6 @@
 """Which figures a study's report has: each joins a query, charts or a table, and the words below it.
 
-Holds the sections of the report in reading order. What does not belong here: how a chart is drawn (``reports.charts``),
-how a finding is worded (``reports.words``), and HTML (``reports.page``).
+Holds the sections of the report in reading order.
 
 A figure that a study has no data for keeps its place and says why it is empty. Modules: ``parts`` (figures, sections,
 questions), and one per subject.

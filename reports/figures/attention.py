@@ -1,7 +1,4 @@
-"""Attention weights: the four phases (Assumption 3) and the sink.
-
-What does not belong here: value states (``reports.figures.values``).
-"""
+"""Attention weights: the four phases (Assumption 3) and the sink."""
 
 from reports import charts, words
 from reports.figures.parts import NOT_ANALYSED, Figure, Section, Source, missing, only_row

@@ -1,7 +1,4 @@
-"""What the bounds are worth: coverage and width, Tables 1 and 2, and the bounds in expectation.
-
-What does not belong here: the bounds beside the measured curves (``reports.figures.separation``).
-"""
+"""What the bounds are worth: coverage and width, Tables 1 and 2, and the bounds in expectation."""
 
 import pyarrow.compute as pc
 

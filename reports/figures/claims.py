@@ -1,7 +1,4 @@
-"""The paper's claims at a glance.
-
-What does not belong here: the claims themselves (``sql/views/claims.sql``).
-"""
+"""The paper's claims at a glance."""
 
 from collections import defaultdict
 

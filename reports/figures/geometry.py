@@ -1,7 +1,4 @@
-"""What heads do: one example of each kind seen through s_N, through what each token contributes, and as directions.
-
-What does not belong here: which head is of which kind and why (``reports.figures.taxonomy``).
-"""
+"""What heads do: one example of each kind seen through s_N, through what each token contributes, and as directions."""
 
 from dataclasses import dataclass
 from functools import partial

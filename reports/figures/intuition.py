@@ -1,8 +1,4 @@
-"""How a head is read, on an example small enough to see: keys on a circle, and two balls around their sum (Figure 1).
-
-What does not belong here: anything measured (the other modules of this package), and the example's own numbers
-(``geometry.intuition``), which no warehouse holds.
-"""
+"""How a head is read, on a small example: keys on a circle, and two balls around their sum (Figure 1)."""
 
 import numpy as np
 import pyarrow as pa

@@ -1,7 +1,4 @@
-"""What a report is made of: figures, sections, and the questions asked of the warehouse.
-
-What does not belong here: any one figure (the other modules of this package).
-"""
+"""What a report is made of: figures, sections, and the questions asked of the warehouse."""
 
 from dataclasses import dataclass, field
 

@@ -1,7 +1,4 @@
-"""Planted parameters and what the fits recover, for studies whose tensors are drawn from the assumptions.
-
-What does not belong here: fits of models (``reports.figures.values``, ``reports.figures.attention``).
-"""
+"""Planted parameters and what the fits recover, for studies whose tensors are drawn from the assumptions."""
 
 import pyarrow as pa
 import pyarrow.compute as pc

@@ -1,7 +1,4 @@
-"""How well heads separate what they select: curves with bounds, elbows, the spread over heads, maps.
-
-What does not belong here: what the bounds are worth (``reports.figures.bounds``).
-"""
+"""How well heads separate what they select: curves with bounds, elbows, the spread over heads, maps."""
 
 from collections.abc import Callable
 

@@ -1,7 +1,4 @@
-"""How the sink's similarity to other value states goes with Recall (Figure 6).
-
-What does not belong here: the sink's weight (``reports.figures.attention``) and norm (``reports.figures.values``).
-"""
+"""How the sink's similarity to other value states goes with Recall (Figure 6)."""
 
 from reports import charts, words
 from reports.figures.parts import NOT_ANALYSED, NOTHING_SELECTED, Figure, Section, Source, any_known, missing

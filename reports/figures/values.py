@@ -1,7 +1,4 @@
-"""Value states: norms (Assumption 1) and similarity (Assumption 2).
-
-What does not belong here: attention weights (``reports.figures.attention``).
-"""
+"""Value states: norms (Assumption 1) and similarity (Assumption 2)."""
 
 import pyarrow.compute as pc
 

@@ -1,7 +1,4 @@
-"""What attention weights say: by position with the four phases (Assumption 3), and on the sink.
-
-What does not belong here: value states (``reports.words.values``).
-"""
+"""What attention weights say: by position with the four phases (Assumption 3), and on the sink."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -1,7 +1,4 @@
-"""What the bounds are worth, what moves them, and how they do on data drawn from the assumptions.
-
-What does not belong here: where the measured curves lie between them (``reports.words.separation``).
-"""
+"""What the bounds are worth, what moves them, and how they do on data drawn from the assumptions."""
 
 from collections.abc import Sequence
 from math import isinf

@@ -1,7 +1,4 @@
-"""Which of the paper's claims a model supports: in one sentence, and claim by claim.
-
-What does not belong here: the claims themselves (``sql/views/claims.sql``).
-"""
+"""Which of the paper's claims a model supports: in one sentence, and claim by claim."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

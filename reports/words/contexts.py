@@ -1,7 +1,6 @@
 """What changes as the context grows: Precision and Recall, the elbow, and the kinds of heads.
 
-A context is as large as its query's position plus 1. What does not belong here: what holds at one query (the other
-modules of this package).
+A context is as large as its query's position plus 1.
 """
 
 from collections.abc import Sequence

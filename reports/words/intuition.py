@@ -1,7 +1,4 @@
-"""What the example of keys on a circle shows: what Precision and Recall count.
-
-What does not belong here: anything measured (the other modules of this package).
-"""
+"""What the example of keys on a circle shows: what Precision and Recall count."""
 
 from collections.abc import Sequence
 

@@ -1,7 +1,4 @@
-"""Writing numbers, names and lists, for every sentence and table of a report.
-
-What does not belong here: a finding (the other modules of this package).
-"""
+"""Writing numbers, names and lists, for every sentence and table of a report."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any

@@ -1,7 +1,4 @@
-"""How well fits recover planted parameters.
-
-What does not belong here: fits of models (``reports.words.values``, ``reports.words.attention``).
-"""
+"""How well fits recover planted parameters."""
 
 from collections.abc import Sequence
 from math import isfinite

@@ -1,7 +1,4 @@
-"""What curves, bounds, maps and elbows say of how well heads separate.
-
-What does not belong here: what the bounds are worth (``reports.words.bounds``).
-"""
+"""What curves, bounds, maps and elbows say of how well heads separate."""
 
 from collections.abc import Sequence
 from statistics import median

@@ -1,7 +1,4 @@
-"""What was run, in words.
-
-What does not belong here: what came of it (the other modules of this package).
-"""
+"""What was run, in words."""
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -1,7 +1,4 @@
-"""What the correlation of Recall with the sink's similarity says.
-
-What does not belong here: the weight and norm of the sink (``reports.words.attention``, ``reports.words.values``).
-"""
+"""What the correlation of Recall with the sink's similarity says."""
 
 from collections.abc import Sequence
 from math import sqrt

@@ -1,7 +1,4 @@
-"""What norms and similarity of value states say (Assumptions 1 and 2).
-
-What does not belong here: attention weights (``reports.words.attention``).
-"""
+"""What norms and similarity of value states say (Assumptions 1 and 2)."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -1,8 +1,13 @@
--- grain:   one row per selection that breaks an identity
+-- grain:   one row per selection that breaks an identity or lies outside the declared domains
 -- inputs:  selection_counts
--- meaning: 0 <= k_in <= n, 0 <= k_out <= n_keys - n, and k_in = 1 at n = 1 (A.1)
-SELECT sequence, query, layer, head, n, n_keys, k_in, k_out
+-- meaning: every quantity lies in its declared domain, among them 0 <= k_in <= n and 0 <= k_out <= n_keys - n, and
+--          k_in = 1 at n = 1 (A.1)
+SELECT *
 FROM selection_counts
 WHERE
     study = $study
-    AND (k_in < 0 OR k_in > n OR k_out < 0 OR k_out > n_keys - n OR (n = 1 AND k_in <> 1))
+    AND (
+        (n = 1 AND k_in <> 1)
+        OR (precision_lower_scale_free IS NULL) <> (recall_lower_scale_free IS NULL)
+        OR {{ violations(by_n) }}
+    )

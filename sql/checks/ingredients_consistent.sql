@@ -1,7 +1,7 @@
 -- grain:   one row per selection whose ingredients of the bounds contradict each other
 -- inputs:  selection_counts
 -- meaning: J, the selected keys but the sink, is empty only at n = 1, and then all its quantities are NULL; they keep
---          the order of least, mean and largest; 0 <= rho_out <= 1; no sum of vectors is longer than the sum of lengths
+--          the order of least, mean and largest; no sum of vectors is longer than the sum of lengths
 --          (each up to rounding: 1e-5 of it, and 1e-37, near which float32 has fewer digits)
 WITH ingredients AS (
     SELECT *, n - (a_0 IS NOT NULL)::INTEGER AS in_j
@@ -18,13 +18,6 @@ WHERE
     OR (a_max_in IS NULL) <> (in_j = 0)
     OR (rho_out IS NULL) <> (in_j = 0)
     OR (a_0 IS NOT NULL AND n_keys <= query)
-    OR a_0 < 0
-    OR a_max_out < 0
-    OR a_min_in < 0
-    OR a_min_in > a_max_in
-    OR s_in * (1 + 1e-5) + 1e-37 < a_max_in
     OR s_in * (1 + 1e-5) + 1e-37 < in_j * a_min_in
     OR s_in * (1 - 1e-5) - 1e-37 > in_j * a_max_in
     OR s_in * (1 + 1e-5) + 1e-37 < coalesce(norm_s_without_sink, norm_s)
-    OR rho_out < 0
-    OR rho_out > 1 + 1e-6

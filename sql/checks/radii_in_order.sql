@@ -7,8 +7,6 @@ FROM selection_counts
 WHERE
     study = $study
     AND (
-        r_min < 0
-        OR r_max < 0
-        OR (k_out = 0 AND (r_min < r_max * (1 - 1e-6) OR k_in <> n))
+        (k_out = 0 AND (r_min < r_max * (1 - 1e-6) OR k_in <> n))
         OR (k_out > 0 AND r_min * (1 - 1e-6) > r_max)
     )

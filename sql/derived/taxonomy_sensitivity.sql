@@ -14,13 +14,9 @@ thresholds AS (
     FROM
         moved,
         LATERAL taxonomy_thresholds(
-            last_leads := CASE threshold WHEN 'last_leads' THEN value END,
-            last_high := CASE threshold WHEN 'last_high' THEN value END,
-            sink_falls := CASE threshold WHEN 'sink_falls' THEN value END,
-            last_rises := CASE threshold WHEN 'last_rises' THEN value END,
-            sink_comparable := CASE threshold WHEN 'sink_comparable' THEN value END,
-            spread_broad := CASE threshold WHEN 'spread_broad' THEN value END,
-            last_weak := CASE threshold WHEN 'last_weak' THEN value END
+{% for threshold in thresholds %}
+            {{ threshold.name }} := CASE threshold WHEN '{{ threshold.name }}' THEN value END{{ "," if not loop.last }}
+{% endfor %}
         )
 ),
 signatures AS (

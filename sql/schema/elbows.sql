@@ -1,13 +1,17 @@
--- grain:   one row per (study, query, layer, head)
--- inputs:  selection_means
+-- grain:   one row per (study, query{{ ", layer, head" if not model }})
+-- inputs:  selection_means{{ "_model" if model }}
+{% if model %}
+-- meaning: the elbow of the whole model, from its mean Precision and Recall
+{% else %}
 -- meaning: the elbow of each head: separability, the harmonic mean of mean Precision and mean Recall, falls from N = 2
 --          to its lowest; the elbow is where it lies highest above the straight line between the two over log N, N = 2
---          itself if it lies nowhere above; N = 1 is trivial, one key is always separable
-CREATE TABLE elbows (
-    study VARCHAR NOT NULL, -- name of the study
-    query INTEGER NOT NULL, -- position of the query in its sequence
-    layer SMALLINT NOT NULL, -- layer, from 0
-    head SMALLINT NOT NULL, -- query head, from 0
+--          itself if it lies nowhere above; N = 1 is trivial
+{% endif %}
+CREATE TABLE elbows{{ "_model" if model }} (
+{{ key_columns("study", "query") }}
+{% if not model %}
+{{ key_columns("layer", "head") }}
+{% endif %}
     elbow_n INTEGER, -- N of strongest non-trivial separability; NULL unless status is 'ok'
     separability DOUBLE, -- separability at elbow_n
     lowest_n INTEGER, -- N of least separability from 2 on, where the curve that the elbow is sought on ends

@@ -1,24 +1,25 @@
--- grain:   one row per (study, query, layer, head, n)
+-- grain:   one row per (study, query{{ ", layer, head" if not model }}, n)
 -- inputs:  counts of the metrics store
+{% if model %}
+-- meaning: mean Precision, Recall and F of the whole model over sequences and heads, with the same intervals
+--          (Figure 5)
+{% else %}
 -- meaning: mean Precision, Recall and F of a head over sequences, with percentile intervals of 1000 bootstrap
 --          replicates, the same resampled sequences for all heads and N
-CREATE TABLE selection_means (
-    study VARCHAR NOT NULL, -- name of the study
-    query INTEGER NOT NULL, -- position of the query in its sequence
-    layer SMALLINT NOT NULL, -- layer, from 0
-    head SMALLINT NOT NULL, -- query head, from 0
-    n INTEGER NOT NULL, -- N, the number of selected keys
+{% endif %}
+CREATE TABLE selection_means{{ "_model" if model }} (
+{{ key_columns("study", "query") }}
+{% if not model %}
+{{ key_columns("layer", "head") }}
+{% endif %}
+{{ key_columns("n") }}
+{% if model %}
+    heads INTEGER NOT NULL, -- number of heads that attend to more than n keys
+{% endif %}
     sequences INTEGER NOT NULL, -- number of sequences averaged
-    precision DOUBLE NOT NULL, -- mean Precision P(r_max, N)
-    precision_ci_low DOUBLE, -- its 95 % bootstrap interval over sequences; NULL for one sequence
-    precision_ci_high DOUBLE, -- upper end of that interval
-    recall DOUBLE NOT NULL, -- mean Recall R(r_min, N)
-    recall_ci_low DOUBLE, -- its 95 % bootstrap interval over sequences
-    recall_ci_high DOUBLE, -- upper end of that interval
-    f_r_max DOUBLE NOT NULL, -- mean F(r_max, N)
-    f_r_max_ci_low DOUBLE, -- its 95 % bootstrap interval over sequences
-    f_r_max_ci_high DOUBLE, -- upper end of that interval
-    f_r_min DOUBLE NOT NULL, -- mean F(r_min, N)
-    f_r_min_ci_low DOUBLE, -- its 95 % bootstrap interval over sequences
-    f_r_min_ci_high DOUBLE -- upper end of that interval
+{% for metric, meaning in metrics.items() %}
+    {{ metric }} DOUBLE NOT NULL, -- mean {{ meaning }}
+    {{ metric }}_ci_low DOUBLE, -- its 95 % bootstrap interval over sequences; NULL for one sequence
+    {{ metric }}_ci_high DOUBLE{{ "," if not loop.last }} -- upper end of that interval
+{% endfor %}
 )

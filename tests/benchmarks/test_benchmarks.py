@@ -13,16 +13,35 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from benchmarks import __main__ as command
-from benchmarks import cluster, effects, extraction, fits, full_size, gpu, landing, measure, pytorch, queries, selection
+from benchmarks import (
+    cluster,
+    effects,
+    extraction,
+    fits,
+    full_size,
+    gpu,
+    landing,
+    measure,
+    pytorch,
+    queries,
+    selection,
+    separation,
+    temperature,
+)
 from benchmarks.measure import Benchmark, Result
 from geometry import selection_profile
 
 TINY: dict[str, Callable[[], list[Result]]] = {
     "fits": lambda: fits.phases(heads=2, n=16, chunk=1, repeats=2, ways=("threads",)),
+    "head": lambda: fits.head(n=64, repeats=2),
+    "temperature": lambda: temperature.temperatures(n=32, head_dim=4, points=4, repeats=2),
+    "norms": lambda: temperature.norms(heads=2, n=16, repeats=2),
     "cluster": lambda: cluster.cluster(sequences=2, layers=1, heads=2, context=8, fitted=2, positions=16, repeats=2),
     "landing": lambda: landing.landing(sequences=2, layers=2, heads=2, context=8, repeats=2),
     "queries": lambda: queries.queries(layers=2, heads=2, kv_heads=1, context=8, sequences=2, repeats=2),
     "product": lambda: selection.against_product(n=16, head_dim=4, repeats=2),
+    "separation": lambda: separation.against_product(n=16, head_dim=4, length=5, repeats=2),
+    "beside": lambda: selection.beside_profile(n=16, head_dim=4, repeats=2),
     "pytorch": lambda: selection.against_pytorch(n=16, head_dim=4, repeats=2),
     "growth": lambda: selection.growth(
         lengths=(8, 16, 2048), head_dim=4, repeats=2

@@ -14,8 +14,8 @@ from unittest import mock
 
 import dagster as dg
 
-from dagster_project.cli import main
-from dagster_project.home import HOME_VARIABLE
+from dagster_project.command.cli import main
+from dagster_project.study.home import HOME_VARIABLE
 
 PROGRAM = Path(sys.executable).with_name("attention-geometry")
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -42,7 +42,7 @@ class Outcome:
         lines = self.errors.splitlines()
         said = [line for line in lines if line.startswith("attention-geometry: ")]
         assert said == lines[-1:], f"not one line of complaint: {self.errors!r}"
-        known = (": reading ", ": takes at most ")
+        known = (": reading ", ": takes at most ", ": current: ")
         assert all(any(part in line for part in known) for line in lines[:-1]), (
             f"more than it was doing: {self.errors!r}"
         )

@@ -13,10 +13,10 @@ import torch
 from huggingface_hub import constants
 from transformers import BertConfig, BertModel
 
-from dagster_project.home import HOME_VARIABLE
+from dagster_project.study.home import HOME_VARIABLE
 from extract.hub import quiet
-from storage import sequences
-from storage.sequences import SequenceStore
+from storage.zarr import sequences
+from storage.zarr.sequences import SequenceStore
 from tests.dagster_project.conftest import settings
 from tests.dagster_project.driver import attention_geometry, files
 

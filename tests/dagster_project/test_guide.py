@@ -6,10 +6,10 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from storage.documentation import pasteable, schema_page, tour
-from storage.relations import create_relations, create_tables, derive
-from storage.root import warehouse_of
-from storage.warehouse import database
+from storage.files.root import warehouse_of
+from storage.warehouse.connection import database
+from storage.warehouse.documentation import pasteable, schema_page, tour
+from storage.warehouse.relations import create_relations, create_tables, derive
 from tests.dagster_project.driver import attention_geometry, files
 from tests.reports.synthetic import Synthetic, insert, tables
 

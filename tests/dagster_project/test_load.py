@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from benchmarks import load
-from storage.landing import land
-from storage.warehouse import database
+from storage.warehouse.connection import database
+from storage.warehouse.landing import land
 
 SIZES = {"sequences": 2, "layers": 1, "heads": 2, "context": 16}
 

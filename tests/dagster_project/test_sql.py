@@ -22,11 +22,11 @@ import duckdb
 import pyarrow.parquet as pq
 import pytest
 
-from dagster_project import output
-from dagster_project.output import TABLE_ROWS, answer, check_format, harmless
+from dagster_project.command import output
+from dagster_project.command.output import TABLE_ROWS, answer, check_format, harmless
 from reports.queries import ask
 from storage.errors import UserError
-from storage.warehouse import ENTRY, Reader, database
+from storage.warehouse.connection import ENTRY, Reader, database
 from tests.dagster_project.driver import PROGRAM, attention_geometry, environment, files, in_own_process
 from tests.storage import studies
 
@@ -277,7 +277,7 @@ def test_the_prompt_goes_on_when_it_cannot_look_for_what_has_landed(
         raise OSError(msg)
 
     with closing(Reader(root / "warehouse")) as reader:
-        monkeypatch.setattr("storage.warehouse._versions", fail)
+        monkeypatch.setattr("storage.warehouse.connection._versions", fail)
         answer(reader, "SELECT 42 AS answer;", "csv")
     found = capfdbinary.readouterr()
     assert found.out == b'"answer"\n42\n'

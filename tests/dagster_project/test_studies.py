@@ -11,8 +11,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagster_project.home import Home
-from dagster_project.studies import (
+from dagster_project.study.home import Home
+from dagster_project.study.studies import (
     NAME,
     AnalysisSettings,
     MonteCarloGrid,

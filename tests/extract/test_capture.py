@@ -25,8 +25,8 @@ from extract.attention import query_weights
 from extract.buffers import Buffers
 from extract.capture import Captured, capture, probe
 from extract.hub import quiet
-from storage.arrays import LayerSize
 from storage.errors import UserError
+from storage.zarr.arrays import LayerSize
 from tests.extract.families import FAMILIES, KEYS, QUERIES, attention_of, ids, model_of
 from tests.extract.tiny import VOCABULARY, WINDOW, tiny_config, tiny_model
 

@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extract import corpora
-from extract.corpora import Windows, documents, identity
+from extract.corpora import Windows, documents
 from extract.embedded.manual import topics
+from extract.identity import corpus_sha256
 from extract.settings import CorpusSettings
 from storage.errors import UserError
 from tests.extract.tiny import text, tiny_tokenizer
@@ -143,8 +144,8 @@ def test_the_embedded_corpus_is_the_held_out_manual() -> None:
 
 
 def test_the_hash_is_the_files(book: Path) -> None:
-    assert windows(corpus(book)).sha256 == identity(corpus(book)) == hashlib.sha256(book.read_bytes()).hexdigest()
-    assert windows(corpus("embedded")).sha256 == identity(corpus("embedded"))
+    assert windows(corpus(book)).sha256 == corpus_sha256(corpus(book)) == hashlib.sha256(book.read_bytes()).hexdigest()
+    assert windows(corpus("embedded")).sha256 == corpus_sha256(corpus("embedded"))
 
 
 def test_a_directory_is_one_corpus(tmp_path: Path) -> None:
@@ -158,7 +159,7 @@ def test_a_directory_is_one_corpus(tmp_path: Path) -> None:
     chosen = windows(corpus(tmp_path), sequences=30)
     assert (chosen.tokens == together).all()
     assert chosen.documents_read == 15
-    assert chosen.sha256 == identity(corpus(tmp_path))
+    assert chosen.sha256 == corpus_sha256(corpus(tmp_path))
     assert "15 documents" in refusal(corpus(tmp_path), sequences=9999)
 
 

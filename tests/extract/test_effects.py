@@ -17,9 +17,10 @@ from extract.interventions import KINDS, Replaced, intervening
 from extract.policies import Largest
 from extract.settings import ExtractionSettings
 from extract.sparsity import policy_losses
-from storage.arrays import TENSORS
 from storage.errors import UserError
-from storage.sequences import SequenceStore
+from storage.files.places import Local
+from storage.zarr.arrays import TENSORS
+from storage.zarr.sequences import SequenceStore
 from tests.extract.families import model_of
 from tests.extract.tiny import WINDOW, text, tiny_tokenizer, write_checkpoint
 
@@ -32,7 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("effects")
     write_checkpoint(folder / "qwen3", "qwen3")
     (folder / "book.txt").write_text(text(400), encoding="utf-8")
-    extract(settings(folder), study="tiny", path=folder / "store")
+    extract(settings(folder), study="tiny", path=Local(folder / "store"))
     return folder
 
 
@@ -42,7 +43,7 @@ def settings(folder: Path, **others: object) -> ExtractionSettings:
 
 
 def store(folder: Path) -> SequenceStore:
-    return SequenceStore.open(folder / "store", TENSORS)
+    return SequenceStore.open(Local(folder / "store"), TENSORS)
 
 
 @pytest.fixture(scope="module")
@@ -155,8 +156,8 @@ def test_policies_lose_on_held_out_sequences(opened: Opened) -> None:
 
 def test_a_model_of_random_weights_can_be_measured(folder: Path, tmp_path: Path) -> None:
     asked = settings(folder, model={"id": str(folder / "qwen3"), "weights": "random"})
-    extract(asked, study="twin", path=tmp_path / "store")
-    twin = open_study(asked, SequenceStore.open(tmp_path / "store", TENSORS))
+    extract(asked, study="twin", path=Local(tmp_path / "store"))
+    twin = open_study(asked, SequenceStore.open(Local(tmp_path / "store"), TENSORS))
     found = list(head_ablation(twin, sequences=1, kinds=("zero",)))
     assert all((piece.kl > 0).all() for _, piece in found)
 
@@ -166,16 +167,16 @@ def test_a_model_of_random_weights_can_be_measured(folder: Path, tmp_path: Path)
 
 def refusal(folder: Path, path: Path | None = None, **others: object) -> str:
     with pytest.raises(UserError) as caught:
-        open_study(settings(folder, **others), SequenceStore.open(path or folder / "store", TENSORS))
+        open_study(settings(folder, **others), SequenceStore.open(Local(path or folder / "store"), TENSORS))
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
 
 def test_a_synthetic_study_has_no_model(tmp_path: Path) -> None:
     asked = ExtractionSettings(model="synthetic", context_length=KEYS, sequences=1)
-    extract(asked, study="drawn", path=tmp_path / "store")
+    extract(asked, study="drawn", path=Local(tmp_path / "store"))
     with pytest.raises(UserError, match="A synthetic study has no model, whose heads could be changed"):
-        open_study(asked, SequenceStore.open(tmp_path / "store", TENSORS))
+        open_study(asked, SequenceStore.open(Local(tmp_path / "store"), TENSORS))
 
 
 def test_a_model_that_has_changed(folder: Path, tmp_path: Path) -> None:
@@ -188,7 +189,7 @@ def test_a_model_read_in_two_passes(tmp_path: Path) -> None:
     model_of("GPT-J").save_pretrained(tmp_path / "qwen3")
     tiny_tokenizer().save_pretrained(tmp_path / "qwen3")
     (tmp_path / "book.txt").write_text(text(400), encoding="utf-8")
-    extract(settings(tmp_path), study="two", path=tmp_path / "store")
+    extract(settings(tmp_path), study="two", path=Local(tmp_path / "store"))
     assert "computes its attention by itself (it is read in two passes)" in refusal(tmp_path)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dagster_project.studies import parse_study
+from dagster_project.study.studies import parse_study
 from extract.settings import Shard
 from storage.errors import UserError
 

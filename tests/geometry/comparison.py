@@ -9,14 +9,12 @@ from typing import Any
 import numpy as np
 
 from geometry import SelectionProfile
+from geometry.quantities import MODEL_UNITS, declared
 from tests.geometry import oracle
 
 COUNTS = ("k_in", "k_out")
 COSINES = ("cos_sink", "cos_last")
-LENGTHS = (
-    *("r_min", "r_max", "norm_s", "norm_s_without_sink", "norm_s_without_last"),
-    *("a_0", "s_in", "a_min_in", "a_max_in", "a_max_out", "value_scale"),
-)
+LENGTHS = tuple(name for name, quantity in declared(SelectionProfile).items() if quantity.unit == MODEL_UNITS)
 UPPER = oracle.PER_KAPPA
 JUMPING = (*COUNTS, *UPPER)
 """What a tie decides."""

@@ -230,6 +230,7 @@ def row(
         "norm_s": np.linalg.norm(s),
         "norm_s_without_sink": np.linalg.norm(y[[i for i in inside if i != 0]].sum(axis=0)) if sink else np.nan,
         "norm_s_without_last": np.linalg.norm(y[[i for i in inside if i != last]].sum(axis=0)),
+        "distance_rest": np.linalg.norm(y[outside].sum(axis=0) - s),
         "cos_sink": cosine(s, values[0]) if sink else np.nan,
         "cos_last": cosine(s, values[last]),
         "rho_out": closest(values, inside, outside, sink=sink),

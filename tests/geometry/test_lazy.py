@@ -8,9 +8,12 @@ import dask.array as da
 import numpy as np
 import pytest
 
-from geometry import PROFILE, selection_profile
+from geometry import selection_profile
+from geometry.effective_keys import concentration
 from geometry.lazy import (
-    COUNTS,
+    PER_HEAD,
+    PER_KAPPA,
+    PROFILE,
     block_bytes,
     scale_free_bounds,
     selection_arrays,
@@ -19,14 +22,16 @@ from geometry.lazy import (
     value_norms,
 )
 from geometry.parts import output_parts
-from geometry.profile import PER_KAPPA
+from geometry.quantiles import quantile_over_ln_n
+from geometry.quantities import SELECTION
 from geometry.scale_free import scale_free_lower_bounds
 from geometry.similarity import cosine_by_distance, cosines_with, sink_cosines
-from storage.arrays import SELECTION
 
 SEQUENCES, LAYERS, HEADS, KV_HEADS, KEYS, HEAD_DIM = 3, 2, 8, 4, 40, 6
 QUERIES = (1, 17, KEYS - 1)
 KAPPAS = (0.5, 50)
+MEASURED = 48
+"""Sequences of the study whose memory is watched."""
 
 
 def study(keys: int = KEYS, queries: tuple[int, ...] = QUERIES) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -91,12 +96,18 @@ def test_building_computes_nothing() -> None:
         arrays["k_in"].compute()
 
 
-def test_arrays_are_those_that_a_store_declares() -> None:
-    sizes = {"sequence": SEQUENCES, "query": len(QUERIES), "layer": LAYERS, "head": HEADS, "kv_head": KV_HEADS}
-    sizes |= {"key": KEYS, "n": QUERIES[-1], "kappa": len(KAPPAS)}
-    declared = {spec.name: (spec.shape(sizes), spec.dtype) for spec in SELECTION}
-    for name, array in lazily(*study()).items():
-        assert (array.shape, str(array.dtype)) == declared[name], name
+def test_arrays_are_those_that_are_declared() -> None:
+    sizes = {"query": len(QUERIES), "layer": LAYERS, "head": HEADS, "kv_head": KV_HEADS, "key": KEYS}
+    sizes |= {"n": QUERIES[-1], "kappa": len(KAPPAS)}
+    attention, values, first_key = study()
+    norms = value_norms(da.from_array(values))
+    bounds = scale_free_bounds(da.from_array(attention), norms, da.from_array(first_key), QUERIES, head_dim=HEAD_DIM)
+    arrays = lazily(attention, values, first_key) | bounds | similarities(da.from_array(values)) | {"value_norm": norms}
+    assert set(arrays) == set(SELECTION) - {"learned_sink"}, "a model's own number, captured with the weights"
+    for name, array in arrays.items():
+        axes = SELECTION[name].axes
+        assert array.shape == (SEQUENCES, *(sizes[axis] for axis in axes)), name
+        assert str(array.dtype) == SELECTION[name].dtype, name
 
 
 def test_n_runs_to_the_last_query_not_to_the_end_of_the_context() -> None:
@@ -122,10 +133,14 @@ def test_blocks_equal_the_whole(kv_chunk: int) -> None:
             found = computed[name][:, index]
             axes = (len(KAPPAS),) if name in PER_KAPPA else ()
             expected = getattr(whole, name).reshape(SEQUENCES, LAYERS, HEADS, *axes, query)
-            assert found.dtype == (np.int32 if name in COUNTS else np.float32)
+            assert found.dtype == SELECTION[name].dtype
             np.testing.assert_array_equal(found[..., :query], expected.astype(found.dtype), err_msg=name)
-            assert (found[..., query:] == -1).all() if name in COUNTS else np.isnan(found[..., query:]).all()
-        parts = vars(output_parts(grouped, seen)) | {"weight_sum": whole.weight_sum}
+            np.testing.assert_array_equal(found[..., query:], SELECTION[name].fill, err_msg=name)
+        parts = vars(output_parts(grouped, seen)) | vars(concentration(grouped, seen))
+        parts |= {"weight_sum": whole.weight_sum}
+        lowest = quantile_over_ln_n(whole.cos_last.astype(np.float32), 0.05).reshape(SEQUENCES, LAYERS, HEADS)
+        np.testing.assert_array_equal(computed["cos_last_p05"][:, index], lowest)
+        assert set(parts) == set(PER_HEAD)
         for name, expected in parts.items():
             found = computed[name][:, index].reshape(expected.shape)
             np.testing.assert_allclose(found, expected, rtol=1e-6, err_msg=name)
@@ -199,6 +214,8 @@ def test_hidden_keys_are_no_tokens() -> None:
         parts = output_parts(weights, states, sink=first == 0)
         assert computed["norm_rest"][at][0] == pytest.approx(float(parts.norm_rest), rel=1e-6)
         assert computed["total_rest"][at][0] == pytest.approx(float(parts.total_rest), rel=1e-6)
+        for name, expected in vars(concentration(weights, states, sink=first == 0)).items():
+            assert computed[name][at][0] == pytest.approx(float(expected), rel=1e-6, nan_ok=True), name
         if n >= 2:
             alone = selection_profile(weights, states, sink=first == 0)
             np.testing.assert_allclose(computed["value_scale"][at][0], alone.value_scale, rtol=1e-6)
@@ -283,15 +300,15 @@ def test_memory_of_similarities_is_bounded_by_a_block() -> None:
 
 
 def peak_bytes(keys: int, head_dim: int, threads: int) -> int:
-    """Peak of all that Python and NumPy allocate while one of three queries of 32 sequences is measured."""
+    """Peak of all that Python and NumPy allocate while one of three queries of ``MEASURED`` sequences is measured."""
     values = da.random.default_rng(1).standard_normal(
-        (32, LAYERS, KV_HEADS, keys, head_dim), chunks=(1, 1, KV_HEADS, keys, head_dim), dtype=np.float32
+        (MEASURED, LAYERS, KV_HEADS, keys, head_dim), chunks=(1, 1, KV_HEADS, keys, head_dim), dtype=np.float32
     )
     queries = (keys // 2, keys // 2, keys - 1)
-    shape = (32, len(queries), LAYERS)
+    shape = (MEASURED, len(queries), LAYERS)
     attention = da.full((*shape, HEADS, keys), 1 / keys, chunks=(1, 1, 1, HEADS, keys), dtype=np.float32)
     arrays = selection_arrays(attention, values, da.zeros(shape, chunks=(1, -1, -1), dtype=np.int32), queries)
-    totals = [arrays[name][:, -1].sum() for name in ("k_in", "r_min", "norm_rest", "value_scale", "cos_last_of_keys")]
+    totals = [arrays[name][:, -1].sum() for name in ("k_in", "r_min", "n_99", "value_scale", "cos_last_of_keys")]
     selection_profile(np.full(2, 0.5), np.ones((2, 1)))  # compiled before memory is watched
     tracemalloc.start()
     dask.compute(*totals, scheduler="threads", num_workers=threads)
@@ -310,4 +327,4 @@ def test_memory_is_bounded_by_blocks(threads: int) -> None:
     bound = block_bytes({"key": keys, "head_dim": head_dim}, HEADS, KV_HEADS)
     bookkeeping = peak_bytes(2, 1, threads)
     assert peak_bytes(keys, head_dim, threads) - bookkeeping <= threads * bound
-    assert threads * bound < 4 * 32 * LAYERS * KV_HEADS * keys * head_dim / 3
+    assert threads * bound < 4 * MEASURED * LAYERS * KV_HEADS * keys * head_dim / 3

@@ -1,8 +1,10 @@
 """selection_profile against the definitions: oracle, ties, awkward heads, bad input, and controls that must fail."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 from hypothesis import given, settings
@@ -10,10 +12,11 @@ from hypothesis import strategies as st
 
 import geometry.host
 import geometry.kernels
-from geometry import PROFILE, SelectionCounts, SelectionProfile, selection_counts, selection_profile
+from geometry import SelectionCounts, SelectionProfile, selection_counts, selection_profile
+from geometry.quantities import BY_KAPPA, declared, derived
 from tests.geometry import oracle
 from tests.geometry.comparison import COSINES, COUNTS, LENGTHS, departures
-from tests.geometry.draws import HEADS, confined_head, grouped, random_head, small_heads
+from tests.geometry.draws import HEADS, assumed_head, confined_head, grouped, random_head, small_heads
 
 EVERYTHING = tuple(field.name for field in dataclasses.fields(SelectionProfile))
 
@@ -40,7 +43,8 @@ def test_equals_the_definitions(kind: str, n: int, d: int, sink: bool) -> None:
 def test_every_array_is_compared() -> None:
     weights, values = random_head(9, 2, seed=0)
     assert set(oracle.profile(weights, values)) == set(EVERYTHING)
-    assert set(PROFILE) | set(oracle.PER_KAPPA) | set(oracle.PER_HEAD) == set(EVERYTHING)
+    assert set(oracle.PER_KAPPA) == set(declared(SelectionProfile, BY_KAPPA))
+    assert set(oracle.PER_HEAD) == {name for name, made in declared(SelectionProfile).items() if "n" not in made.axes}
 
 
 @pytest.mark.parametrize("kind", HEADS)
@@ -341,6 +345,8 @@ BAD = {
     "whole tensors": ((torch.full((3,), 0.3), torch.ones(3, 2, dtype=torch.int64)), ("values", "int64")),
     "complex values": ((FAIR[0], np.ones((3, 2), complex)), ("values", "floating-point", "complex128")),
     "an infinite value": ((FAIR[0], np.array([[np.inf], [1], [1]])), ("values", "(3, 1)", "finite")),
+    "masked weights": ((np.ma.array(FAIR[0], mask=[0, 0, 1]), FAIR[1]), ("weights", "masked", "(3,)", "leave out")),
+    "masked values": ((FAIR[0], np.ma.array(FAIR[1])), ("values", "masked", "(3, 2)", "leave out")),
     "a value that is no number": ((FAIR[0], np.array([[np.nan], [1], [1]])), ("values", "(3, 1)", "finite")),
 }
 
@@ -391,6 +397,163 @@ def test_no_kappa_is_no_upper_bound() -> None:
     profile = selection_profile(*random_head(9, 2, seed=0), kappas=())
     assert profile.precision_upper.shape == profile.recall_upper.shape == (0, 8)
     assert (profile.rho_out[1:] >= 0).all()
+
+
+@pytest.mark.parametrize("device", [None, "cpu", "cuda"])
+def test_masked_arrays_are_refused_wherever_it_would_compute(device: str | None) -> None:
+    masked = np.ma.array(np.full(3, 0.5), mask=[False, False, True])
+    with pytest.raises(ValueError, match=r"^weights must not be a masked array, got one of shape \(3,\); [^\n]*$"):
+        selection_profile(masked, FAIR[1], device=device)
+
+
+class TestDerived:
+    """What follows from the counts, against the definitions read key by key."""
+
+    @staticmethod
+    def literally(weights: np.ndarray, values: np.ndarray) -> dict[str, list[float]]:
+        """From balls around s_N, by counting keys in rational arithmetic."""
+        y, n = oracle.rational(weights, values), len(weights)
+        found: dict[str, list[float]] = {name: [] for name in derived(SelectionCounts)}
+        found["n_keys"] = [n] * (n - 1)
+        for size in range(1, n):
+            inside, outside = oracle.split(weights, size)
+            s = [sum(y[i][k] for i in inside) for k in range(len(y[0]))]
+            square = [sum((a - b) ** 2 for a, b in zip(s, key, strict=True)) for key in y]
+            r_min, r_max = min(square[j] for j in outside), max(square[i] for i in inside)
+            near = [key for key in range(n) if square[key] <= r_max]
+            precision = sum(key in inside for key in near) / len(near)
+            recall = sum(square[i] <= r_min for i in inside) / size
+            floor = size / n
+            numbers = {
+                "n": size,
+                "precision": precision,
+                "recall": recall,
+                "f_r_max": 2 * precision * 1 / (precision + 1),
+                "f_r_min": 2 * 1 * recall / (1 + recall),
+                "specificity": sum(square[j] > r_max for j in outside) / len(outside),
+                "precision_excess": (precision - floor) / (1 - floor),
+            }
+            for name, number in numbers.items():
+                found[name].append(number)
+        return found
+
+    @settings(max_examples=100, deadline=None)
+    @given(small_heads())
+    def test_equals_the_definitions(self, head: tuple[np.ndarray, np.ndarray]) -> None:
+        counts, expected = selection_counts(*head), self.literally(*head)
+        for name in derived(SelectionCounts):
+            found = np.broadcast_to(getattr(counts, name), counts.k_in.shape)
+            np.testing.assert_allclose(found, expected[name], rtol=0, atol=1e-15, err_msg=name)
+
+    def test_each_is_told_from_the_others(self) -> None:
+        """The comparison above would say little if two of them were equal on such heads."""
+        expected = self.literally(*assumed_head(12, 2, seed=4))
+        names = list(expected)
+        for index, name in enumerate(names):
+            for other in names[index + 1 :]:
+                assert not np.allclose(expected[name], expected[other]), f"{name} and {other}"
+
+    def test_types_and_shapes(self) -> None:
+        profile = selection_profile(*grouped(random_head, 2, 3, 12, 4))
+        for name, quantity in derived(SelectionCounts).items():
+            array = getattr(profile, name)
+            assert array.dtype == quantity.dtype, name
+            assert array.shape == {"n": (11,), "n_keys": (2, 3)}.get(name, (2, 3, 11)), name
+        assert derived(SelectionProfile) == derived(SelectionCounts)
+
+    def test_what_lies_at_the_floor_has_no_excess(self) -> None:
+        """K_out = n − N for equal keys: Precision is N/n whatever the geometry."""
+        counts = selection_counts(np.full(10, 0.1), np.ones((10, 3)))
+        np.testing.assert_array_equal(counts.precision, counts.n / 10)
+        np.testing.assert_array_equal(counts.precision_excess, 0)
+        np.testing.assert_array_equal(counts.specificity, 0)
+
+    def test_ties_make_one_selected_key_imprecise(self) -> None:
+        values = np.array([[1.0, 0], [1, 0], [0, 1]])
+        counts = selection_counts(np.full(3, 0.25), values)
+        assert counts.precision[0] == 0.5
+        assert counts.recall[0] == 1
+
+    def test_unknown_counts_stay_unknown(self) -> None:
+        """As heads with fewer keys are stored: −1 beyond their own N."""
+        long, short = (selection_counts(*random_head(n, 4, seed=n)) for n in (9, 6))
+        stacked = SelectionCounts(
+            *(
+                np.stack([getattr(long, name), np.pad(getattr(short, name), (0, 3), constant_values=made.fill)])
+                for name, made in declared(SelectionCounts).items()
+            )
+        )
+        assert stacked.n_keys.tolist() == [9, 6]
+        for name in derived(SelectionCounts).keys() - {"n", "n_keys"}:
+            array = getattr(stacked, name)
+            np.testing.assert_array_equal(array[0], getattr(long, name))
+            np.testing.assert_array_equal(array[1, :5], getattr(short, name))
+            assert np.isnan(array[1, 5:]).all()
+        assert stacked.to_arrow().num_rows == 8 + 5
+        assert "6–9 keys" in repr(stacked)
+
+    def test_they_are_in_their_domains(self) -> None:
+        for kind in HEADS.values():
+            counts = selection_counts(*kind(40, 6, 3))
+            for name in derived(SelectionCounts).keys() - {"n", "n_keys"}:
+                array = getattr(counts, name)
+                assert ((array >= 0) & (array <= 1)).all(), name
+            assert (counts.precision >= counts.n / 40).all()
+
+
+class TestShown:
+    def test_a_short_line(self) -> None:
+        counts, profile = (f(*grouped(random_head, 2, 3, 20, 4)) for f in (selection_counts, selection_profile))
+        recall = ", ".join(f"{profile.recall[..., n - 1].mean():.2f}" for n in (1, 4, 16))
+        precision = ", ".join(f"{profile.precision[..., n - 1].mean():.2f}" for n in (1, 4, 16))
+        said = f"(2 × 3 heads, 20 keys; at N = 1, 4, 16: mean precision {precision}; mean recall {recall})"
+        assert repr(counts) == f"SelectionCounts{said}"
+        assert repr(profile) == f"SelectionProfile{said}"
+
+    def test_one_head_and_none(self) -> None:
+        weights, values = random_head(2, 4, 0)
+        assert repr(selection_counts(weights, values)).startswith("SelectionCounts(one head, 2 keys; at N = 1: mean")
+        assert repr(selection_counts(weights[None][:0], values)) == "SelectionCounts(0 heads, no keys)"
+
+    @staticmethod
+    def table(**settings: Any) -> tuple[SelectionProfile, pa.Table]:
+        profile = selection_profile(*grouped(random_head, 2, 3, 12, 4), **settings)
+        return profile, profile.to_arrow(("kv_head", "head"))
+
+    def test_a_table_has_every_number_once_per_head_and_n(self) -> None:
+        profile, table = self.table(kappas=(0.5, 5.0), sink=False)
+        names = ["kv_head", "head", *derived(SelectionProfile), *declared(SelectionProfile)]
+        assert table.column_names == names
+        rows = {(row["kv_head"], row["head"], row["n"]): row for row in table.to_pylist()}
+        assert len(rows) == table.num_rows == 2 * 3 * 11
+        for (kv_head, head, n), row in rows.items():
+            for name in names[2:]:
+                axes = (derived(SelectionProfile) | declared(SelectionProfile))[name].axes
+                array = getattr(profile, name)
+                at = array if name == "n" else array[kv_head, head]
+                wanted = at[..., n - 1] if "n" in axes else at
+                given = row[name] if "kappa" in axes else [row[name]]
+                wanted = [None if np.isnan(number) else number for number in np.atleast_1d(wanted)]
+                assert given == wanted, name
+
+    def test_its_fields_say_what_they_are(self) -> None:
+        _, table = self.table()
+        for name, quantity in {**derived(SelectionProfile), **declared(SelectionProfile)}.items():
+            metadata = table.schema.field(name).metadata
+            assert metadata == {b"description": quantity.describe().encode(), b"unit": quantity.unit.encode()}
+
+    def test_without_kappa_and_without_heads(self) -> None:
+        _, table = self.table(kappas=())
+        assert table.column("recall_upper").to_pylist() == [[]] * table.num_rows
+        weights, values = grouped(random_head, 2, 3, 12, 4)
+        assert selection_profile(weights[:0], values[:0]).to_arrow().num_rows == 0
+        assert selection_counts(weights[0, 0], values[0, 0]).to_arrow().column_names[:2] == ["n", "n_keys"]
+
+    def test_axes_without_names_are_numbered_and_wrong_ones_refused(self) -> None:
+        counts = selection_counts(*grouped(random_head, 2, 3, 12, 4))
+        assert counts.to_arrow().column_names[:3] == ["axis_0", "axis_1", "n"]
+        with pytest.raises(ValueError, match=r"axes must name the 2 leading axes of shape \(2, 3\), got \['head'\]"):
+            counts.to_arrow(["head"])
 
 
 def test_learned_sinks_leave_rows_below_one() -> None:

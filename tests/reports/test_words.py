@@ -6,7 +6,7 @@ import pytest
 
 from reports import listings, words
 from reports.words import Row
-from storage.relations import paper_claims
+from storage.warehouse.relations import paper_claims
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import sql
-from storage.relations import create_relations, create_tables, derive
+from storage.warehouse.relations import create_relations, create_tables, derive
 
 STUDY = "hand-made"
 

@@ -9,14 +9,14 @@ import duckdb
 import pytest
 
 import sql
-from storage.documentation import pasteable, tour
-from storage.query import query
-from storage.relations import create_relations, create_tables, derive
-from storage.root import warehouse_of
-from storage.warehouse import READABLE_FROM, connect, write_entry
+from storage.files.root import warehouse_of
+from storage.warehouse.connection import READABLE_FROM, connect, write_entry
+from storage.warehouse.documentation import pasteable, tour
+from storage.warehouse.query import query
+from storage.warehouse.relations import create_relations, create_tables, derive
 from tests.reports.conftest import DEGENERATE
 from tests.reports.synthetic import Synthetic, insert, tables, warehouse
-from tests.storage.test_ways_in import in_shell
+from tests.storage.shell import in_shell
 
 NUMBERS = range(1, 21)
 STUDY = Synthetic("o'clock $study", queries=(5, 11, 23), kappas=(0.5, 2))

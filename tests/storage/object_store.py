@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from storage.places import Remote
+from storage.files.places import Remote
 
 KEY_ID, SECRET = "AKIALOOPBACKTEST", "a-secret-of-the-test"  # of no one
 

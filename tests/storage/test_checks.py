@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import sql
-from storage.relations import create_relations, create_tables, derive
+from storage.warehouse.relations import create_relations, create_tables, derive
 from tests.storage import studies
 
 ONE = "query = 11 AND sequence = 1 AND layer = 0 AND head = 2 AND n = 5"
@@ -301,6 +301,8 @@ BROKEN = {
             "mae = -1e-9",
             "mae_floor = 'inf'",
             "bic = '-inf'",
+            "effective_points = 0.9",
+            "effective_points = distances + 1",
             "bic_floor = 'nan'",
             "preferred = 'other'",
         )
@@ -313,6 +315,8 @@ BROKEN = {
                 "variant = NULL",
                 "variant = 'tied'",
                 "status = 'undefined'",
+                "effective_points = 0.9",
+                "effective_points = positions + 1",
                 "p_base = NULL",
                 "p_base = 0",
                 "p_base = 'inf'",

@@ -7,9 +7,9 @@ import duckdb
 import pytest
 
 import sql
-from storage.documentation import SHOWN_ROWS, cell, pasteable, relations, schema_page, tour, tour_page
-from storage.query import query
-from storage.relations import create_relations, create_tables, describe_table
+from storage.warehouse.documentation import SHOWN_ROWS, cell, pasteable, relations, schema_page, tour, tour_page
+from storage.warehouse.query import query
+from storage.warehouse.relations import create_relations, create_tables, describe_table
 from tests.reports.conftest import HOSTILE
 from tests.reports.synthetic import Synthetic, warehouse
 

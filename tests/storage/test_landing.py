@@ -14,12 +14,12 @@ import pyarrow as pa
 import pytest
 
 import sql
-from storage import landing, rows
 from storage.errors import UserError
-from storage.landing import land
-from storage.lanes import in_lanes
-from storage.relations import tables_read
-from storage.warehouse import ENTRY, FORMAT_VERSION, READABLE_FROM, database
+from storage.warehouse import landing, rows
+from storage.warehouse.connection import ENTRY, FORMAT_VERSION, READABLE_FROM, database
+from storage.warehouse.landing import land
+from storage.warehouse.relations import tables_read
+from storage.warehouse.scheduler import in_lanes
 from tests.storage import studies
 from tests.storage.studies import QUERIES
 

@@ -16,14 +16,21 @@ import pytest
 
 import sql
 import storage
-from storage import warehouse
 from storage.errors import UserError
-from storage.query import query
-from storage.warehouse import ENTRY, FORMAT_VERSION, Reader, connect, database, published, renew_entry, write_entry
+from storage.warehouse import connection as warehouse
+from storage.warehouse.connection import (
+    ENTRY,
+    FORMAT_VERSION,
+    Reader,
+    connect,
+    database,
+    published,
+    renew_entry,
+    write_entry,
+)
+from storage.warehouse.query import query
 from tests.storage import studies
-
-SHELL = Path(sys.executable).with_name("duckdb")
-"""The plain shell of another version than the library's: DuckDB 1.5."""
+from tests.storage.shell import SHELL, in_shell
 
 NAMED = "SELECT DISTINCT study FROM studies ORDER BY ALL"
 
@@ -69,18 +76,8 @@ def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
 
 
-def in_shell(folder: Path, *statements: str, cwd: Path | None = None) -> str:
-    """What the plain shell prints after it has read the script and then these statements."""
-    commands = [part for statement in statements for part in ("-c", statement)]
-    command = [SHELL, "-csv", "-noheader", "-init", folder / ENTRY, *commands]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=cwd)
-    assert "Error" not in done.stdout + done.stderr, done.stdout + done.stderr
-    assert done.returncode == 0
-    return done.stdout
-
-
 def test_importing_storage_does_not_load_duckdb() -> None:
-    code = "import sys, storage, storage.root, storage.places; sys.exit('duckdb' in sys.modules)"
+    code = "import sys, storage, storage.files.root, storage.files.places; sys.exit('duckdb' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from storage.arrays import TENSORS
-from storage.places import place
-from storage.sequences import SequenceStore
+from storage.files.places import parse_place
+from storage.zarr.arrays import TENSORS
+from storage.zarr.sequences import SequenceStore
 
 SIZES = {"sequence": 12, "query": 2, "layer": 3, "head": 4, "kv_head": 2, "key": 16, "head_dim": 8}
 
@@ -26,7 +26,7 @@ def arrays(sequence: int) -> dict[str, np.ndarray]:
 def main(where: str, first: str, step: str, go: str) -> None:
     while not Path(go).exists():
         time.sleep(0.005)
-    store = SequenceStore.resume(place(where), TENSORS, SIZES, {"study": "shared"}, alone=False)
+    store = SequenceStore.resume(parse_place(where), TENSORS, SIZES, {"study": "shared"}, alone=False)
     for sequence in range(int(first), SIZES["sequence"], int(step)):
         store.write(sequence, arrays(sequence))
 

@@ -1,0 +1,1 @@
+"""The command line: arguments, output, and running assets in this process."""

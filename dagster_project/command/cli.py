@@ -1,0 +1,537 @@
+"""The command line ``attention-geometry``: a thin shell over the Dagster definitions and the warehouse.
+
+Holds arguments, help and printing.
+"""
+
+import errno
+import logging
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from dagster_project.command.output import check_format, console, harmless, prompt, rich_table, write
+from dagster_project.study.home import DEFAULT_HOME, HOME_VARIABLE, Home
+from storage.errors import UserError
+
+app = typer.Typer(
+    name="attention-geometry",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST}
+"""System errors that a user can mend: no space, no right, or something else in the place."""
+
+INTERRUPTED = 130
+"""Typer's exit code when the user pressed Ctrl-C."""
+
+HomeOption = Annotated[
+    Path | None,
+    typer.Option("--home", metavar="DIR", help=f"Data root (default: ${HOME_VARIABLE}, else ./{DEFAULT_HOME})."),
+]
+
+
+@app.callback()
+def attention_geometry(home: HomeOption = None) -> None:
+    """Reads every attention head of a language model as a geometric classifier.
+
+    Start with `attention-geometry run embedded`: it runs a small built-in model on built-in text and writes a report.
+
+    Then your own: `attention-geometry run --name mine --model ./checkpoint --corpus ./book.txt --context-length 256
+    --sequences 16`, and ask: `attention-geometry sql "SELECT query, layer, head, avg(recall) FROM selection
+    WHERE study = 'mine' AND n = 4 GROUP BY ALL"`.
+    """
+    _use_home(home)
+
+
+@app.command(no_args_is_help=True)
+def run(
+    study: Annotated[str | None, typer.Argument(help="A study of studies.yaml; leave out with --name.")] = None,
+    home: HomeOption = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Make everything again, as if nothing of the study were stored.")
+    ] = False,
+    force: Annotated[
+        str | None, typer.Option(metavar="ASSET", help="Rebuild this asset and what follows from it, even if current.")
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="Record a new study under this name and run it.")] = None,
+    model: Annotated[str | None, typer.Option(help="`embedded`, `synthetic`, a local directory, or a hub id.")] = None,
+    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of the hub id.")] = None,
+    corpus: Annotated[
+        str | None, typer.Option(help="`embedded`, a .txt/.jsonl/.parquet file, a folder of them, or a hub dataset.")
+    ] = None,
+    corpus_revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of the hub dataset.")] = None,
+    subset: Annotated[str | None, typer.Option(help="Configuration of the hub dataset.")] = None,
+    split: Annotated[str | None, typer.Option(help="Split of the hub dataset (default: train).")] = None,
+    column: Annotated[str | None, typer.Option(help="Column or field that holds the text (default: text).")] = None,
+    pack: Annotated[bool, typer.Option("--pack", help="Join short documents instead of skipping them.")] = False,
+    context_length: Annotated[int | None, typer.Option(help="Tokens in each sequence.")] = None,
+    sequences: Annotated[int | None, typer.Option(help="Number of sequences.")] = None,
+    queries: Annotated[
+        str | None,
+        typer.Option(metavar="P,P,…", help="Positions whose attention is looked at (default: the last alone)."),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Decides which sequences are read.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.")] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu, mps, cuda or cuda:N.")] = None,
+    device_map: Annotated[
+        str | None, typer.Option(help="auto, balanced or sequential: spread the model over all GPUs.")
+    ] = None,
+    batch_size: Annotated[
+        str | None, typer.Option(metavar="N|auto", help="Sequences per forward pass (default: auto).")
+    ] = None,
+    values: Annotated[str | None, typer.Option(help="Store value states as float32 or float16.")] = None,
+) -> None:
+    """Run a study: extract, measure, land, report. Only what is missing or stale is made.
+
+    A study that stands in studies.yaml: `attention-geometry run embedded`
+
+    Heads drawn from the paper's assumptions, to see what the fits find: `attention-geometry run synthetic`
+
+    Your own model and text, recorded for later under a name:
+    `attention-geometry run --name mine --model ./checkpoint --corpus ./book.txt --context-length 256 --sequences 16`
+
+    A hub model and dataset:
+    `attention-geometry run --name small --model openai-community/gpt2 --corpus HuggingFaceFW/fineweb
+    --context-length 1024 --sequences 100`
+
+    Contexts of 64 to 512 tokens at once, each query seeing the tokens up to its own:
+    `attention-geometry run --name sizes --model ./checkpoint --corpus ./book.txt --context-length 512 --sequences 16
+    --queries 63,127,255,511`
+    """
+    from dagster_project.command.runs import run_study
+
+    root = _use_home(home)
+    given = {
+        "model": _part(model, revision=revision),
+        "corpus": _part(corpus, revision=corpus_revision, subset=subset, split=split, column=column, pack=pack or None),
+        "context_length": context_length,
+        "sequences": sequences,
+        "queries": _positions(queries),
+        "seed": seed,
+        "dtype": dtype,
+        "device": device,
+        "device_map": device_map,
+        "batch_size": int(batch_size) if batch_size is not None and batch_size.isdecimal() else batch_size,
+        "values": values,
+    }
+    settings = {key: value for key, value in given.items() if value is not None}
+    with _chosen(root, study, name, settings) as chosen:
+        run_study(root, chosen, fresh=fresh, force=force)
+    _print_results(root, chosen)
+
+
+@app.command(no_args_is_help=True)
+def extract(
+    study: Annotated[str, typer.Argument(help="A study that stands in studies.yaml, shipped or recorded.")],
+    home: HomeOption = None,
+    shard: Annotated[
+        str | None, typer.Option(metavar="K/N", help="Only the K-th of N parts of the sequences; K counts from 1.")
+    ] = None,
+) -> None:
+    """Extract a study's tensors and no more, or one shard of them; what is there already is not done again.
+
+    On one machine: `attention-geometry extract mine`, then `attention-geometry run mine` for the rest.
+
+    On several that share the data root, or name one place for tensors in ATTENTION_GEOMETRY_TENSORS, each its own part:
+    `attention-geometry extract mine --shard 1/4` to `--shard 4/4`, then `attention-geometry finalise mine`.
+    """
+    from dagster_project.steps.catalogue import work_on
+    from dagster_project.steps.tensors import extract_tensors
+    from extract.settings import Shard
+
+    root = _use_home(home)
+    work = work_on(root, study)
+    part = None if shard is None else Shard.parse(shard)
+    root.prepare()
+    report = extract_tensors(work, part)
+    typer.echo(
+        f"{report.path}: {report.written} sequences written, {report.missing} of {report.sequences} still missing"
+    )
+
+
+@app.command(no_args_is_help=True)
+def finalise(
+    study: Annotated[str, typer.Argument(help="A study whose shards have been extracted.")], home: HomeOption = None
+) -> None:
+    """Check that no sequence is missing of a study that was extracted in shards, and remove what killed ones left.
+
+    `attention-geometry finalise mine`, then `attention-geometry run mine` for metrics, warehouse and report.
+    """
+    from dagster_project.steps.tensors import finalise_tensors
+    from dagster_project.study.studies import find_study
+
+    root = _use_home(home)
+    find_study(root, study)
+    typer.echo(f"{study}: all {finalise_tensors(root, study)} sequences are there")
+
+
+@app.command(no_args_is_help=True)
+def drop(study: Annotated[str, typer.Argument(help="A study that has been run.")], home: HomeOption = None) -> None:
+    """Delete weights and value states of a study that has landed; metrics, tables and report stay.
+
+    They are by far the largest files. Other analysis settings then need a new extraction (`run STUDY --fresh`).
+    `keep_tensors: false` in a study does the same as soon as it has landed.
+    """
+    from dagster_project.steps.landing import drop_tensors
+    from dagster_project.steps.space import gigabytes
+    from dagster_project.study.studies import find_study
+
+    root = _use_home(home)
+    freed = drop_tensors(root, study, find_study(root, study))
+    typer.echo(f"{study}: {gigabytes(freed)} freed in {root.tensors(study)}")
+
+
+@app.command()
+def studies(home: HomeOption = None) -> None:
+    """List the studies: what each is, and how far it has come."""
+    from rich.table import Table
+
+    from dagster_project.study.studies import all_studies
+    from dagster_project.upkeep.progress import states
+
+    root = _use_home(home)
+    found = all_studies(root)
+    table = Table("study", "model", "corpus", "context", "sequences", "state")
+    for name, state in states(root, found).items():
+        study = found[name]
+        cells = (name, study.model.id, study.corpus.id, study.context_length, study.sequences, state)
+        table.add_row(*(harmless(str(cell)) for cell in cells))
+    console().print(table)
+
+
+@app.command(no_args_is_help=True)
+def report(
+    study: Annotated[str, typer.Argument(help="A study that has been run.")],
+    home: HomeOption = None,
+    images: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Also write each chart there, as SVG and PNG.")
+    ] = None,
+    tables: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Also write the table behind each figure there, as CSV and Parquet."),
+    ] = None,
+) -> None:
+    """Write a study's report again from what is landed, and print where it lies.
+
+    The page alone: `attention-geometry report embedded`
+
+    For a paper or slides: `attention-geometry report embedded --images figures`
+
+    For a notebook: `attention-geometry report embedded --tables tables`
+    """
+    from dagster_project.command.runs import run_report
+    from dagster_project.steps.reporting import export
+
+    root = _use_home(home)
+    run_report(root, study)
+    typer.echo(root.report(study))
+    if images or tables:
+        written = export(root, study, images=_folder(images), tables=_folder(tables))
+        typer.echo(f"{len(written)} files in {', '.join(str(folder) for folder in (images, tables) if folder)}")
+
+
+@app.command(no_args_is_help=True)
+def compare(
+    studies: Annotated[list[str], typer.Argument(help="Two studies or more that have been run.")],
+    home: HomeOption = None,
+) -> None:
+    """Write a page that sets studies side by side, and print where it lies: Figures 5, 6 and 8, claims, settings.
+
+    Two models on the same text: `attention-geometry compare gpt2 llama-2-7b`
+
+    As many as you like, in the order you like: `attention-geometry compare synthetic embedded mine`
+    """
+    from dagster_project.steps.reporting import write_comparison
+
+    typer.echo(write_comparison(_use_home(home), studies))
+
+
+@app.command("sql")
+def sql_command(
+    query: Annotated[str | None, typer.Argument(help="A statement that reads; without one, a prompt.")] = None,
+    home: HomeOption = None,
+    form: Annotated[str, typer.Option("--format", help="table, csv, json or parquet.")] = "table",
+    unlocked: Annotated[
+        bool, typer.Option("--unlocked", help="Allow other files and the network: read_parquet, COPY … TO.")
+    ] = False,
+) -> None:
+    """Ask the warehouse in SQL (DuckDB), reading only; results go to standard output, nothing else does.
+
+    What there is: `attention-geometry sql "SELECT table_name, column_name, comment FROM duckdb_columns()"`
+
+    The N with the best F for each head:
+    `attention-geometry sql "SELECT study, query, layer, head, arg_max(n, f_r_max) FROM selection_means WHERE n > 1
+    GROUP BY ALL" --format csv`
+
+    Into a file for pandas or polars: `attention-geometry sql "FROM selection" --format parquet > selection.parquet`
+
+    From Python: `storage.connect()`; from the plain DuckDB shell: `duckdb -init data/warehouse/open.sql`
+    """
+    from storage.warehouse.connection import Reader, renew_entry
+    from storage.warehouse.query import query as run_query
+
+    check_format(form)
+    folder = _use_home(home).warehouse
+    renew_entry(folder)
+    with closing(Reader(folder, unlocked=unlocked)) as reader:
+        if query is None and sys.stdin.isatty():
+            prompt(reader, form, unlocked=unlocked)
+        else:
+            text = query if query is not None else sys.stdin.read()
+            write(run_query(reader.connection, text, unlocked=unlocked), form)
+
+
+@app.command()
+def tour(
+    number: Annotated[int | None, typer.Argument(help="Which question; without one, a list of them.")] = None,
+    home: HomeOption = None,
+    study: Annotated[
+        str | None, typer.Option(help="The study it is about (default: embedded if it has landed, else the first).")
+    ] = None,
+    only_sql: Annotated[bool, typer.Option("--sql", help="Print the statement alone, to paste or to change.")] = False,
+    form: Annotated[str, typer.Option("--format", help="table, or markdown for the page of all questions.")] = "table",
+) -> None:
+    """Learn to ask: twenty worked questions with their SQL and their answers from your own data.
+
+    What there is: `attention-geometry tour`
+
+    One of them: `attention-geometry tour 7 --study embedded`
+
+    Into a file: `attention-geometry tour 20 --sql | attention-geometry sql --format csv > heads.csv`
+    """
+    from dagster_project.command.guide import show_tour
+
+    show_tour(_use_home(home), number, study, only_sql=only_sql, form=form)
+
+
+@app.command()
+def schema(
+    table: Annotated[str | None, typer.Argument(help="A table, view or macro; without one, a list of them.")] = None,
+    form: Annotated[str, typer.Option("--format", help="table, or markdown for the page of all of them.")] = "table",
+) -> None:
+    """Say what tables, views and macros the warehouse has, and what their columns mean.
+
+    What there is: `attention-geometry schema`
+
+    The columns of one: `attention-geometry schema selection`
+    """
+    from dagster_project.command.guide import show_schema
+
+    show_schema(table, form)
+
+
+@app.command()
+def assets(
+    form: Annotated[str, typer.Option("--format", help="table, or markdown for docs/architecture.md.")] = "table",
+) -> None:
+    """List the assets that a study consists of, and what each is made from.
+
+    `run STUDY` makes those that are missing or stale; `run STUDY --force ASSET` rebuilds one and what follows from it.
+    """
+    from dagster_project.command.guide import show_assets
+
+    show_assets(form)
+
+
+@app.command()
+def refresh(
+    studies: Annotated[list[str] | None, typer.Argument(help="Studies to look at; all that were ever run.")] = None,
+    home: HomeOption = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what is stale, and why.")] = False,
+    report: Annotated[bool, typer.Option("--report", help="Show the latest report, of the schedule's too.")] = False,
+) -> None:
+    """Rebuild what is missing or stale of all studies, one after the other, and say what was done and why.
+
+    Stale is what other settings, inputs or an earlier version of the program made, and what follows from it. From cron,
+    without a daemon: `0 3 * * * attention-geometry refresh --home DIR`
+
+    Only the plan: `attention-geometry refresh --dry-run`
+
+    What the last refresh did: `attention-geometry refresh --report`
+    """
+    from rich.table import Table
+
+    from dagster_project.command.refreshing import refresh as run_refresh
+    from dagster_project.upkeep.plan import latest
+
+    root = _use_home(home)
+    found = latest(root) if report else run_refresh(root, studies or (), dry_run=dry_run)
+    table = Table(
+        "study", "state", "why", "outcome", "seconds", title=f"{found.by}, {found.name}", title_justify="left"
+    )
+    for entry in found.entries:
+        outcome = f"{entry.outcome}: {entry.message}" if entry.outcome and entry.message else entry.outcome
+        seconds = "" if entry.seconds is None else f"{entry.seconds:.1f}"
+        table.add_row(*(harmless(cell) for cell in (entry.study, entry.state, entry.reasons, outcome, seconds)))
+    console().print(table)
+    if any(entry.failed for entry in found.entries):
+        raise typer.Exit(1)
+
+
+@app.command()
+def doctor(
+    home: HomeOption = None,
+    clean: Annotated[bool, typer.Option("--clean", help="Remove what killed processes left; asks nothing.")] = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Read everything that has checksums; exit code 1 if anything is damaged.")
+    ] = False,
+) -> None:
+    """Say what is installed, which devices there are, and what in the data root is incomplete.
+
+    After a crash: `attention-geometry doctor --clean` removes what was left half-written, and frees Dagster's pools.
+    What a living process works on stays, and so does every whole result.
+    """
+    from dagster_project.upkeep.clearing import clean as removed_leftovers
+    from dagster_project.upkeep.doctor import examine, removals, verdicts
+    from dagster_project.upkeep.doctor import verify as read_everything
+
+    root = _use_home(home)
+    if clean:
+        console().print(removals(removed_leftovers(root)))
+    found = list(read_everything(root)) if verify else []
+    if verify:
+        console().print(verdicts(found))
+    if not clean and not verify:
+        for table in examine(root):
+            console().print(table)
+    if any(each.damage for each in found):
+        raise typer.Exit(1)
+
+
+@app.command(no_args_is_help=True)
+def clear(
+    study: Annotated[str, typer.Argument(help="A study of which anything is stored.")],
+    home: HomeOption = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Delete all that is stored of a study: tensors, metrics, tables, report, and pages that compare it with others.
+
+    Its entry in studies.yaml stays, so that `attention-geometry run STUDY` makes everything again, and so do Dagster's
+    records of its runs. To delete only what is largest and keep the results: `attention-geometry drop STUDY`.
+    """
+    from dagster_project.upkeep.clearing import clear_study, what_is_stored
+    from dagster_project.upkeep.doctor import removals
+
+    root = _use_home(home)
+    if not yes:
+        for path in what_is_stored(root, study):
+            typer.echo(f"{path.bytes_on_disk():>16,} bytes  {path}")
+        typer.confirm(f"Delete all that is stored of '{study}'?", abort=True)
+    console().print(removals(clear_study(root, study)))
+
+
+@app.command()
+def ui(home: HomeOption = None, port: Annotated[int, typer.Option(help="Port of the web UI.")] = 3000) -> None:
+    """Open Dagster's web UI and daemon on the same assets, partitions and records."""
+    from dagster_project.records.registration import register_studies, use_instance
+
+    root = _use_home(home)
+    root.prepare()
+    with use_instance(root) as instance:
+        register_studies(instance, root)
+    command = [sys.executable, "-m", "dagster", "dev", "-m", "dagster_project.definitions", "--port", str(port)]
+    os.execv(sys.executable, command)  # noqa: S606 (no shell, our own interpreter)
+
+
+def main() -> None:
+    """Run the command line; a user's mistake ends it with one line and exit code 1."""
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+    logging.getLogger("dagster_project").setLevel(logging.INFO)
+    if not sys.warnoptions:
+        warnings.simplefilter("ignore")
+    try:
+        app()
+    except UserError as error:
+        _end(str(error), 1)
+    except OSError as error:
+        if error.errno not in UNWRITABLE:
+            raise
+        place = f" ({error.filename})" if error.filename else ""
+        _end(f"{error.strerror}{place}; make room there, or choose another data root with --home, and run again", 1)
+    except SystemExit as end:
+        if end.code == INTERRUPTED:
+            _end("stopped; run the same command again to continue", INTERRUPTED)
+        raise
+
+
+def _end(message: str, code: int) -> NoReturn:
+    """End the program with one line on standard error, whatever line breaks and control codes the message has."""
+    typer.echo(f"attention-geometry: {harmless(' '.join(message.splitlines()))}", err=True)
+    raise SystemExit(code) from None
+
+
+def _use_home(home: Path | None) -> Home:
+    """The data root asked for; every later look at the environment finds the same."""
+    if home is not None:
+        os.environ[HOME_VARIABLE] = str(home.expanduser().resolve())
+    return Home.from_environment()
+
+
+def _part(identity: str | None, **fields: Any) -> dict[str, Any] | str | None:
+    """Model or corpus settings from options: the id alone, or with the fields that were given."""
+    given = {key: value for key, value in fields.items() if value is not None}
+    if identity is None:
+        return given or None
+    local = Path(identity).expanduser()
+    identity = str(local.resolve()) if local.exists() or identity.startswith((".", "/", "~")) else identity
+    return {"id": identity, **given} if given else identity
+
+
+def _positions(given: str | None) -> list[int] | None:
+    """Positions of queries from an option: whole numbers between commas."""
+    if given is None:
+        return None
+    try:
+        return [int(position) for position in given.split(",")]
+    except ValueError as error:
+        msg = f"--queries {given} is no list of positions; write whole numbers between commas, as in --queries 63,127"
+        raise UserError(msg) from error
+
+
+def _folder(given: Path | None) -> Path | None:
+    """A folder from an option, as a whole path."""
+    return None if given is None else given.expanduser().resolve()
+
+
+@contextmanager
+def _chosen(home: Home, study: str | None, name: str | None, settings: dict[str, Any]) -> Iterator[str]:
+    """The name of the study to run in the body, recorded if it is new."""
+    from dagster_project.study.studies import find_study, recorded
+
+    if (study is None) == (name is None):
+        msg = "Say which study to run (attention-geometry run STUDY), or describe a new one with --name; see run --help"
+        raise UserError(msg)
+    if name is not None:
+        with recorded(home, name, settings):
+            yield name
+        return
+    if settings:
+        msg = f"The settings of study '{study}' stand in its file; to run it otherwise, describe a new one with --name"
+        raise UserError(msg)
+    find_study(home, str(study))
+    yield str(study)
+
+
+def _print_results(home: Home, study: str) -> None:
+    """A short table of results, and where the report lies."""
+    from reports.queries import ask
+    from storage.warehouse.connection import connect
+
+    with closing(connect(home.warehouse)) as connection:
+        found = ask(connection, "results_at_a_glance", study=study)
+        console().print(rich_table(found.table, title=f"{study}: mean over heads and sequences"))
+        verdicts = [claim["supported"] for claim in ask(connection, "claims", study=study).rows()]
+    typer.echo(
+        f"Supports {verdicts.count(True)} of {len(verdicts)} claims of the paper: FROM claims WHERE study = '{study}'"
+    )
+    typer.echo(f"Report: {home.report(study)}")
+    typer.echo(f"All studies: {home.index}")

@@ -1,0 +1,52 @@
+"""Refreshing in this process: what of all studies is missing or stale is rebuilt."""
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from dagster_project.command.runs import run_assets
+from dagster_project.study.home import Home
+from dagster_project.upkeep.plan import Entry, Report, in_a_line, plan, write
+
+logger = logging.getLogger(__name__)
+
+
+def refresh(home: Home, names: Sequence[str] = (), *, dry_run: bool = False) -> Report:
+    """Rebuild what is stale of all studies, or of those named, one after the other in this process.
+
+    A study that fails does not stop the others. The report is written before the first and after each.
+
+    Raises
+    ------
+    UserError
+        If a study is named that does not exist.
+    """
+    from dagster_project.records.registration import use_instance
+
+    home.prepare()
+    with use_instance(home, in_process=True) as instance:
+        report = plan(home, instance, "command", names)
+    if dry_run:
+        return report
+    write(home, report)
+    for index, entry in enumerate(report.entries):
+        if entry.state == "stale":
+            entries = list(report.entries)
+            entries[index] = _run(home, report, entry)
+            report = replace(report, entries=tuple(entries))
+            write(home, report)
+    return report
+
+
+def _run(home: Home, report: Report, entry: Entry) -> Entry:
+    """Run what is stale of one study."""
+    logger.info("%s: %s", entry.study, entry.reasons)
+    started = time.monotonic()
+    try:
+        run_assets(home, entry.study, list(entry.why), report.tags(entry))
+        outcome, message = "done", ""
+    except Exception as error:  # noqa: BLE001 (whatever it is, the other studies go on)
+        outcome, message = "failed", in_a_line(error)
+        logger.warning("%s: %s", entry.study, message)
+    return replace(entry, outcome=outcome, message=message, seconds=time.monotonic() - started)

@@ -1,0 +1,133 @@
+"""Running assets from the command line: in this process, with the same records as from the web UI."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dagster_project.steps.catalogue import ASSETS
+from dagster_project.study.home import Home
+from dagster_project.study.studies import find_study
+from dagster_project.upkeep.freshness import stale
+from storage.errors import UserError
+
+logger = logging.getLogger(__name__)
+
+QUIET: dict[str, Any] = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+"""Run configuration that keeps Dagster's own event log off the terminal; the records hold all of it."""
+
+
+def run_study(home: Home, name: str, *, fresh: bool = False, force: str | None = None) -> list[str]:
+    """Make what is missing or stale of a study; tensors that cannot be continued are replaced.
+
+    Where nothing is, no file is written, and neither Dagster nor PyTorch is loaded.
+
+    Parameters
+    ----------
+    fresh
+        Whether everything is made again, as if nothing were stored; what is published stays until it is replaced.
+    force
+        An asset to rebuild, with what follows from it, even if it is current.
+
+    Returns
+    -------
+    list
+        The assets that were made.
+
+    Raises
+    ------
+    UserError
+        If the study or the asset is unknown, a setting cannot be met, or a blocking check finds a violation.
+    """
+    study, known = find_study(home, name), [asset.name for asset in ASSETS]
+    if force is not None and force not in known:
+        msg = f"There is no asset '{force}'; the assets of a study are {', '.join(known)}"
+        raise UserError(msg)
+    if fresh:
+        home.prepare()
+        with home.without_stores(name):
+            _materialise(home, name, known)
+        return known
+    reasons = stale(home, name, study, force)
+    current = [asset for asset in known if asset not in reasons]
+    logger.info("%s: %s", name, _describe_current(current, len(known)))
+    if reasons:
+        run_assets(home, name, list(reasons), force=force)
+    return list(reasons)
+
+
+def _describe_current(current: Sequence[str], total: int) -> str:
+    """What need not be made, in a line."""
+    if len(current) == total:
+        return f"all {total} assets are current"
+    return f"current: {', '.join(current) or 'nothing'}"
+
+
+def run_assets(
+    home: Home, name: str, assets: Sequence[str], tags: Mapping[str, str] | None = None, *, force: str | None = None
+) -> None:
+    """Materialise some assets of a study; tensors that cannot be continued are replaced.
+
+    Raises
+    ------
+    UserError
+        As ``run_study``.
+    """
+    home.prepare()
+    _materialise(home, name, assets, tags=tags, force=force)
+
+
+def run_report(home: Home, name: str) -> None:
+    """Materialise the report of a study that is landed.
+
+    Raises
+    ------
+    UserError
+        If the study is unknown or not landed.
+    """
+    find_study(home, name)
+    run_assets(home, name, ["report"])
+
+
+def _materialise(
+    home: Home,
+    name: str,
+    assets: Sequence[str],
+    *,
+    tags: Mapping[str, str] | None = None,
+    force: str | None = None,
+) -> None:
+    """Run some assets of the job ``study`` for one partition, and wait."""
+    import dagster as dg
+    from dagster._core.errors import (  # Dagster exports no names for them
+        DagsterAssetCheckFailedError,
+        DagsterExecutionInterruptedError,
+    )
+    from dagster._core.utils import make_new_run_id
+    from sqlalchemy.exc import OperationalError
+
+    from dagster_project.definitions import defs
+    from dagster_project.defs.assets import configure_assets
+    from dagster_project.records.registration import bury_dead_runs, living_run, register_studies, use_instance
+
+    try:
+        run_id = make_new_run_id()
+        with use_instance(home, in_process=True) as instance, living_run(home, run_id) as living:
+            register_studies(instance, home)
+            bury_dead_runs(instance, home)
+            defs().resolve_job_def("study").execute_in_process(
+                instance=instance,
+                run_id=run_id,
+                partition_key=name,
+                asset_selection=[dg.AssetKey(asset) for asset in assets],
+                run_config={**QUIET, **configure_assets(assets, force)},
+                tags={**living, **(tags or {})},
+            )
+    except DagsterAssetCheckFailedError as error:
+        found = " ".join(str(error).split())
+        msg = f"Study '{name}' stopped at a check: {found}; look at the run with `attention-geometry ui`"
+        raise UserError(msg) from error
+    except DagsterExecutionInterruptedError as error:
+        raise KeyboardInterrupt from error
+    except OperationalError as error:
+        msg = f"Dagster's records in {home.dagster} cannot be written ({error.orig}); make room there and run again"
+        raise UserError(msg) from error

@@ -1,0 +1,90 @@
+"""Dagster's assets: one for each record of ``dagster_project.steps.catalogue``, made by one factory.
+
+https://docs.dagster.io/guides/build/assets
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+from pydantic import Field
+
+from dagster_project.defs.resources import DataRoot
+from dagster_project.records.partitions import studies
+from dagster_project.steps.assets import Asset, Check, Checked, Markdown
+from dagster_project.steps.catalogue import ASSETS, make
+from storage.files.places import Local, Remote
+
+
+class MakeConfig(dg.Config):
+    """How a run of an asset treats what is there already."""
+
+    replace: bool = Field(
+        default=False,
+        description="extract again where the stored tensors are of other settings or inputs, damaged or dropped; what "
+        "is published stays until it is replaced; without it, such a run is refused",
+    )
+    force: bool = Field(default=False, description="rebuild the asset even if it is current")
+
+
+def configure_assets(assets: Iterable[str], force: str | None = None) -> dict[str, Any]:
+    """Run configuration for some assets: tensors that cannot be continued are replaced, and one asset may be forced."""
+    config = {asset: {"replace": True} | ({"force": True} if asset == force else {}) for asset in assets}
+    return {"ops": {asset: {"config": given} for asset, given in config.items()}}
+
+
+def build_asset(record: Asset) -> dg.AssetsDefinition:
+    """The Dagster asset of one record, partitioned by study."""
+    checks = {check.name: check for check in record.checks()}
+
+    @dg.asset(
+        name=record.name,
+        description=record.about,
+        partitions_def=studies,
+        group_name="study",
+        kinds=set(record.kinds),
+        deps=[dg.AssetKey(parent.name) for parent in record.parents],
+        pool=record.pool,
+        code_version=record.version(),
+        check_specs=[
+            dg.AssetCheckSpec(check.name, asset=record.name, blocking=check.blocking, description=check.description)
+            for check in checks.values()
+        ],
+    )
+    def make_asset(context: dg.AssetExecutionContext, config: MakeConfig, data_root: DataRoot) -> dg.MaterializeResult:
+        made = make(data_root.home(), context.partition_key, record, replace=config.replace, force=config.force)
+        return dg.MaterializeResult(
+            metadata={name: _as_metadata(value) for name, value in made.metadata.items()},
+            check_results=[_as_result(result, checks[result.name]) for result in made.checks],
+        )
+
+    return make_asset
+
+
+def _as_result(result: Checked, check: Check) -> dg.AssetCheckResult:
+    """A check's result; a failure that blocks nothing is a warning."""
+    return dg.AssetCheckResult(
+        check_name=result.name,
+        passed=result.passed,
+        severity=dg.AssetCheckSeverity.ERROR if check.blocking else dg.AssetCheckSeverity.WARN,
+        description=result.description,
+        metadata={name: _as_metadata(value) for name, value in result.metadata.items()},
+    )
+
+
+def _as_metadata(value: Any) -> Any:
+    """A value as Dagster shows it."""
+    match value:
+        case Path() | Local() | Remote():
+            return dg.MetadataValue.path(str(value))
+        case Markdown():
+            return dg.MetadataValue.md(value)
+        case str() if value.startswith("file://"):
+            return dg.MetadataValue.url(value)
+        case _:
+            return value
+
+
+assets = [build_asset(record) for record in ASSETS]
+"""One asset for each record."""

@@ -1,0 +1,180 @@
+"""Dagster's records as this project keeps them: the instance, its partitions, and runs that died.
+
+Holds what must be true of a Dagster instance before a run.
+"""
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import dagster as dg
+from filelock import FileLock, Timeout
+
+from dagster_project.records.partitions import studies
+from dagster_project.study.home import HOME_VARIABLE, Home, is_held
+from dagster_project.study.studies import readable_studies
+from storage.errors import UserError
+
+CONFIGURATION = """\
+telemetry:
+  enabled: false
+concurrency:
+  pools:
+    granularity: op
+    default_limit: 1
+run_monitoring:
+  enabled: true
+  free_slots_after_run_end_seconds: 60
+"""
+"""Dagster's settings: no telemetry, one step at a time in each pool (``gpu``, ``warehouse``)."""
+
+IN_PROCESS = """\
+compute_logs:
+  module: dagster._core.storage.noop_compute_log_manager
+  class: NoOpComputeLogManager
+"""
+"""Added for runs inside the command line: what they print belongs on its terminal, not into Dagster's files."""
+
+PATIENCE = {"DAGSTER_SCHEDULE_GRPC_TIMEOUT_SECONDS": "3600"}
+"""How long Dagster's daemon waits for the schedule, which hashes the files of local models and corpora; not 60 s."""
+
+UNENDED = [
+    dg.DagsterRunStatus.QUEUED,
+    dg.DagsterRunStatus.NOT_STARTED,
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
+    dg.DagsterRunStatus.CANCELING,
+]
+"""The states of runs that have not ended."""
+
+ABANDONED = 3600.0
+"""Seconds after which a run without a lock counts as dead; one that waits, if no daemon has lived as long either."""
+
+PARTITION_TAG = "dagster/partition"
+"""Dagster's own tag of a run that names its partition: the study."""
+
+LOCK_TAG = "attention-geometry/lock"
+"""Tag of a run whose process holds a lock as long as it lives: the run's own id, which names the lock file.
+
+A run that is executed again inherits the tags of the first, and with them another id: it has no lock yet.
+"""
+
+ROOT_TAG = "attention-geometry/data-root"
+"""Tag of a run that names the data root its lock lies in; others may share Dagster's records."""
+
+
+def use_instance(home: Home, *, in_process: bool = False) -> dg.DagsterInstance:
+    """The Dagster instance of a data root, or the one ``DAGSTER_HOME`` names; also for processes started from here.
+
+    Parameters
+    ----------
+    home
+        The data root.
+    in_process
+        Whether runs happen in this process and its output shall stay on the terminal.
+
+    Raises
+    ------
+    UserError
+        If ``DAGSTER_HOME`` names no folder.
+    """
+    os.environ[HOME_VARIABLE] = str(home.root)
+    for variable, value in PATIENCE.items():
+        os.environ.setdefault(variable, value)
+    if "DAGSTER_HOME" in os.environ and Path(os.environ["DAGSTER_HOME"]) != home.dagster:
+        try:
+            return dg.DagsterInstance.get()
+        except dg.DagsterInvariantViolationError as error:
+            msg = f"{error} Unset DAGSTER_HOME to keep Dagster's records in the data root, or make the folder"
+            raise UserError(msg) from error
+    home.dagster.mkdir(parents=True, exist_ok=True)
+    for name, text in (("dagster.yaml", CONFIGURATION), ("in-process.yaml", CONFIGURATION + IN_PROCESS)):
+        if not (home.dagster / name).exists():
+            (home.dagster / name).write_text(text, encoding="utf-8")
+    os.environ["DAGSTER_HOME"] = str(home.dagster)
+    return dg.DagsterInstance.from_config(str(home.dagster), "in-process.yaml" if in_process else "dagster.yaml")
+
+
+def register_studies(instance: dg.DagsterInstance, home: Home) -> list[str]:
+    """Make the partitions those studies of the studies files that can be read, and return their names.
+
+    While one cannot be read, none that is a partition already ceases to be one.
+    """
+    readable, unreadable = readable_studies(home)
+    names = list(readable)
+    known = set(instance.get_dynamic_partitions(str(studies.name)))
+    instance.add_dynamic_partitions(str(studies.name), [name for name in names if name not in known])
+    own = Path(instance.root_directory) == home.dagster  # elsewhere another data root may have put them there
+    if own and not unreadable:
+        for gone in known - set(names):
+            instance.delete_dynamic_partition(str(studies.name), gone)
+    return names
+
+
+@contextmanager
+def living_run(home: Home, run_id: str) -> Iterator[dict[str, str]]:
+    """Tags for a run of this process, by which other processes can tell whether it still lives."""
+    lock = FileLock(_lock_path(home, run_id))
+    Path(lock.lock_file).parent.mkdir(parents=True, exist_ok=True)
+    with lock:
+        try:
+            yield {LOCK_TAG: run_id, ROOT_TAG: str(home.root)}
+        finally:
+            Path(lock.lock_file).unlink(missing_ok=True)
+
+
+def bury_dead_runs(instance: dg.DagsterInstance, home: Home) -> list[str]:
+    """Mark runs whose process was killed as failed, free the pool slots they held, and return their ids.
+
+    A run of this data root is dead if nobody holds its lock, whatever it had begun; in this data root's own records
+    also one that took no lock for ``ABANDONED`` seconds. Locks that no run needs any more are deleted.
+    """
+    unended = instance.get_run_records(dg.RunsFilter(statuses=UNENDED))
+    dead = [record.dagster_run for record in unended if _died(instance, home, record)]
+    for run in dead:
+        instance.report_run_failed(run, "The process of this run ended without finishing it.")
+        instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
+    ids = {run.run_id for run in dead}
+    needed = {record.dagster_run.run_id for record in unended} - ids
+    for lock in _lock_path(home, "none").parent.glob("*.lock"):
+        if lock.stem not in needed:
+            _delete_if_free(lock)
+    return sorted(ids)
+
+
+def unended_runs(instance: dg.DagsterInstance) -> dict[str, str]:
+    """The studies that have a run which waits or is in progress, with its id; call ``bury_dead_runs`` before."""
+    unended = instance.get_runs(filters=dg.RunsFilter(statuses=UNENDED))
+    return {run.tags[PARTITION_TAG]: run.run_id for run in unended if PARTITION_TAG in run.tags}
+
+
+def _died(instance: dg.DagsterInstance, home: Home, record: dg.RunRecord) -> bool:
+    """Whether no process works on a run of this data root, or ever will."""
+    run = record.dagster_run
+    own = Path(instance.root_directory) == home.dagster
+    if run.tags.get(LOCK_TAG) == run.run_id:
+        return (own or run.tags.get(ROOT_TAG) == str(home.root)) and not is_held(_lock_path(home, run.run_id))
+    seen = record.update_timestamp.timestamp()
+    if run.status is dg.DagsterRunStatus.QUEUED:
+        seen = max(seen, _last_sign_of_a_daemon(instance))
+    return own and seen < time.time() - ABANDONED
+
+
+def _last_sign_of_a_daemon(instance: dg.DagsterInstance) -> float:
+    """When a daemon that starts waiting runs was last seen to live, in seconds of the system's clock."""
+    beat = instance.get_daemon_heartbeats().get("QUEUED_RUN_COORDINATOR")
+    return beat.timestamp if beat else 0.0
+
+
+def _delete_if_free(lock: Path) -> None:
+    try:
+        with FileLock(lock, timeout=0):
+            lock.unlink(missing_ok=True)
+    except Timeout:
+        pass
+
+
+def _lock_path(home: Home, name: str) -> Path:
+    return home.root / "locks" / "runs" / f"{name}.lock"

@@ -1,0 +1,47 @@
+"""All assets of a study, and the making of one of them."""
+
+from dagster_project.steps.assets import Asset, Made, Work
+from dagster_project.steps.claims import CLAIMS
+from dagster_project.steps.landing import WAREHOUSE
+from dagster_project.steps.measuring import SELECTION_METRICS
+from dagster_project.steps.reporting import REPORT
+from dagster_project.steps.summaries import SUMMARIES
+from dagster_project.steps.tensors import TENSOR_STORE
+from dagster_project.study.home import Home
+from dagster_project.study.studies import find_study
+
+ASSETS: tuple[Asset, ...] = (TENSOR_STORE, SELECTION_METRICS, *SUMMARIES, WAREHOUSE, CLAIMS, REPORT)
+"""The assets, each after its parents."""
+
+
+def find_asset(name: str) -> Asset:
+    """The asset of this name.
+
+    Raises
+    ------
+    KeyError
+        If there is none.
+    """
+    return {asset.name: asset for asset in ASSETS}[name]
+
+
+def work_on(home: Home, study: str, *, replace: bool = False, force: bool = False) -> Work:
+    """What an asset of a study is made for.
+
+    Raises
+    ------
+    UserError
+        If there is no such study.
+    """
+    return Work(home, study, find_study(home, study), ASSETS, replace=replace, force=force)
+
+
+def make(home: Home, study: str, asset: Asset, *, replace: bool = False, force: bool = False) -> Made:
+    """Make one asset of a study, its parents being current.
+
+    Raises
+    ------
+    UserError
+        As ``Asset.make``, or if there is no such study.
+    """
+    return asset.make(work_on(home, study, replace=replace, force=force))

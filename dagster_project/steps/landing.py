@@ -1,0 +1,292 @@
+"""The asset ``warehouse``: all that is known of a study as rows of its database's tables."""
+
+import json
+import logging
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import sql
+from dagster_project.steps.assets import (
+    MISSING,
+    UNREADABLE,
+    Asset,
+    Check,
+    Checked,
+    Extent,
+    Made,
+    MadeOf,
+    Markdown,
+    Snapshot,
+    Work,
+    summary_paths,
+)
+from dagster_project.steps.measuring import SELECTION_METRICS
+from dagster_project.steps.sources import open_sources
+from dagster_project.steps.summaries import SUMMARIES
+from dagster_project.steps.summaries.curves import spreads
+from dagster_project.steps.tables import check_tables
+from dagster_project.study.home import Home
+from dagster_project.study.studies import Study
+from extract.settings import SYNTHETIC
+from storage.errors import UserError
+from storage.files.locks import exclusive
+from storage.files.places import Local
+from storage.files.tables import made_by, made_from, read_table
+from storage.warehouse import rows
+from storage.warehouse.connection import database
+from storage.warehouse.landing import land
+from storage.warehouse.rows import distance_rows, position_rows, provenance_of
+from storage.warehouse.versions import landing_version
+from storage.zarr.layers import attending, query_positions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from dagster_project.steps.sources import Sources
+    from storage.warehouse.landing import Landing
+    from storage.zarr.sequences import SequenceStore
+
+logger = logging.getLogger(__name__)
+
+DROPPED = ("attention", "values")
+"""The arrays of a tensor store that are dropped on request: all but these is small."""
+
+SELECTION_BYTES, KAPPA_BYTES = 100, 8
+"""Bytes in the tables for every selection (a sequence, query, layer, head and N), and for each of its κ on top."""
+
+MEAN_BYTES, MEAN_KAPPA_BYTES = 350, 60
+"""The same for every selection of one sequence: means, bounds and diagnostics over all sequences have rows for each."""
+
+EMPTY_TABLES = 12 * 10**6
+"""Bytes of tables that hold next to nothing. These five are held against real landings in the tests."""
+
+
+def make_warehouse(work: Work) -> Made:
+    """Land all tables of a study, published together, or keep the previous ones if a check finds a violation."""
+    landed = land_study(work)
+    table = "\n".join(
+        ["| table | rows |", "|---|---:|", *(f"| {key} | {rows:,} |" for key, rows in landed.rows.items())]
+    )
+    return Made(
+        {
+            "path": landed.path,
+            "dagster/row_count": landed.rows["selection_counts"],
+            "tables": Markdown(table),
+            "bytes": landed.bytes,
+            "seconds": landed.seconds,
+        },
+        tuple(Checked(check, not rows, {"first violations": repr(rows)}) for check, rows in landed.violations.items()),
+    )
+
+
+def land_study(work: Work) -> "Landing":
+    """Land a study's rows in the warehouse; they are published if no check finds a violation.
+
+    Then weights and value states are dropped, if the study does not keep them.
+
+    Raises
+    ------
+    UserError
+        If stores or tables are missing, or made from other settings, metrics or tensors; if the disk is full.
+    """
+    home, name, study = work.home, work.name, work.study
+    with exclusive(home.lock(name), f"study '{name}'", wait=0):
+        sources = open_sources(home, name, study)
+        check_tables(Snapshot(home, name, study), SUMMARIES)
+        paths = summary_paths(home, name, (table for asset in SUMMARIES for table in asset.tables))
+        tables = {table: read_table(path) for table, path in paths.items()}
+        tables |= _tables(sources, known_of_summaries(home, sources.name))
+        landing = land(home.warehouse, name, tables, expected_rows(sources.tensors, kappas=len(study.analysis.kappas)))
+    total = f"{sum(landing.rows.values()):,}"
+    logger.info("%s: %s rows landed, %.1f MB, %.1f s", name, total, landing.bytes / 1e6, landing.seconds)
+    if landing.published and not study.keep_tensors:
+        logger.info("%s: %.1f MB of tensors dropped", name, drop_tensors(home, name, study) / 1e6)
+    return landing
+
+
+def drop_tensors(home: Home, name: str, study: Study) -> int:
+    """Delete weights and value states of a study whose metrics and tables have landed; returns the bytes freed.
+
+    What is small remains: tokens, positions, the ledger and what the tensors were made of.
+
+    Raises
+    ------
+    UserError
+        If another process works on the study, or what is computed from them has not landed.
+    """
+    with home.claimed(name):
+        sources = open_sources(home, name, study)
+        if WAREHOUSE.why_stale(Snapshot(home, name, study)):
+            msg = (
+                f"The tensors of study '{name}' have not landed, so dropping them would lose them; "
+                f"run: attention-geometry run {name}"
+            )
+            raise UserError(msg)
+        before = sources.tensors.bytes_on_disk()
+        sources.tensors.drop(DROPPED)
+        sources.tensors.path.sweep()
+        return before - sources.tensors.bytes_on_disk()
+
+
+def known_of_summaries(home: Home, name: str) -> dict[str, Any]:
+    """For every asset of ``SUMMARIES`` its versions and settings, and the libraries that computed it, as JSON.
+
+    None for an asset whose tables cannot be read.
+    """
+    known: dict[str, Any] = {}
+    for asset in SUMMARIES:
+        path = next(iter(summary_paths(home, name, asset.tables).values()))
+        made = made_from(path)
+        known[asset.name] = made and {
+            **{part: made[part] for part in ("versions", "settings") if part in made},
+            "libraries": made_by(path),
+        }
+    return known
+
+
+def _tables(sources: "Sources", summaries: Mapping[str, Any]) -> dict[str, Any]:
+    """The rows of the tables that come from the stores, as streams; ``summaries`` is what is known of later steps."""
+    from extract.models import token_texts
+
+    tensors, metrics, study, queries = sources.tensors, sources.metrics, sources.study, sources.queries
+    tokens = tensors.read("tokens", slice(None))
+    return {
+        "studies": rows.study_rows(tensors, metrics, summaries),
+        "heads": rows.head_rows(tensors.layers),
+        "tokens": rows.token_rows(tokens, token_texts(study.model, np.unique(tokens).tolist())),
+        "selection_counts": rows.selection_rows(metrics, queries),
+        "upper_bounds": rows.upper_bound_rows(metrics, queries),
+        "attention_rows": rows.attention_rows(metrics, queries),
+        "concentration": rows.concentration_rows(metrics, queries),
+        "value_scales": rows.value_scale_rows(metrics, queries),
+        "sink_similarity": rows.sink_similarity_rows(metrics),
+        "planted_assumptions": _planted_rows(study),
+        **_position_tables(metrics),
+    }
+
+
+def _planted_rows(study: Study) -> Iterator["pa.RecordBatch"]:
+    """The rows of ``planted_assumptions``: what a synthetic study was drawn from; none of any other study."""
+    from dataclasses import asdict
+
+    import pyarrow as pa
+
+    from extract.synthetic import planted
+
+    if study.model.id != SYNTHETIC:
+        return
+    rows = []
+    for head in planted(study.extraction()):
+        drawn = asdict(head.assumed) | {"p_base": head.assumed.p_base(head.query + 1)}
+        place = {"query": head.query, "layer": head.layer, "head": head.head, "kv_head": head.kv_head}
+        rows.append(place | {"c": drawn.pop("value_scale")} | drawn)
+    yield pa.RecordBatch.from_pylist(rows)
+
+
+def _position_tables(metrics: "SequenceStore") -> dict[str, Any]:
+    """The rows of the tables by position or distance, as streams; in memory is one layer of one sequence."""
+    sequences, everything = metrics.sizes["sequence"], np.zeros(metrics.sizes["layer"], np.int32)
+    norms, cosines = (spreads(metrics, name) for name in ("value_norm", "mean_cosine"))
+    return {
+        "value_norm_by_position": position_rows(
+            norms, sequences=sequences, head="kv_head", quantity="norm", first=everything, constant={}
+        ),
+        "cosine_by_distance": distance_rows(cosines, sequences=sequences),
+    }
+
+
+def expected_rows(tensors: "SequenceStore", *, kappas: int) -> dict[str, int]:
+    """How many rows each table must get, from what was extracted and the number of κ alone."""
+    sizes, queries, layers = tensors.sizes, np.asarray(query_positions(tensors)), attending(tensors)
+    keys = queries[:, None] + 1 - tensors.read("first_key", slice(None))[:, :, layers]  # (sequence, query, layer)
+    by_layer = np.array([tensors.layers[layer].heads for layer in layers])
+    heads, kv_heads = int(by_layer.sum()), sum(tensors.layers[layer].kv_heads for layer in layers)
+    selections, positions = int(((keys - 1) * by_layer).sum()), int((keys.min(axis=0) * by_layer).sum())
+    rows = sizes["sequence"] * queries.size
+    return {
+        "studies": 1,
+        "heads": heads,
+        "tokens": sizes["sequence"] * sizes["key"],
+        "selection_counts": selections,
+        "upper_bounds": selections * kappas,
+        "attention_rows": rows * heads,
+        "concentration": rows * heads,
+        "value_scales": rows * kv_heads,
+        "sink_similarity": sizes["sequence"] * kv_heads,
+        "value_norm_by_position": kv_heads * sizes["key"],
+        "cosine_by_distance": kv_heads * (sizes["key"] - 2),
+        "assumption_norms": kv_heads,
+        "assumption_similarity": kv_heads,
+        "assumption_similarity_model": 1,
+        "assumption_weights": queries.size * heads,
+        "assumption_weights_model": queries.size,
+        "selection_means": int(((keys.max(axis=0) - 1) * by_layer).sum()),
+        "selection_means_model": int((keys.max(axis=(0, 2)) - 1).sum()),
+        "attention_by_position": positions,
+        "contributions": positions,
+        "principal_directions": kv_heads,
+        "sink_effect": int((keys.max(axis=(0, 2)) - 1).sum()),
+    }
+
+
+def _recorded(snapshot: Snapshot) -> MadeOf | str:
+
+    if not database(snapshot.home.warehouse, snapshot.name).exists():
+        return MISSING
+    return UNREADABLE if snapshot.landed is None else _made_of(snapshot.landed)
+
+
+def _expected(snapshot: Snapshot) -> MadeOf | None:
+
+    if snapshot.tensors is None or snapshot.metrics is None:
+        return None
+    known = known_of_summaries(snapshot.home, snapshot.name)
+    return _made_of(json.loads(json.dumps(provenance_of(snapshot.tensors, snapshot.metrics, known))))
+
+
+def _made_of(provenance: Mapping[str, Any]) -> MadeOf:
+    rest = {part: value for part, value in provenance.items() if part != "landing"}
+    return MadeOf(provenance.get("landing"), inputs={"stores or tables": rest})
+
+
+def _version() -> str:
+
+    return landing_version()
+
+
+def _checks() -> tuple[Check, ...]:
+
+    row_count = Check("row_count", "As many rows landed of each table as the tensors must give.")
+    return (*(Check(name, sql.statement("checks", name).meaning) for name in sql.names("checks")), row_count)
+
+
+def _places(home: Home, name: str) -> tuple[Local, ...]:
+
+    return (Local(database(home.warehouse, name)),)
+
+
+def _bytes(extent: Extent) -> int:
+    """Bytes of the database, which is built beside the one that it replaces."""
+    study, sizes = extent.study, extent.sizes
+    kappas = len(study.analysis.kappas)
+    selections = sizes["layer"] * sizes["head"] * sum(study.query_positions)
+    by_sequence = study.sequences * (SELECTION_BYTES + KAPPA_BYTES * kappas)
+    return EMPTY_TABLES + selections * (by_sequence + MEAN_BYTES + MEAN_KAPPA_BYTES * kappas)
+
+
+WAREHOUSE = Asset(
+    name="warehouse",
+    about="All tables of the study, published together, or the previous ones if a check finds a violation.",
+    parents=(SELECTION_METRICS, *SUMMARIES),
+    kinds=("duckdb", "sql"),
+    version=_version,
+    make=make_warehouse,
+    expected=_expected,
+    recorded=_recorded,
+    places=_places,
+    space=_bytes,
+    checks=_checks,
+    pool="warehouse",
+)

@@ -1,0 +1,562 @@
+"""The asset ``selection_metrics``: from the tensor store to the metrics store, sequence by sequence."""
+
+import hashlib
+import json
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from importlib.metadata import version
+from importlib.util import find_spec
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from dagster_project.steps.assets import (
+    MISSING,
+    UNREADABLE,
+    Asset,
+    Check,
+    Checked,
+    Extent,
+    Made,
+    MadeOf,
+    Snapshot,
+    Work,
+    single_place,
+)
+from dagster_project.steps.cluster import await_idle, check_seen, connected, each, is_wanted, probed, scheduler_of
+from dagster_project.steps.space import check_space
+from dagster_project.steps.tensors import TENSOR_STORE
+from dagster_project.study.home import Home
+from dagster_project.study.studies import MEASURED, AnalysisSettings
+from storage.errors import UserError
+from storage.files.locks import exclusive
+from storage.files.places import Place
+from storage.zarr.arrays import CHUNK_BYTES, SELECTION, TENSORS
+from storage.zarr.layers import query_positions
+from storage.zarr.space import sequence_bytes
+
+if TYPE_CHECKING:
+    import dask.array as da
+    from distributed import Client
+    from numpy.typing import NDArray
+
+    from storage.zarr.arrays import LayerSize
+    from storage.zarr.sequences import SequenceStore
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+METRICS_VERSION = 6
+"""Version of the numbers in a metrics store; raised when their computation changes, so that stores are rebuilt."""
+
+READ = ("attention", "values")
+"""The arrays of the tensor store that metrics are computed from and that may have been dropped."""
+
+CUDA_WORKERS = 4
+"""Most blocks in work at once where a CUDA device computes them: it takes one after the other, the rest are read."""
+
+
+def lazy_metrics(
+    tensors: "SequenceStore",
+    analysis: AnalysisSettings,
+    sequence: int,
+    query: int,
+    size: "LayerSize",
+    device: str | None = None,
+) -> dict[str, "da.Array"]:
+    """All that a metrics store holds but its ledger, of one query of one sequence, as lazy arrays; nothing is read.
+
+    The axes are those of the store, sequence and query of length 1, N up to the position of this query, and of layers
+    and heads those of one size. Only this query is in the graph, which Dask goes through as a whole: built over a
+    study, it would take time in the square of it.
+
+    Parameters
+    ----------
+    sequence, query
+        Indices along these axes.
+    size
+        Which layers: those of this size.
+    device
+        Where blocks are computed: None for the CPU, or a CUDA device.
+    """
+    from dask.base import optimize
+
+    from geometry.lazy import scale_free_bounds, selection_arrays, similarities, value_norms
+
+    one, at, layers = slice(sequence, sequence + 1), slice(query, query + 1), _taken(tensors.groups()[size])
+    attention, values, first_key, learned_sink = optimize(  # without the chunks of others
+        tensors.lazy("attention")[one, at, layers, : size.heads],
+        tensors.lazy("values")[one, layers, : size.kv_heads, :, : size.head_dim],
+        tensors.lazy("first_key")[one, at, layers],
+        tensors.lazy("learned_sink")[one, at, layers, : size.heads],
+    )
+    queries = query_positions(tensors)[at]
+    arrays = selection_arrays(
+        attention, values, first_key, queries, kappas=analysis.kappas, scale=analysis.scale, device=device
+    )
+    norms = value_norms(values)
+    lower = scale_free_bounds(attention, norms, first_key, queries, head_dim=size.head_dim)
+    return arrays | lower | similarities(values) | {"value_norm": norms, "learned_sink": learned_sink}
+
+
+def _taken(layers: Sequence[int]) -> slice | list[int]:
+    """An index of layers, ascending, which is a slice, that Dask takes without copies, if they are evenly spaced."""
+    steps = {after - before for before, after in pairwise(layers)}
+    return slice(layers[0], layers[-1] + 1, *steps) if len(steps) < 2 else list(layers)
+
+
+def make_metrics(work: Work) -> Made:
+    """Compute the metrics of a study from its tensor store, sequence by sequence, or what is missing of them.
+
+    On threads, layers of one query run side by side, one BLAS thread each; at most one block of
+    ``geometry.lazy.block_bytes`` per core and the results of one sequence are in memory. Where the tensors were
+    computed on a CUDA device and there is one now, so are the metrics, with at most ``CUDA_WORKERS`` blocks in memory
+    and on the device. On a cluster sequences run side by side, each on the CPU of a worker (``sequence_memory``).
+
+    Raises
+    ------
+    UserError
+        If another process works on the study, its tensors are incomplete, there is too little space, or there are
+        unfinished metrics of another device; or as ``connected``, ``probed`` and ``each`` of
+        ``dagster_project.steps.cluster``.
+    """
+    from storage.warehouse.rows import selection_row_count
+    from storage.zarr.sequences import SequenceStore
+
+    home, name, study = work.home, work.name, work.study
+    started, scheduler = time.monotonic(), scheduler_of(study)
+    with exclusive(home.lock(name), f"study '{name}'", wait=0):
+        tensors = SequenceStore.open(home.tensors(name), TENSORS).whole()
+        home.discard_replaced(name)
+        device = _cuda_device(tensors.provenance) if scheduler == "threads" else None
+        if not home.metrics(name).exists():
+            check_space(Extent(home, name, study, tensors.sizes, missing=0), work.assets)
+        made_of = _MetricsInputs(name, tensors, study.analysis, device)
+        standing = None if work.force else _standing(home.metrics(name), made_of)
+        is_whole = standing is not None and not standing.missing()
+        with connected("threads" if is_whole else scheduler) as client:
+            if client is not None:
+                await_idle(client, home.metrics(name))  # lest a worker of a killed run write to the new store
+            metrics = _metrics_store(home.metrics(name), made_of, force=work.force)
+            missing = metrics.missing()
+            if client is None:
+                _measure_here(tensors, metrics, study.analysis, missing, device)
+                violations = _identity_violations(metrics)
+            else:
+                violations = _measure_there(client, tensors, metrics, study.analysis, missing)
+    selections = selection_row_count(metrics)
+    seconds = time.monotonic() - started
+    logger.info("%s: %s selections of %d sequences measured, %.1f s", name, f"{selections:,}", len(missing), seconds)
+    return Made(
+        {
+            "path": home.metrics(name),
+            "dagster/row_count": selections,
+            "sequences measured in this run": len(missing),
+            "bytes": metrics.bytes_on_disk(),
+            "seconds": seconds,
+        },
+        (Checked("identities_hold", violations == 0, {"selections": selections, "violations": violations}),),
+    )
+
+
+def _measure_here(
+    tensors: "SequenceStore",
+    metrics: "SequenceStore",
+    analysis: AnalysisSettings,
+    missing: Sequence[int],
+    device: str | None,
+) -> None:
+    """Measure sequences one after the other, on all cores or on a device."""
+    import dask
+    from threadpoolctl import threadpool_limits
+
+    cores = os.cpu_count() or 1
+    with (
+        threadpool_limits(limits=1, user_api="blas"),
+        dask.config.set(num_workers=min(cores, CUDA_WORKERS) if device else cores),
+    ):
+        for sequence in _progress(missing, len(missing)):
+            with _device_errors(metrics.provenance["study"], device):
+                metrics.write(sequence, _measured(tensors, metrics.sizes, analysis, sequence, device=device))
+
+
+@dataclass(frozen=True)
+class _Stores:
+    """What a task of a cluster opens by itself, so that nothing large is sent."""
+
+    tensors: Place
+    metrics: Place
+    made_of: str
+    """Digest of the provenance of the metrics store, by which one that has replaced it since is told from it."""
+    analysis: AnalysisSettings
+    probes: tuple[Place, ...]
+    """What a worker must see that shares these places with the client."""
+
+
+def _measure_there(
+    client: "Client",
+    tensors: "SequenceStore",
+    metrics: "SequenceStore",
+    analysis: AnalysisSettings,
+    missing: Sequence[int],
+) -> int:
+    """Measure sequences on the workers of a cluster, one to a thread; returns the violations of all sequences."""
+    every = range(metrics.sizes["sequence"])
+    with probed(client, (tensors.path, metrics.path)) as probes:
+        stores = _Stores(tensors.path, metrics.path, _digest(metrics), analysis, probes)
+        with closing(each(client, _measure_one, missing, what="sequence", of=metrics.path, stores=stores)) as measured:
+            for _ in _progress(measured, len(missing)):
+                pass
+        with closing(each(client, _violations_of, every, what="sequence", of=metrics.path, stores=stores)) as counted:
+            return sum(found for _, found in counted)
+
+
+def _progress(given: Iterable[T], total: int) -> Iterator[T]:
+    """The same, with a bar on a terminal."""
+    from tqdm import tqdm
+
+    yield from tqdm(given, total=total, desc="metrics", unit="sequence", disable=None)
+
+
+def _measure_one(sequence: int, *, stores: _Stores) -> None:
+    """The task of a worker: measure one sequence and write it.
+
+    Its run may be over, or its store have been replaced since, if this worker was given up for dead; then nothing is
+    written.
+    """
+    tensors, metrics = _opened(stores)
+    found = _measured(tensors, metrics.sizes, stores.analysis, sequence, scheduler="synchronous", go_on=_go_on)
+    _check_standing(stores)
+    metrics.write(sequence, found, before_ledger=partial(_check_standing, stores))
+
+
+def _go_on() -> None:
+    """A UserError, which nobody is to see, in a task that is not wanted any more."""
+    if not is_wanted():
+        msg = "The run that a Dask worker computed for is over"
+        raise UserError(msg)
+
+
+def _violations_of(sequence: int, *, stores: _Stores) -> int:
+    """The task of a worker: ``_identity_violations`` of one sequence."""
+    return _identity_violations(_opened(stores)[1], slice(sequence, sequence + 1), "synchronous")
+
+
+@lru_cache(maxsize=4)
+def _opened(stores: _Stores) -> "tuple[SequenceStore, SequenceStore]":
+    """The stores of a worker, opened once in its process; a UserError if it does not share them with the client."""
+    from storage.zarr.sequences import SequenceStore
+
+    check_seen(stores.probes)
+    return SequenceStore.open(stores.tensors, TENSORS), SequenceStore.open(stores.metrics, SELECTION)
+
+
+def _check_standing(stores: _Stores) -> None:
+    """A UserError if the metrics store is not the one any more that the task was made for."""
+    from storage.zarr.sequences import SequenceStore
+
+    if _digest(SequenceStore.open(stores.metrics, ())) != stores.made_of:
+        msg = f"The metrics {stores.metrics} have been replaced while a Dask worker computed them; run again"
+        raise UserError(msg)
+
+
+def _digest(store: "SequenceStore") -> str:
+    """SHA-256 of the provenance of a store."""
+    return hashlib.sha256(json.dumps(store.provenance, sort_keys=True).encode()).hexdigest()
+
+
+def sequence_memory(tensors: "SequenceStore", analysis: AnalysisSettings) -> int:
+    """Upper bound of the memory that measuring one sequence takes in one thread of a worker, in bytes.
+
+    The results of the sequence as they are stored, those of one query three times over (as computed, by layer and
+    joined), one block, and the chunks on their way to the store.
+    """
+    from geometry.lazy import block_bytes, similarity_bytes
+    from storage.zarr import shards
+
+    sizes = _metrics_sizes(tensors, analysis)
+    results = sequence_bytes(SELECTION, sizes)
+    of_query = sequence_bytes(SELECTION, sizes | {"query": 1})
+    blocks = (
+        max(
+            block_bytes(tensors.sizes, size.heads, size.kv_heads, len(analysis.kappas)),
+            similarity_bytes(tensors.sizes, size.kv_heads),
+        )
+        for size in tensors.groups()
+    )
+    writing = max(2 * (shards.WORKERS + 2) * min(CHUNK_BYTES, results), shards.REUSED)
+    return results + 3 * of_query + max(blocks) + writing
+
+
+def _measured(
+    tensors: "SequenceStore",
+    sizes: Mapping[str, int],
+    analysis: AnalysisSettings,
+    sequence: int,
+    *,
+    device: str | None = None,
+    scheduler: str | None = None,
+    go_on: Callable[[], None] = lambda: None,
+) -> dict[str, "NDArray[Any]"]:
+    """The arrays of one sequence, computed one query after the other: together, they would read values ahead.
+
+    ``sizes`` are those of the axes of the metrics store; what layers and queries do not fill keeps the fill.
+    ``scheduler`` is one of Dask's for a single process, or None for the one that is set. ``go_on`` is called after each
+    query; what it raises ends the work.
+    """
+    from dask.base import compute
+
+    specs = [spec for spec in SELECTION if spec.name != "finished"]
+    found = {spec.name: np.full(spec.shape(sizes)[1:], spec.fill, spec.dtype) for spec in specs}
+    by_query = [spec.name for spec in specs if "query" in spec.dims]
+    for size, numbers in tensors.groups().items():
+        layers = _taken(numbers)
+        for query in range(sizes["query"]):
+            arrays = lazy_metrics(tensors, analysis, sequence, query, size, device)
+            for name, array in compute({name: arrays[name][0, 0] for name in by_query}, scheduler=scheduler)[0].items():
+                found[name][(query, layers, *map(slice, array.shape[1:]))] = array
+            go_on()
+        others = {name: array[0] for name, array in arrays.items() if name not in by_query}
+        for name, array in compute(others, scheduler=scheduler)[0].items():
+            found[name][(layers, *map(slice, array.shape[1:]))] = array
+    return found
+
+
+def _cuda_device(provenance: Mapping[str, Any]) -> str | None:
+    """The CUDA device on which these tensors were computed, if there is one now; which one, if the study says so.
+
+    None, with a warning, if Triton is missing, in which the kernels for it are written.
+    """
+    if not provenance["versions"]["device"].startswith("cuda"):
+        return None
+    import torch
+
+    present = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
+    if present and find_spec("triton") is None:
+        logger.warning("Triton is not installed, so the CPU computes the metrics; install triton to use the GPU")
+        return None
+    asked = str(provenance["settings"]["device"])
+    return asked if asked in present else "cuda" if present else None
+
+
+@contextmanager
+def _device_errors(name: str, device: str | None) -> Iterator[None]:
+    """Tell the user what to do where a CUDA device has too little memory, is gone or cannot be used."""
+    try:
+        yield
+    except RuntimeError as error:  # torch.cuda.OutOfMemoryError is one
+        if device is None:
+            raise
+        why = " ".join(str(error).partition(". ")[0].split())
+        msg = (
+            f"The metrics of study '{name}' could not be computed on the device '{device}' ({why}); "
+            f"CUDA_VISIBLE_DEVICES= attention-geometry run {name} computes them on the CPU"
+        )
+        raise UserError(msg) from error
+
+
+def open_metrics(home: Home, name: str) -> "SequenceStore":
+    """The metrics store of a study.
+
+    Raises
+    ------
+    UserError
+        If there is none, or it is not one of this version; metrics are derived, so running the study mends it.
+    """
+    from storage.zarr.sequences import SequenceStore
+
+    path = home.metrics(name)
+    msg = f"The metrics {path} are damaged or of an earlier version; run: attention-geometry run {name}"
+    try:
+        store = SequenceStore.open(path, SELECTION)
+    except UserError as error:
+        raise UserError(msg if path.exists() else str(error)) from error
+    if store.provenance.get("metrics_version") != METRICS_VERSION:
+        raise UserError(msg)
+    return store
+
+
+def metrics_provenance(name: str, tensors: "SequenceStore", analysis: AnalysisSettings) -> dict[str, Any]:
+    """What makes the metrics of these tensors and settings, but the versions of libraries and the device."""
+    return {
+        "study": name,
+        "metrics_version": METRICS_VERSION,
+        "analysis": analysis.measured(),
+        "tensors": tensors.provenance,
+    }
+
+
+@dataclass(frozen=True)
+class _MetricsInputs:
+    """What a metrics store is made of, and on what."""
+
+    study: str
+    tensors: "SequenceStore"
+    analysis: AnalysisSettings
+    device: str | None
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        return _metrics_sizes(self.tensors, self.analysis)
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        return metrics_provenance(self.study, self.tensors, self.analysis)
+
+    @property
+    def versions(self) -> dict[str, str]:
+        return _versions(self.device or "cpu")
+
+
+def _metrics_store(path: Place, made_of: _MetricsInputs, *, force: bool = False) -> "SequenceStore":
+    """The metrics store of these tensors and settings; one of others, or of an older version, is removed.
+
+    ``force``: whatever is there is removed. Nothing is if the tensors have been dropped, without which it could not be
+    computed again.
+    """
+    from storage.zarr.sequences import SequenceStore
+
+    if force or _standing(path, made_of) is None:
+        for name in READ:
+            made_of.tensors.array(name)
+        path.remove()
+    provenance = made_of.provenance | {"versions": made_of.versions}
+    return SequenceStore.resume(path, SELECTION, made_of.sizes, provenance, made_of.tensors.layers)
+
+
+def _standing(path: Place, made_of: _MetricsInputs) -> "SequenceStore | None":
+    """The metrics store at ``path`` if it is of these tensors and settings, whole or to be continued; else None.
+
+    Raises
+    ------
+    UserError
+        If it can be continued only on another device; or if it is in an object store and cannot be opened, be it
+        damaged or out of reach for a moment: only what is known to be of something else is made anew there.
+    """
+    from storage.zarr.sequences import SequenceStore
+
+    if not path.exists():
+        return None
+    try:
+        recorded = SequenceStore.open(path, ())  # whatever arrays it has: an earlier version may have had others
+        if not _is_of(recorded, made_of):
+            return None
+        store = SequenceStore.open(path, SELECTION)
+        missing = store.missing()
+    except UserError as error:
+        if path.is_remote:
+            msg = (
+                f"The metrics {path} cannot be opened ({error}); "
+                "if the object store is well, delete them and run again, which computes them anew"
+            )
+            raise UserError(msg) from error
+        return None
+    versions = store.provenance["versions"]
+    if missing and versions["device"] != made_of.versions["device"]:
+        msg = (
+            f"The metrics {path} were begun on the device '{versions['device']}' and would go on on "
+            f"'{made_of.versions['device']}'; run again where they were begun, or delete them to begin anew"
+        )
+        raise UserError(msg)
+    return None if missing and versions != made_of.versions else store
+
+
+def _is_of(store: "SequenceStore", made_of: _MetricsInputs) -> bool:
+    """Whether a store is of these tensors and settings, by whatever versions of libraries."""
+    recorded = {part: value for part, value in store.provenance.items() if part != "versions"}
+    return (recorded, store.sizes, store.layers) == (made_of.provenance, made_of.sizes, made_of.tensors.layers)
+
+
+def _metrics_sizes(tensors: "SequenceStore", analysis: AnalysisSettings) -> dict[str, int]:
+    """Sizes of the axes of the metrics store of these tensors."""
+    sizes = {key: size for key, size in tensors.sizes.items() if key != "head_dim"}
+    return sizes | {"kappa": len(analysis.kappas), "n": query_positions(tensors)[-1]}
+
+
+def _versions(device: str) -> dict[str, str]:
+    """The libraries that compute metrics, and on what."""
+    return {library: version(library) for library in ("dask", "numba", "numpy", "torch")} | {"device": device}
+
+
+def _identity_violations(metrics: "SequenceStore", sequences: slice = slice(None), scheduler: str | None = None) -> int:
+    """How many selections of some sequences break 0 ≤ K_in ≤ N, 0 ≤ K_out ≤ n − N or K_in = 1 at N = 1 (A.1)."""
+    import dask.array as da
+
+    n = da.arange(1, metrics.sizes["n"] + 1, chunks=-1)
+    found = 0
+    for size, numbers in metrics.groups().items():
+        layers = _taken(numbers)
+        k_in, k_out = (metrics.lazy(name)[sequences, :, layers, : size.heads] for name in ("k_in", "k_out"))
+        n_keys = metrics.lazy("n_keys")[sequences, :, layers, None, None]
+        broken = (k_in < 0) | (k_in > n) | (k_out < 0) | (k_out > n_keys - n) | ((n == 1) & (k_in != 1))
+        found += int((broken & (n < n_keys)).sum().compute(scheduler=scheduler))
+    return found
+
+
+def _recorded(snapshot: Snapshot) -> MadeOf | str:
+    metrics = snapshot.metrics
+    if metrics is None:
+        return _recorded_by_another_version(snapshot.home.metrics(snapshot.name))
+    missing, total = len(metrics.missing()), metrics.sizes["sequence"]
+    lacking = f"{missing} of {total} sequences missing" if missing else None
+    return _made_of(metrics.provenance, lacking)
+
+
+def _recorded_by_another_version(path: Place) -> MadeOf | str:
+    """What a store says that cannot be read as one of this version, which may have had other arrays."""
+    from storage.zarr.sequences import SequenceStore
+
+    if not path.exists():
+        return MISSING
+    try:
+        found = _made_of(SequenceStore.open(path, ()).provenance)
+    except UserError:
+        return UNREADABLE
+    return UNREADABLE if found.version == METRICS_VERSION else found
+
+
+def _expected(snapshot: Snapshot) -> MadeOf | None:
+    if snapshot.tensors is None:
+        return None
+    return _made_of(metrics_provenance(snapshot.name, snapshot.tensors, snapshot.study.analysis))
+
+
+def _made_of(provenance: Mapping[str, Any], lacking: str | None = None) -> MadeOf:
+    return MadeOf(
+        provenance.get("metrics_version"),
+        {"analysis": provenance.get("analysis", {})},
+        {"tensors": (provenance.get("study"), provenance.get("tensors"))},
+        lacking,
+    )
+
+
+def _bytes(extent: Extent) -> int:
+    """Bytes of the sequences that are still to be measured, as if nothing were compressed."""
+    study = extent.study
+    sizes = {**extent.sizes, "kappa": len(study.analysis.kappas), "n": max(study.query_positions)}
+    begun = extent.home.metrics(extent.name).exists()
+    return sequence_bytes(SELECTION, sizes) * (extent.missing if begun else study.sequences)
+
+
+SELECTION_METRICS = Asset(
+    name="selection_metrics",
+    about="How well a ball around s_N separates the N selected keys from the others, for every head and every N.",
+    parents=(TENSOR_STORE,),
+    kinds=("dask", "zarr"),
+    version=lambda: str(METRICS_VERSION),
+    make=make_metrics,
+    expected=_expected,
+    recorded=_recorded,
+    places=single_place(Home.metrics),
+    settings=MEASURED,
+    reads=READ,
+    space=_bytes,
+    checks=lambda: (Check("identities_hold", "0 ≤ K_in ≤ N, 0 ≤ K_out ≤ n − N, and K_in = 1 at N = 1, on every row."),),
+)

@@ -1,0 +1,236 @@
+"""The asset ``report``, and the other pages, pictures and tables about what is landed."""
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from functools import cache
+from html import unescape
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dagster_project.steps.assets import (
+    MISSING,
+    UNREADABLE,
+    Asset,
+    Made,
+    MadeOf,
+    Snapshot,
+    Work,
+    single_place,
+)
+from dagster_project.steps.landing import WAREHOUSE
+from dagster_project.study.home import Home
+from dagster_project.study.studies import Study, find_study
+from storage.errors import UserError
+from storage.files.places import Local
+from storage.warehouse.connection import connect
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from reports.page import ReportSummary
+
+HEAD = 2**14
+"""Bytes at the beginning of a page that hold what it says of itself."""
+
+LONGEST = 200
+"""Bytes of a file name that every file system takes, with some left for the name while it is written."""
+
+
+def make_report(work: Work) -> Made:
+    """Write the page of a landed study."""
+    written = write_study_report(work.home, work.name, work.study)
+    return Made(
+        {
+            "page": written.path.as_uri(),
+            "path": written.path,
+            "index": work.home.index.as_uri(),
+            "charts": written.charts,
+            "bytes": written.bytes,
+        }
+    )
+
+
+@cache
+def report_version() -> str:
+    """A digest of what makes pages: the package ``reports``, and the queries, views and macros that they ask."""
+    digest = hashlib.sha256()
+    for folder in (files("reports"), *(files("sql") / kind for kind in ("queries", "views", "macros"))):
+        for name, content in sorted(_sources(folder)):
+            digest.update(f"{name}\0".encode() + content)
+    return digest.hexdigest()[:12]
+
+
+def _sources(folder: Traversable) -> Iterator[tuple[str, bytes]]:
+    """Names and contents of all files below a folder but compiled ones."""
+    for entry in folder.iterdir():
+        if entry.is_dir() and entry.name != "__pycache__":
+            yield from ((f"{entry.name}/{name}", content) for name, content in _sources(entry))
+        elif entry.is_file():
+            yield entry.name, entry.read_bytes()
+
+
+def write_study_report(home: Home, name: str, study: Study) -> "ReportSummary":
+    """Write the HTML report of a landed study, and the index of all studies.
+
+    Raises
+    ------
+    UserError
+        If the study is not landed, or a file cannot be written.
+    """
+    from reports.page import write_report
+
+    with _connected(home) as connection:
+        path = home.report(name)
+        known = connection.execute("SELECT provenance FROM studies WHERE study = ?", [name]).fetchall()
+        origin = json.dumps(report_origin(study, json.loads(known[0][0]) if known else {}))
+        link = _link(home.index, path.parent)
+        written = write_report(connection, name, path, map_n=study.analysis.map_n, home=link, origin=origin)
+        _write_index(connection, home)
+    return written
+
+
+def report_origin(study: Study, landed: Mapping[str, Any]) -> dict[str, Any]:
+    """What decides the page of a study, as JSON, given the provenance that its database carries."""
+    digest = hashlib.sha256(json.dumps(landed, sort_keys=True).encode()).hexdigest()
+    return {"version": report_version(), "map_n": study.analysis.map_n, "landed": digest}
+
+
+def origin_of_report(path: Path) -> dict[str, Any]:
+    """What the page at ``path`` was made from, as ``report_origin``; nothing if it does not say.
+
+    Raises
+    ------
+    OSError
+        If it cannot be read.
+    """
+    with path.open("rb") as page:
+        head = page.read(HEAD).decode(errors="replace")
+    found = re.search(r'<meta name="attention-geometry" content="([^"]*)">', head)
+    try:
+        origin = json.loads(unescape(found[1])) if found else {}
+    except ValueError:
+        return {}
+    return origin if isinstance(origin, dict) else {}
+
+
+def write_comparison(home: Home, names: Sequence[str]) -> Path:
+    """Write a page that sets studies side by side, and the index of all studies; return where the page lies.
+
+    Raises
+    ------
+    UserError
+        If fewer than two studies are named, one is unknown or not landed, or a file cannot be written.
+    """
+    from reports.compare import write_comparison as write
+
+    names = list(dict.fromkeys(names))
+    if len(names) < 2:
+        msg = "A comparison needs two studies or more: attention-geometry compare A B"
+        raise UserError(msg)
+    for name in names:
+        find_study(home, name)
+    path = home.comparison(names)
+    if len(path.name) > LONGEST:
+        msg = f"The names of {len(names)} studies are too long for one file name; compare fewer at a time"
+        raise UserError(msg)
+    with _connected(home) as connection:
+        write(connection, names, path, home=_link(home.index, path.parent), reports=_reports(home, path.parent))
+        _write_index(connection, home)
+    return path
+
+
+def write_index(home: Home) -> None:
+    """Write the index of all studies.
+
+    Raises
+    ------
+    UserError
+        If it cannot be written.
+    """
+    with _connected(home) as connection:
+        _write_index(connection, home)
+
+
+def export(home: Home, name: str, *, images: Path | None, tables: Path | None) -> list[Path]:
+    """Write the charts of a landed study as pictures and its tables as files; return which were written.
+
+    Raises
+    ------
+    UserError
+        If the study is unknown or not landed, or a folder cannot be written.
+    """
+    from reports.export import write_images, write_tables
+    from reports.figures import find_source, sections
+
+    map_n = find_study(home, name).analysis.map_n
+    with _connected(home) as connection:
+        found = sections(find_source(connection, name, map_n=map_n))
+    written = [] if images is None else write_images(found, images)
+    return written + ([] if tables is None else write_tables(found, tables))
+
+
+@contextmanager
+def _connected(home: Home) -> "Iterator[duckdb.DuckDBPyConnection]":
+
+    with closing(connect(home.warehouse)) as connection:
+        yield connection
+
+
+def _write_index(connection: "duckdb.DuckDBPyConnection", home: Home) -> None:
+    from reports.index import write_index
+
+    folder = home.index.parent
+    comparisons = {
+        ", ".join(path.stem.split("+")): _link(path, folder) for path in sorted(home.comparisons.glob("*.html"))
+    }
+    write_index(connection, home.index, reports=_reports(home, folder), comparisons=comparisons)
+
+
+def _reports(home: Home, folder: Path) -> dict[str, str]:
+    """Links from a page in ``folder`` to the reports that there are, by study."""
+    return {path.stem: _link(path, folder) for path in sorted(home.reports.glob("*.html"))}
+
+
+def _link(path: Path, folder: Path) -> str:
+    """A link that leads from a page in ``folder`` to ``path``, from a disk too."""
+    from urllib.parse import quote
+
+    return quote(Path(os.path.relpath(path, folder)).as_posix())
+
+
+def _recorded(snapshot: Snapshot) -> MadeOf | str:
+    path = snapshot.home.report(snapshot.name)
+    if not path.exists():
+        return MISSING
+    try:
+        return _made_of(origin_of_report(path))
+    except OSError:
+        return UNREADABLE
+
+
+def _expected(snapshot: Snapshot) -> MadeOf | None:
+    return None if snapshot.landed is None else _made_of(report_origin(snapshot.study, snapshot.landed))
+
+
+def _made_of(origin: Mapping[str, Any]) -> MadeOf:
+    return MadeOf(origin.get("version"), {"analysis.map_n": origin.get("map_n")}, {"tables": origin.get("landed")})
+
+
+REPORT = Asset(
+    name="report",
+    about="One self-contained HTML page about the study, that opens offline.",
+    parents=(WAREHOUSE,),
+    kinds=("altair", "html"),
+    version=report_version,
+    make=make_report,
+    expected=_expected,
+    recorded=_recorded,
+    places=single_place(lambda home, name: Local(home.report(name))),
+    settings=("analysis.map_n",),
+)

@@ -1,0 +1,71 @@
+"""The assets between metrics and warehouse: means, fits, bounds in expectation and sources of figures."""
+
+from dagster_project.steps.assets import Asset
+from dagster_project.steps.summaries.contributions import contributions
+from dagster_project.steps.summaries.directions import value_directions
+from dagster_project.steps.summaries.expectation import effects, expectation
+from dagster_project.steps.summaries.fits import similarity, weights
+from dagster_project.steps.summaries.means import selection_means
+from dagster_project.steps.summaries.norms import norms
+from dagster_project.steps.summaries.positions import attention_by_position
+from dagster_project.steps.summaries.sink import sink_effect
+from dagster_project.steps.tables import tables_asset
+
+FITS = (
+    tables_asset("assumption_norms", norms, tables=("assumption_norms",), version=2),
+    tables_asset(
+        "assumption_similarity",
+        similarity,
+        tables=("assumption_similarity", "assumption_similarity_model"),
+        version=2,
+        parallel=True,
+    ),
+    tables_asset(
+        "assumption_weights",
+        weights,
+        tables=("assumption_weights", "assumption_weights_model"),
+        version=2,
+        reads=("attention",),
+        parallel=True,
+    ),
+)
+"""The fits of the three assumptions, from which heads are drawn."""
+
+SUMMARIES: tuple[Asset, ...] = (
+    *FITS,
+    tables_asset(
+        "attention_by_position",
+        attention_by_position,
+        tables=("attention_by_position",),
+        version=1,
+        reads=("attention",),
+    ),
+    tables_asset("selection_means", selection_means, tables=("selection_means", "selection_means_model"), version=2),
+    tables_asset("sink_effect", sink_effect, tables=("sink_effect",), version=1),
+    tables_asset("contributions", contributions, tables=("contributions",), version=1, reads=("attention",)),
+    tables_asset(
+        "value_directions",
+        value_directions,
+        tables=("principal_directions", "value_directions"),
+        version=1,
+        reads=("values",),
+    ),
+    tables_asset(
+        "bounds_in_expectation",
+        expectation,
+        tables=("monte_carlo",),
+        version=1,
+        after=FITS,
+        settings=("monte_carlo", "kappas"),
+        parallel=True,
+    ),
+    tables_asset(
+        "parameter_effects",
+        effects,
+        tables=("parameter_effects",),
+        version=1,
+        after=FITS,
+        settings=("kappas", "scale"),
+    ),
+)
+"""Their records, in an order in which they can be made."""

@@ -1,0 +1,77 @@
+"""The step of the directions of value states: which of them a KV head uses.
+
+Holds the rows of principal directions, and of the value states of one sequence along them.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from dagster_project.steps.sources import Rows, Sources
+from storage.warehouse.rows import batch
+from storage.zarr.layers import attending, of_layer
+
+if TYPE_CHECKING:
+    from geometry.directions import PrincipalDirections
+    from storage.zarr.sequences import SequenceStore
+
+    Heads = Sequence[PrincipalDirections | None]
+
+
+def value_directions(sources: Sources) -> Rows:
+    """Principal directions of the value states of every KV head, and the value states of sequence 0 along them.
+
+    One pass over the value states; in memory are one layer of one sequence and the moments of its KV heads.
+    """
+    from tqdm import tqdm
+
+    tensors = sources.tensors
+    for layer in tqdm(attending(tensors), desc="value directions", unit="layer", disable=None):
+        heads = _directions_of_layer(tensors, layer)
+        yield "principal_directions", batch(_direction_columns(heads, layer, tensors.sizes["sequence"]))
+        yield "value_directions", batch(_point_columns(tensors, heads, layer))
+
+
+def _directions_of_layer(tensors: "SequenceStore", layer: int) -> "Heads":
+    """Principal directions of the KV heads of a layer, over all sequences and all positions but the sink."""
+    from threadpoolctl import threadpool_limits
+
+    from geometry.directions import DirectionMoments
+
+    size = tensors.layers[layer]
+    moments = [DirectionMoments(size.head_dim) for _ in range(size.kv_heads)]
+    with threadpool_limits(limits=1, user_api="blas"):  # products this small take longer on more threads
+        for sequence in range(tensors.sizes["sequence"]):
+            values = of_layer(tensors, "values", layer, sequence=sequence)
+            for of_head, states in zip(moments, values, strict=True):
+                of_head.add(states[1:])
+        return [of_head.principal() for of_head in moments]
+
+
+def _direction_columns(heads: "Heads", layer: int, sequences: int) -> dict[str, Any]:
+    """Columns of ``principal_directions``, one row per KV head of a layer."""
+    shares = np.array([head.shares[:3] if head else np.full(3, np.nan) for head in heads])
+    return {
+        "layer": np.full(len(heads), layer, np.int16),
+        "kv_head": np.arange(len(heads), dtype=np.int16),
+        "sequences": np.full(len(heads), sequences, np.int32),
+        "status": pa.array(["ok" if head else "zero" for head in heads], pa.string()),
+        **{f"share_{index + 1}": share for index, share in enumerate(shares.T)},
+        "effective_dimension": np.array([head.effective_dimension if head else np.nan for head in heads]),
+    }
+
+
+def _point_columns(tensors: "SequenceStore", heads: "Heads", layer: int) -> dict[str, Any]:
+    """Columns of ``value_directions`` for one layer."""
+    values = of_layer(tensors, "values", layer, sequence=0)
+    nothing = np.full((tensors.sizes["key"], 3), np.nan)
+    points = np.array([head.project(states) if head else nothing for head, states in zip(heads, values, strict=True)])
+    kv_head, position = np.nonzero(np.isfinite(points).all(axis=-1))
+    return {
+        "layer": np.full(position.size, layer, np.int16),
+        "kv_head": kv_head.astype(np.int16),
+        "position": position.astype(np.int32),
+        **dict(zip("xyz", points[kv_head, position].T.astype(np.float32), strict=True)),
+    }

@@ -1,0 +1,128 @@
+"""The steps of Assumptions 2 and 3: fits of similarity by distance and of weight by position.
+
+Holds what is fitted to what, and the columns of the tables.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dagster_project.steps.sources import Rows, Sources
+from dagster_project.steps.summaries.curves import Curves, fitted
+from geometry.running import F64, mean_of, standard_error
+from storage.warehouse.rows import batch
+from storage.zarr.layers import Head, present
+
+DECAY_PARAMETERS = ("beta", "beta_floor", "floor")
+"""Parameters of Assumption 2 with an influence and a standard error."""
+
+
+def similarity(sources: Sources) -> Rows:
+    """Assumption 2: fits of the mean cosine against distance, for every KV head and for the whole model."""
+    from geometry.decay import fit_decay
+
+    metrics = sources.metrics
+    curves = Curves(
+        metrics,
+        "mean_cosine",
+        fit_decay,
+        lambda fit: np.array([getattr(fit, f"{name}_influence") for name in DECAY_PARAMETERS]),
+    )
+    rho = [metrics.read(name, slice(None)).astype(np.float64) for name in ("rho_0", "rho_0_sd")]
+    there = present(metrics, "kv_head")  # (layer, kv_head), the last axes of rho
+    for is_model, columns in _tables(curves, "Assumption 2", "kv_head", _decay_row, {}):
+        if is_model:
+            parts = (mean_of(given[:, there].T)[:, None] for given in rho)
+            yield "assumption_similarity_model", batch(columns | _rho_columns(*parts))
+        else:
+            layer = int(columns["layer"][0])
+            parts = (given[:, layer, there[layer]] for given in rho)
+            yield "assumption_similarity", batch(columns | _rho_columns(*parts))
+
+
+def _decay_row(fit: Any, errors: F64) -> dict[str, Any]:
+    """Columns of ``assumption_similarity`` that come from a fit."""
+    row = {name: value for name, value in vars(fit).items() if not name.endswith("_influence")}
+    return row | {f"{name}_se": error for name, error in zip(DECAY_PARAMETERS, errors, strict=True)}
+
+
+def _rho_columns(rho_0: F64, spread: F64) -> dict[str, F64]:
+    """Columns of ρ_0, from those of every sequence, (sequence, head)."""
+    return {"rho_0": mean_of(rho_0), "rho_0_sd": mean_of(spread), "rho_0_se": standard_error(rho_0)}
+
+
+PHASE_PARAMETERS = ("p_base", "eta", "eta_growth", "omega", "p_sink")
+"""Parameters of Assumption 3 with an influence and a standard error, p_base and p_sink through their logarithms."""
+
+
+def weights(sources: Sources) -> Rows:
+    """Assumption 3: fits of the four phases to the mean weight by position, for every query, head and the model."""
+    for index, query in enumerate(sources.queries):
+        curves = _weight_curves(sources, index, query)
+        for is_model, columns in _tables(curves, f"Assumption 3, query {query}", "head", _phase_row, {"query": query}):
+            yield "assumption_weights_model" if is_model else "assumption_weights", batch(columns)
+
+
+def _weight_curves(sources: Sources, index: int, query: int) -> Curves:
+    """The weights that one query, at a position, gives to the keys up to its own."""
+    keys = query + 1
+    return Curves(
+        sources.tensors,
+        "attention",
+        _phases,
+        lambda fit: np.vstack(
+            [np.pad(fit.influence, ((0, 0), (keys - fit.influence.shape[1], 0))), np.eye(1, keys)]  # p_sink is read off
+        ),
+        _relative,
+        index,
+        sources.tensors.read("first_key", (slice(None), index)).max(axis=0),
+        keys,
+    )
+
+
+def _phases(curve: F64) -> Any:
+    """``fit_phases`` of a curve that is NaN where a window hides the position."""
+    from geometry.phases import fit_phases
+
+    first = int(np.isnan(curve).sum())
+    return fit_phases(curve[first:], first=first)
+
+
+def _relative(deviation: F64, mean: F64) -> F64:
+    """How far the logarithm of a weight is off, to first order; 0 where the mean weight is 0."""
+    return np.divide(deviation, mean, out=np.zeros_like(deviation), where=mean > 0)
+
+
+def _phase_row(fit: Any, errors: F64) -> dict[str, Any]:
+    """Columns of ``assumption_weights`` that come from a fit."""
+    row = {name: value for name, value in vars(fit).items() if name != "influence"}
+    edges = {name: np.nan if row[name] is None else float(row[name]) for name in ("t_1", "t_2")}
+    named = {f"{name}_se": error for name, error in zip(PHASE_PARAMETERS, errors, strict=True)}
+    for name in ("p_base", "p_sink"):
+        named[f"{name}_se"] *= getattr(fit, name)  # the influence is that of its logarithm
+    return row | edges | named
+
+
+def _tables(
+    curves: Curves, what: str, head: Head, row: Callable[[Any, F64], dict[str, Any]], extra: Mapping[str, Any]
+) -> Iterator[tuple[bool, dict[str, Any]]]:
+    """Columns of one layer after the other, then of the model (True); ``extra`` columns have one value each."""
+    sequences, heads = curves.store.sizes["sequence"], int(present(curves.store, head).sum())
+    for layer, fits, errors in fitted(curves, what):
+        rows = [row(fit, error) for fit, error in zip(fits, errors, strict=True)]
+        columns = {name: _column(name, [given[name] for given in rows]) for name in rows[0]}
+        constant = {"sequences": sequences, **extra}
+        constant |= {f"{head}s": heads} if layer is None else {"layer": layer}
+        place = {} if layer is None else {head: np.arange(len(rows), dtype=np.int16)}
+        yield layer is None, place | columns | {name: np.full(len(rows), value) for name, value in constant.items()}
+
+
+TEXTS = ("status", "status_floor", "variant", "preferred")
+"""Columns of fits that hold words."""
+
+
+def _column(name: str, values: list[Any]) -> Any:
+    """A column of one type, whatever of it is unknown."""
+    return pa.array(values, pa.string()) if name in TEXTS else np.array(values)

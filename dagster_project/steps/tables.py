@@ -1,0 +1,191 @@
+"""Assets between metrics and warehouse: each computes a few small tables from the stores of a study."""
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import version as installed
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dagster_project.steps.assets import MISSING, UNREADABLE, Asset, Made, MadeOf, Snapshot, Work, summary_paths
+from dagster_project.steps.cluster import connected, scheduler_of
+from dagster_project.steps.measuring import SELECTION_METRICS
+from dagster_project.study.home import Home
+from dagster_project.study.studies import AnalysisSettings
+from storage.errors import UserError
+from storage.files.locks import exclusive
+from storage.files.places import Local
+from storage.files.staging import sweep
+
+if TYPE_CHECKING:
+    from dagster_project.steps.sources import Rows, Sources
+
+logger = logging.getLogger(__name__)
+
+COMPUTED_BY = ("dask", "numba", "numpy", "scipy")
+"""The libraries whose versions are recorded beside the tables."""
+
+
+def tables_asset(
+    name: str,
+    compute: "Callable[[Sources], Rows]",
+    *,
+    tables: tuple[str, ...],
+    version: int,
+    after: tuple[Asset, ...] = (),
+    settings: tuple[str, ...] = (),
+    reads: tuple[str, ...] = (),
+    parallel: bool = False,
+) -> Asset:
+    """The record of an asset that computes tables.
+
+    Parameters
+    ----------
+    name
+        Its name.
+    compute
+        Yields the rows of its tables; the first paragraph of its docstring says what the asset is.
+    tables
+        The tables.
+    version
+        Version of the numbers; raised when their computation changes, so that they are rebuilt.
+    after
+        The assets whose tables it reads.
+    settings
+        The fields of the analysis settings that decide the numbers.
+    reads
+        The arrays of the tensor store that it reads.
+    parallel
+        Whether it has tasks for ``dagster_project.steps.cluster.in_parallel``, so that a cluster is of use.
+    """
+    step = _Step(name, compute, tables, version, after, settings, parallel)
+    return Asset(
+        name=name,
+        about=(compute.__doc__ or "").split("\n\n", maxsplit=1)[0],
+        parents=(SELECTION_METRICS, *after),
+        kinds=("dask", "parquet"),
+        version=lambda: str(version),
+        make=step.make,
+        expected=step.expected,
+        recorded=step.recorded,
+        places=step.places,
+        settings=tuple(f"analysis.{field}" for field in settings),
+        reads=reads,
+        tables=tables,
+    )
+
+
+@dataclass(frozen=True)
+class _Step:
+    """What the record of one asset calls; arguments as for ``tables_asset``."""
+
+    name: str
+    compute: "Callable[[Sources], Rows]"
+    tables: tuple[str, ...]
+    version: int
+    after: tuple[Asset, ...]
+    settings: tuple[str, ...]
+    parallel: bool
+
+    def paths(self, home: Home, study: str) -> dict[str, Path]:
+        """The Parquet file of each table."""
+        return summary_paths(home, study, self.tables)
+
+    def places(self, home: Home, study: str) -> tuple[Local, ...]:
+        """The Parquet files, as places."""
+        return tuple(Local(path) for path in self.paths(home, study).values())
+
+    def provenance(self, analysis: AnalysisSettings, metrics: Mapping[str, Any]) -> dict[str, Any]:
+        """What the tables are made from, as JSON: versions, settings, and the provenance of tensors and metrics."""
+        return {
+            "step": self.name,
+            "versions": {asset.name: int(asset.version()) for asset in self.after} | {self.name: self.version},
+            "settings": analysis.model_dump(mode="json", include=set(self.settings)),
+            "metrics": {part: value for part, value in metrics.items() if part not in {"versions", "analysis"}},
+        }
+
+    def expected(self, snapshot: Snapshot) -> MadeOf | None:
+        """As ``Asset.expected``."""
+        if snapshot.metrics is None:
+            return None
+        return self._made_of(self.provenance(snapshot.study.analysis, snapshot.metrics.provenance))
+
+    def recorded(self, snapshot: Snapshot) -> MadeOf | str:
+        """As ``Asset.recorded``; of several tables, the first that differs from what is expected."""
+        from storage.files.tables import made_from
+
+        paths = self.paths(snapshot.home, snapshot.name).values()
+        if not all(path.exists() for path in paths):
+            return MISSING
+        found = [made_from(path) for path in paths]
+        if any(made is None for made in found):
+            return UNREADABLE
+        recorded, expected = [self._made_of(made) for made in found if made is not None], self.expected(snapshot)
+        return next((made for made in recorded if made != expected), recorded[0])
+
+    def _made_of(self, provenance: Mapping[str, Any]) -> MadeOf:
+        versions, settings = provenance.get("versions", {}), provenance.get("settings", {})
+        inputs = {asset.name: versions.get(asset.name) for asset in self.after}
+        return MadeOf(
+            versions.get(self.name),
+            {f"analysis.{field}": settings.get(field) for field in self.settings},
+            inputs | {"metrics": provenance.get("metrics")},
+        )
+
+    def make(self, work: Work) -> Made:
+        """Compute the tables, unless they are current.
+
+        Raises
+        ------
+        UserError
+            If another process works on the study, or what is read is incomplete or stale; or as
+            ``dagster_project.steps.cluster.connected``.
+        """
+        from dagster_project.steps.sources import open_sources
+        from storage.files.tables import count_rows, write_tables
+
+        started, home, name = time.monotonic(), work.home, work.name
+        with exclusive(home.lock(name), f"study '{name}'", wait=0):
+            sources, paths = open_sources(home, name, work.study), self.paths(home, name)
+            for place in (home.summaries(name), *paths.values()):
+                sweep(place)
+            snapshot = Snapshot(home, name, work.study)
+            if work.force or not self._is_current(snapshot):
+                check_tables(snapshot, self.after)
+                made_from = self.provenance(work.study.analysis, sources.metrics.provenance)
+                libraries = {library: installed(library) for library in COMPUTED_BY}
+                with connected(scheduler_of(work.study) if self.parallel else "threads"):
+                    write_tables(paths, self.compute(sources), made_from, libraries)
+            rows = {table: count_rows(path) for table, path in paths.items()}
+        seconds = time.monotonic() - started
+        logger.info("%s: %s, %s rows, %.1f s", name, self.name.replace("_", " "), f"{sum(rows.values()):,}", seconds)
+        counts = {f"rows of {table}": count for table, count in rows.items()}
+        return Made(
+            {
+                "path": home.summaries(name),
+                "dagster/row_count": sum(rows.values()),
+                **counts,
+                "seconds": seconds,
+            }
+        )
+
+    def _is_current(self, snapshot: Snapshot) -> bool:
+        return self.recorded(snapshot) == self.expected(snapshot)
+
+
+def check_tables(snapshot: Snapshot, assets: tuple[Asset, ...]) -> None:
+    """Refuse to read tables that are missing or stale.
+
+    Raises
+    ------
+    UserError
+        If the tables of one of these assets are not made from the study's metrics and settings.
+    """
+    for asset in assets:
+        if asset.why_stale(snapshot):
+            msg = (
+                f"The tables of '{asset.name}' in {snapshot.home.summaries(snapshot.name)} are missing, damaged or "
+                f"made from other metrics; run: attention-geometry run {snapshot.name}"
+            )
+            raise UserError(msg)

@@ -1,0 +1,256 @@
+"""The data root: where everything a study makes lies.
+
+Holds ``Home``, the map of its files.
+"""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import TYPE_CHECKING, Literal
+
+from filelock import FileLock, Timeout
+
+from storage.errors import UserError
+from storage.files.locks import exclusive
+from storage.files.places import Local, Place, Remote, parse_place
+from storage.files.root import DEFAULT_HOME, HOME_VARIABLE, data_root, warehouse_of
+
+if TYPE_CHECKING:
+    from extract.settings import Shard
+
+__all__ = ["DEFAULT_HOME", "HOME_VARIABLE", "METRICS_VARIABLE", "SHARD_PATIENCE", "TENSORS_VARIABLE", "Home", "is_held"]
+
+TENSORS_VARIABLE = "ATTENTION_GEOMETRY_TENSORS"
+"""Environment variable that names another place for tensor stores: a folder, or a URL of an object store."""
+
+METRICS_VARIABLE = "ATTENTION_GEOMETRY_METRICS"
+"""Environment variable that names another place for metrics stores, which no other data root uses."""
+
+SHARD_PATIENCE = 10.0
+"""Seconds that a shard waits for another process that only looks whether the study is free."""
+
+
+@dataclass(frozen=True)
+class Home:
+    """The data root and the place of each file in it."""
+
+    root: Path
+    tensor_root: Local | Remote | None = None
+    """Where tensor stores lie, if not in the data root: they are by far the largest files."""
+    metric_root: Local | Remote | None = None
+    """Where metrics stores lie, if not in the data root."""
+
+    @classmethod
+    def from_environment(cls) -> "Home":
+        """The data root that ``ATTENTION_GEOMETRY_HOME`` names, or ``./data``.
+
+        Tensor stores lie in it, or where ``ATTENTION_GEOMETRY_TENSORS`` says; metrics stores likewise, with
+        ``ATTENTION_GEOMETRY_METRICS``.
+
+        Raises
+        ------
+        UserError
+            If the place of such stores is a URL that cannot be used.
+        """
+        return cls(data_root(), _elsewhere(TENSORS_VARIABLE), _elsewhere(METRICS_VARIABLE))
+
+    @property
+    def studies_file(self) -> Path:
+        """Studies recorded by ``attention-geometry run --name``."""
+        return self.root / "studies.yaml"
+
+    @property
+    def warehouse(self) -> Path:
+        """Local of the published databases, one per study."""
+        return warehouse_of(self.root)
+
+    @property
+    def dagster(self) -> Path:
+        """Dagster's own records: runs, events, schedules."""
+        return self.root / "dagster"
+
+    def place_of(self, part: Literal["tensors", "metrics"]) -> Local | Remote:
+        """Where the tensor stores, or the metrics stores, of all studies are."""
+        elsewhere = self.tensor_root if part == "tensors" else self.metric_root
+        return elsewhere or Local(self.root / part)
+
+    def tensors(self, study: str) -> Local | Remote:
+        """The tensor store of a study."""
+        return self.place_of("tensors").joined(f"{study}.zarr")
+
+    def metrics(self, study: str) -> Local | Remote:
+        """The metrics store of a study."""
+        return self.place_of("metrics").joined(f"{study}.zarr")
+
+    def summaries(self, study: str) -> Path:
+        """The folder of a study's small tables: fits and means on their way to the warehouse."""
+        return self.root / "summaries" / study
+
+    @property
+    def index(self) -> Path:
+        """The HTML page that lists every study."""
+        return self.root / "index.html"
+
+    @property
+    def reports(self) -> Path:
+        """Local of the HTML reports, one per study."""
+        return self.root / "reports"
+
+    def report(self, study: str) -> Path:
+        """The HTML report of a study."""
+        return self.reports / f"{study}.html"
+
+    @property
+    def comparisons(self) -> Path:
+        """Local of the HTML pages that set several studies side by side."""
+        return self.root / "comparisons"
+
+    def comparison(self, studies: Sequence[str]) -> Path:
+        """The HTML page that sets these studies side by side, in this order; no name of a study has a plus sign."""
+        return self.comparisons / f"{'+'.join(studies)}.html"
+
+    def lock(self, study: str) -> Path:
+        """The lock a process holds while it writes the stores of a study."""
+        return self._locks / f"{study}.lock"
+
+    def shard_lock(self, study: str, shard: "Shard") -> Path:
+        """The lock a process holds while it extracts one shard of a study."""
+        return self._locks / "shards" / study / f"{shard.index}-of-{shard.count}.lock"
+
+    @property
+    def _locks(self) -> Path:
+        """Where locks lie: beside the tensors where these are in a folder, which other data roots may share."""
+        return (self.tensor_root.path if isinstance(self.tensor_root, Local) else self.root) / "locks"
+
+    @contextmanager
+    def claimed(self, study: str, shard: "Shard | None" = None) -> Iterator[None]:
+        """Hold a study while the body runs, alone; or one shard of it, beside the others of the same division.
+
+        Raises
+        ------
+        UserError
+            If another process is working on what is asked for, or on a shard of another division.
+        """
+        mine = self.lock(study) if shard is None else self.shard_lock(study, shard)
+        what = f"study '{study}'" if shard is None else f"shard {shard} of study '{study}'"
+        with exclusive(mine, what, wait=0):
+            for rival in self._rivals(
+                study, shard
+            ):  # each claims its own first and then looks, so one of two is refused
+                with exclusive(rival, f"study '{study}'", wait=SHARD_PATIENCE):
+                    pass
+            yield
+
+    def _rivals(self, study: str, shard: "Shard | None") -> list[Path]:
+        """The locks of what may not be in work beside a study, or beside a shard of it."""
+        shards = sorted((self._locks / "shards" / study).glob("*.lock"))
+        if shard is None:
+            return shards
+        return [self.lock(study), *(lock for lock in shards if not lock.stem.endswith(f"-of-{shard.count}"))]
+
+    def is_claimed(self, study: str) -> bool:
+        """Whether a process works on a study now, or on a shard of it."""
+        locks = [self.lock(study), *(self._locks / "shards" / study).glob("*.lock")]
+        return any(is_held(lock) for lock in locks)
+
+    def prepare(self) -> None:
+        """Make the data root and see that it can be written.
+
+        Raises
+        ------
+        UserError
+            If it cannot.
+        """
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            with TemporaryFile(dir=self.root):
+                pass
+        except OSError as error:
+            msg = (
+                f"The data root {self.root} cannot be written ({error.strerror}); "
+                f"name another with --home DIR or {HOME_VARIABLE}"
+            )
+            raise UserError(msg) from error
+
+    @contextmanager
+    def without_stores(self, study: str) -> Iterator[None]:
+        """Run the body as if the study had no stores; what is published of it stays until it is replaced.
+
+        As ``replacing``, for a body that claims the study itself, or in several steps.
+
+        Raises
+        ------
+        UserError
+            If another process is working on the study.
+        """
+        with self.claimed(study):
+            moved = self._set_aside(study)
+        try:
+            yield
+        except BaseException:
+            with suppress(UserError), self.claimed(study):
+                self._put_back(study, moved)
+            raise
+
+    @contextmanager
+    def replacing(self, study: str) -> Iterator[None]:
+        """Run the body as if the study, which the caller has claimed, had no stores.
+
+        They are renamed, so that each is whole or gone whenever the process is killed. If the body fails before there
+        are new tensors, they come back; after that they stay beside the new ones until ``discard_replaced``, which is
+        called once these are whole. What lies in an object store, which cannot rename, is deleted before the body.
+        """
+        moved = self._set_aside(study)
+        try:
+            yield
+        except BaseException:
+            with suppress(UserError):  # what the user has to hear of is why the body failed
+                self._put_back(study, moved)
+            raise
+
+    def discard_replaced(self, study: str) -> None:
+        """Remove what new stores of a study have replaced; call it once its tensors are complete."""
+        for store in self._stores(study):
+            store.discard_replaced()
+
+    def _stores(self, study: str) -> tuple[Place, ...]:
+        return (self.tensors(study), self.metrics(study), Local(self.summaries(study)))
+
+    def _set_aside(self, study: str) -> dict[Path, Path]:
+        """Set the stores of a study aside; returns where each folder was and is now."""
+        moved: dict[Path, Path] = {}
+        try:
+            for store in sorted(self._stores(study), key=lambda store: store.is_remote):  # what can be put back first
+                if (aside := store.set_aside()) is not None:
+                    moved[Path(str(store))] = aside
+        except BaseException:
+            with suppress(UserError):
+                self._put_back(study, moved)
+            raise
+        return moved
+
+    def _put_back(self, study: str, moved: Mapping[Path, Path]) -> None:
+        """Undo ``_set_aside`` if there are no new tensors."""
+        if not self.tensors(study).exists():
+            for store, aside in moved.items():
+                aside.rename(store)
+
+
+def is_held(lock: Path) -> bool:
+    """Whether a process holds a lock file."""
+    if not lock.exists():
+        return False
+    try:
+        with FileLock(lock, timeout=0):
+            return False
+    except Timeout:
+        return True
+
+
+def _elsewhere(variable: str) -> Local | Remote | None:
+    """The place that an environment variable names, if it does."""
+    named = os.environ.get(variable)
+    return parse_place(named) if named else None

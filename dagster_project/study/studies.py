@@ -1,0 +1,415 @@
+"""Studies: what they are, and the files that name them.
+
+Holds ``Study``, the reading of ``studies.yaml`` with errors that name study, field and remedy, and the recording of new
+ones.
+"""
+
+import difflib
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+import yaml
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from dagster_project.study.home import Home
+from extract.settings import ExtractionSettings
+from storage.errors import UserError
+from storage.files.locks import exclusive
+from storage.files.staging import staged
+
+NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?")
+"""What a study may be called: its name becomes file names and a partition key."""
+
+KAPPAS = 16
+"""The most κ a study may ask for: each has its own row for every selection."""
+
+HEADING = "studies:"
+"""The first line of a studies file that this program makes."""
+
+
+def _kappas(given: object) -> tuple[float, ...]:
+    """The numbers in ascending order, if the upper bounds can be computed for them."""
+    numbers = given if isinstance(given, list | tuple) else ()
+    found = sorted({float(number) for number in numbers if _positive(number)})
+    if not 1 <= len(numbers) <= KAPPAS or len(found) < len(numbers):
+        kind, message = "kappas", f"input should be a list of 1 to {KAPPAS} distinct positive finite numbers"
+        raise PydanticCustomError(kind, message)
+    return tuple(found)
+
+
+def _positive(given: object) -> bool:
+    """Whether it is a number above 0 that a float can hold; true and false are none."""
+    return isinstance(given, int | float) and not isinstance(given, bool) and 0 < given <= sys.float_info.max
+
+
+Sizes = Annotated[tuple[Annotated[int, Field(ge=2, le=2**16)], ...], Field(min_length=1, max_length=16)]
+"""Some sizes of drawn heads."""
+
+
+class MonteCarloGrid(BaseModel):
+    """Heads to draw from the paper's assumptions, to hold its bounds against: every combination is one grid point.
+
+    What is not named here (C, and the weights' phases) is as fitted to the study.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    head_dim: Sizes = Field(default=(16, 64, 128), description="lengths d of one value state")
+    n_keys: Sizes = Field(default=(64, 256), description="numbers of keys, the sink included")
+    n: tuple[Annotated[int, Field(ge=1)], ...] = Field(
+        default=(1, 2, 4, 8, 16, 32, 64, 128), min_length=1, description="N; those below a point's n_keys are taken"
+    )
+    beta: tuple[Annotated[float, Field(ge=0, allow_inf_nan=True)], ...] = Field(
+        default=(0.1, 1.0, float("inf")), min_length=1, description="β of the cosines; .inf: independent directions"
+    )
+    lambda_sink: tuple[Annotated[float, Field(ge=0, allow_inf_nan=False)], ...] = Field(
+        default=(0.1, 1.0), min_length=1, description="λ, norm of the sink's value state over C"
+    )
+    rho_0: tuple[Annotated[float, Field(gt=-1, lt=1)], ...] = Field(
+        default=(0.0, 0.2), min_length=1, description="ρ_0, cosine of the sink's value state with the others"
+    )
+    draws: int = Field(default=100, ge=2, le=10_000, description="heads drawn at each grid point")
+
+    @field_validator("head_dim", "n_keys", "n", "beta", "lambda_sink", "rho_0")
+    @classmethod
+    def _each_once(cls, given: tuple[float, ...]) -> tuple[float, ...]:
+        if len(set(given)) < len(given):
+            kind, message = "repeated", "input should name every value once"
+            raise PydanticCustomError(kind, message)
+        return given
+
+    @field_validator("n")
+    @classmethod
+    def _below_n_keys(cls, n: tuple[int, ...], known: ValidationInfo) -> tuple[int, ...]:
+        if (least := min(known.data.get("n_keys", (2**16 + 1,)))) <= min(n):
+            kind = "too_large"
+            raise PydanticCustomError(kind, "one of them should be below {least}, the least n_keys", {"least": least})
+        return n
+
+
+MEASURED = ("kappas", "scale")
+"""The analysis settings that decide the metrics; the others decide what follows from them, or how it is shown."""
+
+
+class AnalysisSettings(BaseModel):
+    """How the metrics of a study are computed and shown."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kappas: Annotated[tuple[float, ...], BeforeValidator(_kappas)] = Field(
+        default=(0.5,),
+        description="list of the κ to compute upper bounds for; the paper leaves κ open, and a variance proxy c B²/d "
+        "means κ = 1/(2c)",
+    )
+    scale: Literal["unit", "raw"] = Field(
+        default="unit",
+        description="what upper bounds are computed from: unit, weighted norms divided by the head's median norm of "
+        "values, so that their unit does not matter; raw, as printed in the paper",
+    )
+    monte_carlo: MonteCarloGrid | None = Field(
+        default=None, description="grid of drawn heads to hold the bounds against in expectation; none if left out"
+    )
+    map_n: int = Field(default=4, ge=1, description="N at which the layer by head maps show Precision and Recall")
+
+    def measured(self) -> dict[str, Any]:
+        """The settings that decide the metrics, as JSON."""
+        return self.model_dump(mode="json", include=set(MEASURED))
+
+
+SCHEDULER = re.compile(r"threads|local|(tcp|tls)://([\w.-]+|\[[0-9a-fA-F:.%]+\]):\d{1,5}")
+"""Where Dask computes: on threads of the process, on processes of this machine, or on a cluster that is there."""
+
+
+def _scheduler(given: object) -> object:
+    """What was given, if it is such a place; nothing is, too."""
+    if given is not None and not (isinstance(given, str) and SCHEDULER.fullmatch(given)):
+        kind = "scheduler"
+        message = (
+            "input should be threads, local, or the address of a Dask scheduler, tcp://HOST:PORT or tls://HOST:PORT"
+        )
+        raise PydanticCustomError(kind, message)
+    return given
+
+
+class DaskSettings(BaseModel):
+    """Where metrics and fits are computed, which changes none of their numbers."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    scheduler: Annotated[str | None, BeforeValidator(_scheduler)] = Field(
+        default=None,
+        description="where metrics and fits are computed: threads; local, one process per core; or the address of an "
+        "existing Dask cluster, tcp://HOST:PORT or tls://HOST:PORT; left out, what DASK_SCHEDULER_ADDRESS names, else "
+        "threads",
+    )
+
+
+class Study(ExtractionSettings):
+    """One study: what is extracted from which model and text, and how it is analysed."""
+
+    analysis: AnalysisSettings = Field(
+        default_factory=AnalysisSettings, description="how the metrics are computed and shown"
+    )
+    keep_tensors: bool = Field(
+        default=True,
+        description="keep weights and value states once all that is computed from them has landed; if not, other "
+        "analysis settings need a new extraction",
+    )
+    dask: DaskSettings = Field(default_factory=DaskSettings, description="where metrics and fits are computed")
+
+    def extraction(self) -> ExtractionSettings:
+        """The settings that decide the tensors."""
+        return ExtractionSettings(**self.model_dump(exclude={"analysis", "keep_tensors", "dask"}))
+
+
+def shipped_file() -> Path:
+    """The ``studies.yaml`` of the product: beside the packages in a checkout, inside this one when installed."""
+    installed = Path(__file__).parents[1] / "studies.yaml"
+    return installed if installed.exists() else Path(__file__).parents[2] / "studies.yaml"
+
+
+def all_studies(home: Home) -> dict[str, Study]:
+    """Every study by name: the shipped ones and those recorded in the data root.
+
+    Raises
+    ------
+    UserError
+        If a file has an error, or both define the same name.
+    """
+    shipped, own = _entries(shipped_file()), _entries(home.studies_file)
+    return {name: _one_of(home, name, shipped, own) for name in dict.fromkeys([*shipped, *own])}
+
+
+def readable_studies(home: Home) -> tuple[dict[str, Study], dict[str, UserError]]:
+    """As ``all_studies``, but an error in one study or file hides no other.
+
+    Returns
+    -------
+    tuple
+        The studies that can be read, and what is wrong with the others, by name, or with a file, by its path.
+    """
+    shipped = _entries(shipped_file())
+    errors: dict[str, UserError] = {}
+    try:
+        own = _entries(home.studies_file)
+    except UserError as error:
+        own, errors = {}, {str(home.studies_file): error}
+    found = {}
+    for name in dict.fromkeys([*shipped, *own]):
+        try:
+            found[name] = _one_of(home, name, shipped, own)
+        except UserError as error:
+            errors[str(name)] = error
+    return found, errors
+
+
+def _one_of(home: Home, name: str, shipped: Mapping[str, Any], own: Mapping[str, Any]) -> Study:
+    """One study of the two files."""
+    if name in shipped and name in own:
+        msg = f"{home.studies_file}: study '{name}' is shipped with the product already; give it another name there"
+        raise UserError(msg)
+    path, settings = (shipped_file(), shipped[name]) if name in shipped else (home.studies_file, own[name])
+    return parse_study(name, _anchored(settings, path.parent), path)
+
+
+def find_study(home: Home, name: str) -> Study:
+    """The study called ``name``; what is wrong with another one does not matter.
+
+    Raises
+    ------
+    UserError
+        If there is none; the message suggests the nearest name.
+    """
+    shipped, own = _entries(shipped_file()), _entries(home.studies_file)
+    if name in shipped or name in own:
+        return _one_of(home, name, shipped, own)
+    studies = all_studies(home)
+    close = difflib.get_close_matches(name, studies, n=1)
+    hint = f"did you mean '{close[0]}'?" if close else f"there are {', '.join(studies)};"
+    msg = f"There is no study '{name}'; {hint} `attention-geometry studies` lists them"
+    raise UserError(msg)
+
+
+def read_studies(path: Path) -> dict[str, Study]:
+    """The studies of one file, in its order; none if there is no such file.
+
+    Raises
+    ------
+    UserError
+        If the file is no YAML or a study in it is malformed.
+    """
+    return {
+        name: parse_study(name, _anchored(settings, path.parent), path) for name, settings in _entries(path).items()
+    }
+
+
+def _entries(path: Path) -> dict[str, Any]:
+    """The settings of each study of a file as they stand there; none if there is no such file."""
+    if not path.exists():
+        return {}
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        msg = f"{path} is no valid YAML: {' '.join(str(error).split())}"
+        raise UserError(msg) from error
+    except OSError as error:
+        msg = f"{path} cannot be read ({error.strerror}); put a file of studies there, or remove it"
+        raise UserError(msg) from error
+    if not isinstance(content, dict) or set(content) != {"studies"} or not isinstance(content["studies"], dict):
+        msg = f"{path} must hold one mapping 'studies' from names to settings; see the shipped studies.yaml"
+        raise UserError(msg)
+    return dict(content["studies"])
+
+
+def _anchored(settings: object, folder: Path) -> object:
+    """Settings whose model and corpus, where they are relative paths, start from the folder of their file."""
+    if not isinstance(settings, dict):
+        return settings
+    anchored = dict(settings)
+    for part in ("model", "corpus"):
+        given = anchored.get(part)
+        identity = given.get("id") if isinstance(given, dict) else given
+        if isinstance(identity, str) and (identity.startswith(("./", "../")) or (folder / identity).exists()):
+            place = str((folder / identity).resolve())
+            anchored[part] = {**given, "id": place} if isinstance(given, dict) else place
+    return anchored
+
+
+def parse_study(name: object, settings: object, source: object) -> Study:
+    """One study from its settings.
+
+    Raises
+    ------
+    UserError
+        If the name is no safe file name, or a field is unknown, missing or malformed.
+    """
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        msg = (
+            f"{source}: '{name}' is no name for a study; use up to 64 lower-case letters, digits, '.', '_' and '-', "
+            "the first and the last a letter or digit"
+        )
+        raise UserError(msg)
+    try:
+        return Study.model_validate(settings)
+    except ValidationError as error:
+        problems = error.errors()
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        msg = f"{source}: study '{name}', {_explained(problems[0])}{more}"
+        raise UserError(msg) from error
+
+
+def _explained(problem: ErrorDetails) -> str:
+    """What is wrong with which field, and the remedy."""
+    path = ".".join(str(part) for part in problem["loc"])
+    field = f"field '{path}'" if path else "settings"
+    known = _descriptions(Study)
+    meaning = known.get(".".join(part for part in problem["loc"] if isinstance(part, str)), "")
+    if problem["type"] == "extra_forbidden":
+        close = difflib.get_close_matches(path, known, n=1)
+        remedy = f"did you mean '{close[0]}'?" if close else f"the fields are {', '.join(known)}"
+        return f"{field} is unknown; {remedy}"
+    meaning = f" ({meaning})" if meaning else ""
+    if problem["type"] == "missing":
+        return f"{field} is missing; add it{meaning}"
+    return f"{field}: {problem['msg'][0].lower()}{problem['msg'][1:]}, found {problem['input']!r}{meaning}"
+
+
+def _descriptions(model: type[BaseModel], prefix: str = "") -> dict[str, str]:
+    """Every field of a model and its parts, by its dotted name, with its description."""
+    found: dict[str, str] = {}
+    for name, field in model.model_fields.items():
+        found[prefix + name] = field.description or ""
+        for part in (field.annotation, *get_args(field.annotation)):  # a part that may be left out is a union
+            if isinstance(part, type) and issubclass(part, BaseModel):
+                found |= _descriptions(part, f"{prefix}{name}.")
+    return found
+
+
+@contextmanager
+def recorded(home: Home, name: str, settings: Mapping[str, Any]) -> Iterator[None]:
+    """Record a study for the body to run; if that is refused before anything is stored, take the new record back.
+
+    So a mistake in the settings can be mended under the same name.
+
+    Raises
+    ------
+    UserError
+        As ``record_study``.
+    """
+    new = record_study(home, name, settings)
+    try:
+        yield
+    except (UserError, OSError):
+        if new and not home.tensors(name).exists():
+            with suppress(OSError):  # what the user has to hear of is why the study was refused
+                _forget(home, name, settings)
+        raise
+
+
+def record_study(home: Home, name: str, settings: Mapping[str, Any]) -> bool:
+    """Add a study to the data root's own file; False if it stands there, or is shipped, with the same settings.
+
+    Raises
+    ------
+    UserError
+        If the settings are malformed, or another study has the name.
+    """
+    study = parse_study(name, dict(settings), "command line")
+    home.prepare()
+    with exclusive(home.root / "studies.lock", str(home.studies_file), wait=10):
+        existing = all_studies(home).get(name)
+        if existing is None:
+            _append(home.studies_file, name, settings)
+        elif existing != study:
+            msg = (
+                f"There is a study '{name}' with other settings already; give this one another --name, "
+                f"or run that one: attention-geometry run {name}"
+            )
+            raise UserError(msg)
+    return existing is None
+
+
+def _forget(home: Home, name: str, settings: Mapping[str, Any]) -> None:
+    """Take out of the data root's own file what ``record_study`` added; what others added since stays."""
+    with exclusive(home.root / "studies.lock", str(home.studies_file), wait=10):
+        rest = home.studies_file.read_text(encoding="utf-8").replace(_block(name, settings), "", 1)
+        if rest.strip() == HEADING:
+            home.studies_file.unlink()
+        else:
+            _replace(home.studies_file, rest)
+
+
+def _append(path: Path, name: str, settings: Mapping[str, Any]) -> None:
+    """Add a study at the end of a file, keeping what stands there as it is."""
+    before = path.read_text(encoding="utf-8").rstrip() if path.exists() else HEADING
+    try:
+        _replace(path, f"{before}\n{_block(name, settings)}")
+    except UserError as error:
+        msg = f"The study '{name}' could not be added to {path}; add it by hand below '{HEADING}'"
+        raise UserError(msg) from error
+
+
+def _block(name: str, settings: Mapping[str, Any]) -> str:
+    """The lines of a studies file that hold one study."""
+    block = yaml.safe_dump({name: dict(settings)}, sort_keys=False, allow_unicode=True)
+    return "".join(f"  {line}\n" for line in block.splitlines())
+
+
+def _replace(path: Path, text: str) -> None:
+    """Give a studies file another text, if that can be read as one."""
+    with staged(path) as partial:
+        partial.write_text(text, encoding="utf-8")
+        read_studies(partial)

@@ -1,0 +1,187 @@
+"""Removal of what killed processes left behind, and of all that is stored of a study."""
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from dagster_project.study.home import Home, is_held
+from dagster_project.study.studies import NAME, find_study
+from storage.errors import UserError
+from storage.files.places import Local, Place
+from storage.files.staging import UNFINISHED, is_being_written
+
+SPILLED = re.compile(r"\.[0-9a-f]{32}\.partial(\.[a-z.]+)?$")
+"""What follows the name of a database that is being written: DuckDB adds to it when it spills."""
+
+IN_USE = "in use by a running process"
+
+NEEDED = "a run that has not ended may need it; if Dagster's records lie elsewhere, set DAGSTER_HOME"
+"""Why the lock of a run stays."""
+
+
+@dataclass(frozen=True)
+class Removed:
+    """What became of one thing that could be removed."""
+
+    path: Place
+    bytes: int
+    kept: str = ""
+    """Why it is still there; empty if it was removed."""
+
+
+def leftovers(home: Home) -> list[Path]:
+    """Files and folders that are half-written, set aside or locks of runs that ended; some may be in work now.
+
+    What this program does not call so is not looked at: stores may lie in a folder that others use, too.
+    """
+    of_studies = [path for paths in _of_studies(home).values() for path in paths]
+    return sorted([*of_studies, *_of_none(home), *_dead_locks(home)])
+
+
+def clean(home: Home) -> Iterator[Removed]:
+    """Remove what killed processes left; what a living one works on stays, and so does what waits for a whole store.
+
+    Runs of the command line that were killed are marked as failed in Dagster's records, and their pool slots freed.
+    """
+    locks = _dead_locks(home)
+    _bury(home)
+    for lock in locks:
+        yield Removed(Local(lock), 0, NEEDED if lock.exists() else "")
+    for path in _of_none(home):
+        yield Removed(Local(path), 0, IN_USE) if is_being_written(path) else _removed(Local(path))
+    for study, paths in _of_studies(home).items():
+        yield from _clean_study(home, study, paths)
+
+
+def clear_study(home: Home, name: str) -> Iterator[Removed]:
+    """Remove all that is stored of a study, but its entry in the studies file and Dagster's records of its runs.
+
+    A process killed in between leaves less of it, and clearing again removes the rest. Who has the database open keeps
+    reading it. Pages that compare the study with others go too.
+
+    Raises
+    ------
+    UserError
+        If there is neither a study of this name nor anything stored of it, or another process works on it.
+    """
+    if not NAME.fullmatch(name) or not what_is_stored(home, name):
+        find_study(home, name)
+    with home.claimed(name):
+        for place in what_is_stored(home, name):
+            if place.exists():  # what was in a store has been removed with it
+                yield _removed(place)
+        _write_entries(home)
+
+
+def what_is_stored(home: Home, name: str) -> list[Place]:
+    """The places of a study that hold anything, in the order in which they are removed: what others lead to first."""
+    from storage.warehouse.connection import database
+
+    compared = [page for page in sorted(home.comparisons.glob("*.html")) if name in page.stem.split("+")]
+    left = _of_studies(home).get(name, [])
+    places: list[Place] = [
+        Local(home.report(name)),
+        *map(Local, compared),
+        Local(database(home.warehouse, name)),
+        Local(home.summaries(name)),
+        home.metrics(name),
+        home.tensors(name),
+        *map(Local, left),
+    ]
+    return [place for place in places if place.exists()]
+
+
+def _of_studies(home: Home) -> dict[str, list[Path]]:
+    """What is half-written or set aside of each study, in the order of paths."""
+    found: dict[str, list[Path]] = {}
+    for folder, kind, mark in _folders(home):
+        for path in sorted(folder.glob("*")):
+            name = mark.sub("", path.name)
+            study = name.removesuffix(kind)
+            if not name.endswith(kind) or not NAME.fullmatch(study):
+                continue
+            inside = (part for part in sorted(path.rglob("*.partial")) if UNFINISHED.search(part.name))
+            found.setdefault(study, []).extend([path] if name != path.name else inside)
+    return {study: paths for study, paths in found.items() if paths}
+
+
+def _folders(home: Home) -> Iterator[tuple[Path, str, re.Pattern[str]]]:
+    """Where studies have files, what follows a study's name there, and what follows that while they are unfinished."""
+    for place in (home.place_of("tensors"), home.place_of("metrics")):
+        if isinstance(place, Local):
+            yield place.path, ".zarr", UNFINISHED
+    yield home.root / "summaries", "", UNFINISHED
+    yield home.warehouse, "", SPILLED
+
+
+def _of_none(home: Home) -> list[Path]:
+    """What is half-written of no study: pages, reports, the studies file, the script of the plain shell."""
+    from storage.warehouse.connection import ENTRY
+
+    folders = (home.root, home.reports, home.comparisons, home.root / "refreshes")
+    written = [path for folder in folders for path in folder.glob("*.partial")]
+    scripts = home.warehouse.glob(f".{ENTRY}.*")
+    return sorted(path for path in (*written, *scripts) if UNFINISHED.search(path.name))
+
+
+def _clean_study(home: Home, study: str, paths: list[Path]) -> Iterator[Removed]:
+    """Remove leftovers of one study under its lock."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(home.claimed(study))
+        except UserError:
+            yield from (Removed(Local(path), 0, IN_USE) for path in paths)
+            return
+        for path in paths:
+            if path.name.endswith(".replaced") and not _replacement_is_whole(home, study):
+                yield Removed(
+                    Local(path), 0, f"until the store that replaces it is complete: attention-geometry run {study}"
+                )
+            elif path.exists():
+                yield _removed(Local(path))
+
+
+def _replacement_is_whole(home: Home, study: str) -> bool:
+    """Whether the tensor store of a study has all its sequences."""
+    from storage.zarr.arrays import TENSORS
+    from storage.zarr.sequences import SequenceStore
+
+    try:
+        return not SequenceStore.open(home.tensors(study), TENSORS).missing()
+    except UserError:
+        return False
+
+
+def _removed(place: Place) -> Removed:
+    """Remove what is at a place."""
+    size = place.bytes_on_disk()
+    place.remove()
+    return Removed(place, size)
+
+
+def _bury(home: Home) -> None:
+    """Mark killed runs as failed and free their pool slots."""
+    from dagster_project.records.registration import bury_dead_runs, use_instance
+
+    if home.dagster.is_dir() or "DAGSTER_HOME" in os.environ:
+        with use_instance(home, in_process=True) as instance:
+            bury_dead_runs(instance, home)
+
+
+def _dead_locks(home: Home) -> list[Path]:
+    """Locks of runs whose process holds them no longer."""
+    return [path for path in (home.root / "locks" / "runs").glob("*.lock") if not is_held(path)]
+
+
+def _write_entries(home: Home) -> None:
+    """Rewrite what lists all studies: the page, and the script of the plain shell."""
+    from dagster_project.steps.reporting import write_index
+    from storage.warehouse.connection import write_entry
+
+    if home.index.exists():
+        write_index(home)
+    if home.warehouse.is_dir():
+        write_entry(home.warehouse)

@@ -1,0 +1,256 @@
+"""What ``attention-geometry doctor`` says: versions, devices, the data root and what in it is incomplete or damaged.
+
+Holds the examination.
+"""
+
+import os
+import platform
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from rich.table import Table
+
+from dagster_project.steps.assets import summary_paths
+from dagster_project.study.home import Home
+from dagster_project.study.studies import all_studies
+from dagster_project.upkeep.clearing import Removed, leftovers
+from storage.errors import UserError
+from storage.files.places import Local, Place
+
+if TYPE_CHECKING:
+    from storage.zarr.arrays import ArraySpec
+
+PACKAGES = (
+    "attention-geometry", "torch", "transformers", "datasets", "zarr", "dask", "numba", "duckdb", "altair",
+    "vl-convert-python", "dagster",
+)  # fmt: skip
+
+
+Part = Literal["tensors", "metrics"]
+PARTS: tuple[Part, ...] = ("tensors", "metrics")
+
+
+def examine(home: Home) -> Iterator[Table]:
+    """One table each for versions, devices, the data root and its stores."""
+    yield _versions()
+    yield _devices()
+    yield _data_root(home)
+    yield _stores(home)
+
+
+def _versions() -> Table:
+    table = Table("package", "version", title="Versions", title_justify="left")
+    table.add_row("python", platform.python_version())
+    for package in PACKAGES:
+        try:
+            table.add_row(package, version(package))
+        except PackageNotFoundError:
+            table.add_row(package, "not installed")
+    return table
+
+
+def _devices() -> Table:
+    import torch
+
+    table = Table("device", "what", title="Devices", title_justify="left")
+    table.add_row("cpu", f"{os.cpu_count()} cores, {torch.get_num_threads()} torch threads")
+    for index in range(torch.cuda.device_count()):
+        properties = torch.cuda.get_device_properties(index)
+        table.add_row(f"cuda:{index}", f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB")
+    if not torch.cuda.is_available():
+        table.add_row("cuda", "none")
+    return table
+
+
+def _data_root(home: Home) -> Table:
+    table = Table("what", "state", title="Data root", title_justify="left")
+    table.add_row("folder", str(home.root))
+    for name, place in (("tensors", home.tensor_root), ("metrics", home.metric_root)):
+        if place:
+            table.add_row(name, str(place))
+    try:
+        home.prepare()
+        table.add_row("writable", "yes")
+        table.add_row("free space", f"{shutil.disk_usage(home.root).free / 1e9:.1f} GB")
+    except UserError as error:
+        table.add_row("writable", f"no: {error}")
+    found = leftovers(home)
+    table.add_row("leftovers of killed runs", "\n".join(str(path) for path in found) or "none")
+    if found:
+        table.add_row("to remove them", "attention-geometry doctor --clean")
+    return table
+
+
+def _stores(home: Home) -> Table:
+    """Every store below the data root with what its ledger lacks, and every published database."""
+    from storage.warehouse.connection import published
+
+    table = Table("store", "study", "state", title="Stores", title_justify="left")
+    for folder in PARTS:
+        for name, state in _states(home, folder):
+            table.add_row(folder, name, state)
+    for tables in sorted((home.root / "summaries").glob("*/")):
+        if tables.suffix not in {".partial", ".replaced"}:
+            table.add_row("summaries", tables.name, _summaries(home, tables.name))
+    for study, path in published(home.warehouse).items():
+        table.add_row("warehouse", study, f"published, {path.stat().st_size / 1e6:.1f} MB")
+    for pages in (home.reports, home.comparisons):
+        for path in sorted(pages.glob("*.html")):
+            table.add_row(pages.name, path.stem, f"written, {path.stat().st_size / 1e6:.1f} MB")
+    return table
+
+
+def _states(home: Home, folder: Part) -> Iterator[tuple[str, str]]:
+    """The studies that have a store, and its state; of those in an object store, the ones that are known."""
+    try:
+        names = _stored(home, folder)
+    except UserError as error:  # the object store does not answer
+        yield "all", str(error)
+        return
+    for name in names:
+        yield name, _state(home, name, folder)
+
+
+def _stored(home: Home, folder: Part) -> list[str]:
+    """The studies that have a store of this kind; of those in an object store, the ones that are known."""
+    place, store = home.place_of(folder), home.tensors if folder == "tensors" else home.metrics
+    listed = place.stores()
+    return sorted(name for name in all_studies(home) if store(name).exists()) if listed is None else listed
+
+
+def _state(home: Home, name: str, folder: Part) -> str:
+    from dagster_project.steps.measuring import open_metrics
+    from storage.zarr.arrays import TENSORS
+    from storage.zarr.sequences import SequenceStore
+
+    try:
+        store = SequenceStore.open(home.tensors(name), TENSORS) if folder == "tensors" else open_metrics(home, name)
+        missing, total = store.missing(), store.sizes["sequence"]
+    except UserError as error:
+        return str(error)
+    size = f"{store.bytes_on_disk() / 1e6:.1f} MB"
+    if missing:
+        return f"incomplete: {len(missing)} of {total} sequences are missing; run the study again ({size})"
+    dropped = f", {' and '.join(store.dropped)} dropped" if store.dropped else ""
+    return f"complete: {total} sequences{dropped}, {size}"
+
+
+def _summaries(home: Home, name: str) -> str:
+    """Which of a study's small tables are there."""
+    from dagster_project.steps.catalogue import ASSETS
+    from storage.files.tables import made_from
+
+    paths = list(summary_paths(home, name, (table for asset in ASSETS for table in asset.tables)).values())
+    if missing := [path.stem for path in paths if made_from(path) is None]:
+        return f"incomplete: {', '.join(missing)} missing or damaged; run the study again"
+    return f"complete: {len(paths)} tables, {sum(path.stat().st_size for path in paths) / 1e6:.1f} MB"
+
+
+def removals(removed: Iterable[Removed]) -> Table:
+    """What has been removed, with its bytes and their sum, and what has not, and why."""
+    table = Table("what", "bytes", title="Removed", title_justify="left")
+    total = 0
+    for each in removed:
+        table.add_row(str(each.path), f"kept: {each.kept}" if each.kept else f"{each.bytes:,}")
+        total += each.bytes
+    table.add_row("in all", f"{total:,}")
+    return table
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What came of reading one store, table or database."""
+
+    what: Place
+    damage: str | None
+    """What is wrong and the remedy, in one line; None if every byte is as it was written."""
+    in_work: bool = False
+    """Whether it could not be read because a process works on its study."""
+
+
+def verify(home: Home) -> Iterator[Verdict]:
+    """Read everything that has checksums: all arrays of all stores, all summaries, all published databases.
+
+    Raises
+    ------
+    UserError
+        If an object store does not answer.
+    """
+    from storage.warehouse.connection import published
+    from storage.zarr.arrays import SELECTION, TENSORS
+
+    for folder, specs, place in zip(PARTS, (TENSORS, SELECTION), (home.tensors, home.metrics), strict=True):
+        for name in _stored(home, folder):
+            yield _settled(home, name, place(name), partial(_damage_of_store, place(name), specs, name))
+    for table in sorted((home.root / "summaries").glob("*/*.parquet")):
+        yield _settled(home, table.parent.name, Local(table), partial(_damage_of_table, table))
+    for study, path in published(home.warehouse).items():
+        yield _settled(home, study, Local(path), partial(_damage_of_database, path, study))
+
+
+def _settled(home: Home, study: str, what: Place, look: Callable[[], str | None]) -> Verdict:
+    """What is wrong by a look while no process works on the study; a first look, which may be so, needs no lock.
+
+    Raises
+    ------
+    UserError
+        If an object store does not answer.
+    """
+    if look() is None:
+        return Verdict(what, None)
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(home.claimed(study))
+        except UserError:
+            return Verdict(what, None, in_work=True)
+        return Verdict(what, look() if what.exists() else None)
+
+
+def verdicts(found: Iterable[Verdict]) -> Table:
+    """What has been read, and what is damaged, each with its remedy."""
+    table = Table("read", "state", title="Checksums", title_justify="left")
+    for each in found:
+        table.add_row(str(each.what), each.damage or ("in work" if each.in_work else "as written"))
+    return table
+
+
+def _damage_of_store(place: Place, specs: "Sequence[ArraySpec]", study: str) -> str | None:
+    """The first damage of a store, read one sequence of one array after the other; None if there is none."""
+    from storage.zarr.sequences import SequenceStore
+
+    try:
+        store = SequenceStore.open(place, specs)
+        sequences = [int(sequence) for sequence in store.finished().nonzero()[0]]
+        for name in sorted(store.specs.keys() - set(store.dropped)):
+            for sequence in sequences:
+                store.read(name, sequence)
+    except UserError as error:
+        fresh = " --fresh" if "--fresh" in str(error) else ""
+        return f"{error}: attention-geometry run {study}{fresh}"
+    return None
+
+
+def _damage_of_database(path: Path, study: str) -> str | None:
+    """What is wrong with a database; None if nothing is."""
+    from storage.warehouse.connection import verify as damage_of
+
+    why = damage_of(path)
+    return f"{path} is damaged ({why}); rebuild it: attention-geometry run {study}" if why else None
+
+
+def _damage_of_table(path: Path) -> str | None:
+    """What is wrong with a table; None if nothing is."""
+    from storage.files.tables import read_table
+
+    try:
+        for _ in read_table(path):
+            pass
+    except UserError as error:
+        return f"{error}: attention-geometry run {path.parent.name}"
+    return None

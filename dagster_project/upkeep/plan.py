@@ -1,0 +1,225 @@
+"""The plan of a refresh: what of all studies is missing or stale, and why; its reports are in ``refreshes/``.
+
+The schedule and the command line share it.
+"""
+
+import json
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from dagster_project.steps.catalogue import ASSETS
+from dagster_project.study.home import Home
+from dagster_project.study.studies import Study, find_study, read_studies, readable_studies, shipped_file
+from dagster_project.upkeep.freshness import FOLLOWS, stale
+from storage.errors import UserError
+from storage.files.staging import write_atomically
+
+if TYPE_CHECKING:
+    import dagster as dg
+
+logger = logging.getLogger(__name__)
+
+KEPT = 100
+"""Reports that are kept, the latest."""
+
+REFRESH_TAG = "attention-geometry/refresh"
+"""Tag of a run that names the report in which it was asked for."""
+
+WHY_TAG = "attention-geometry/why"
+"""Tag of a run that says which assets were stale, and why."""
+
+NEVER_RUN = "never run; name it to start"
+
+WAITS = "waits or is in progress; if nothing works on it, cancel it in `attention-geometry ui`"
+
+State = Literal["stale", "fresh", "running", "never run", "error"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What was found of one study, and what came of it."""
+
+    study: str
+    state: State
+    why: dict[str, str] = field(default_factory=dict)
+    """The reason for every asset that is missing or stale, in order."""
+    message: str = ""
+    """What went wrong, in one line."""
+    outcome: str = ""
+    """How its run ended, if there was one."""
+    seconds: float | None = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether it could not be examined, or its run failed."""
+        return self.state == "error" or self.outcome == "failed"
+
+    @property
+    def reasons(self) -> str:
+        """Why it is run or not, in a line; what follows from a stale asset is not named."""
+        assets: dict[str, list[str]] = {}
+        for asset, why in self.why.items():
+            if not why.startswith(FOLLOWS):
+                assets.setdefault(why, []).append(asset)
+        named = (f"{_some(found)}: {why}" for why, found in assets.items())
+        return "; ".join(named) or self.message or self.state
+
+
+def _some(assets: Sequence[str]) -> str:
+    """The first of some assets, and how many more there are."""
+    return assets[0] if len(assets) == 1 else f"{assets[0]} and {len(assets) - 1} more"
+
+
+@dataclass(frozen=True)
+class Report:
+    """What one refresh found and did."""
+
+    name: str
+    """The time when it was planned, in UTC: the name of its file, and the value of ``REFRESH_TAG``."""
+    by: Literal["schedule", "command"]
+    entries: tuple[Entry, ...]
+
+    def tags(self, entry: Entry) -> dict[str, str]:
+        """Tags for the run of one study."""
+        return {REFRESH_TAG: self.name, WHY_TAG: entry.reasons}
+
+
+def plan(
+    home: Home, instance: "dg.DagsterInstance", by: Literal["schedule", "command"], names: Sequence[str] = ()
+) -> Report:
+    """What has to be done of all studies, or of those named; one that cannot be examined does not hide the others.
+
+    Shipped studies of which nothing was ever made are left alone unless they are named: some are large.
+
+    Raises
+    ------
+    UserError
+        If a study is named that does not exist.
+    """
+    from dagster_project.records.registration import bury_dead_runs, unended_runs
+
+    bury_dead_runs(instance, home)
+    studies, unreadable = readable_studies(home)
+    for name in set(names) - unreadable.keys():
+        find_study(home, name)
+    running, shipped = unended_runs(instance), read_studies(shipped_file()).keys() - set(names)
+    entries = [Entry(name, "error", message=str(error)) for name, error in unreadable.items()]
+    for name in names or studies:
+        if name in running:
+            entries.append(Entry(name, "running", message=f"run {running[name]} {WAITS}"))
+        elif name in studies and home.is_claimed(name):
+            entries.append(Entry(name, "running", message="another process works on it, or on a shard of it"))
+        elif name in studies:
+            entries.append(_examined(home, name, studies[name], start=name not in shipped))
+    wanted = [entry for entry in entries if not names or entry.study in names]
+    return Report(f"{datetime.now(UTC):%Y-%m-%dT%H-%M-%S.%fZ}", by, tuple(wanted))
+
+
+def _examined(home: Home, name: str, study: Study, *, start: bool) -> Entry:
+    """What is stale of a study; ``start``: also if it was never run."""
+    try:
+        if not (start or _was_run(home, name)):
+            return Entry(name, "never run", message=NEVER_RUN)
+        why = stale(home, name, study)
+    except Exception as error:  # noqa: BLE001 (whatever it is, the other studies go on)
+        return Entry(name, "error", message=in_a_line(error))
+    return Entry(name, "stale" if why else "fresh", why)
+
+
+def _was_run(home: Home, name: str) -> bool:
+    """Whether anything of a study is stored."""
+    return any(place.exists() for asset in reversed(ASSETS) for place in asset.places(home, name))
+
+
+def write(home: Home, report: Report) -> Path:
+    """Write a report atomically as JSON, and keep of all reports the latest ``KEPT``; returns its path.
+
+    Raises
+    ------
+    UserError
+        If it cannot be written.
+    """
+    path = _folder(home) / f"{report.name}.json"
+    text = json.dumps(asdict(report), indent=1, ensure_ascii=False)
+    write_atomically(path, text.encode(), remedy="make room there, or choose another data root with --home")
+    for old in _written(home)[:-KEPT]:
+        old.unlink(missing_ok=True)
+    return path
+
+
+def latest(home: Home) -> Report:
+    """The latest report; how runs ended that it does not know of is looked up in Dagster's records.
+
+    These are the runs that the schedule asked for, and the one in which a command was killed.
+
+    Raises
+    ------
+    UserError
+        If there is none that can be read.
+    """
+    from dagster_project.records.registration import bury_dead_runs, use_instance
+
+    written = _written(home)
+    if not written:
+        msg = (
+            f"There is no report in {_folder(home)}; `attention-geometry refresh` writes one, and so does the schedule"
+        )
+        raise UserError(msg)
+    report = _read(written[-1])
+    if all(entry.outcome or entry.state != "stale" for entry in report.entries):
+        return report
+    with use_instance(home, in_process=True) as instance:
+        bury_dead_runs(instance, home)
+        ended = {entry.study: entry for entry in _ended(instance, report)}
+    return replace(report, entries=tuple(ended.get(entry.study, entry) for entry in report.entries))
+
+
+def _ended(instance: "dg.DagsterInstance", report: Report) -> Iterator[Entry]:
+    """The entries of the studies that runs were started for, with their outcome, the latest run of a study last."""
+    import dagster as dg
+
+    from dagster_project.records.registration import PARTITION_TAG
+
+    outcomes = {
+        dg.DagsterRunStatus.SUCCESS: "done",
+        dg.DagsterRunStatus.FAILURE: "failed",
+        dg.DagsterRunStatus.CANCELED: "cancelled",
+    }
+    entries = {entry.study: entry for entry in report.entries}
+    for record in instance.get_run_records(dg.RunsFilter(tags={REFRESH_TAG: report.name}), ascending=True):
+        run, (begin, end) = record.dagster_run, (record.start_time, record.end_time)
+        if entry := entries.get(run.tags.get(PARTITION_TAG, "")):
+            outcome = outcomes.get(run.status, "in progress")
+            message = f"see run {run.run_id} with `attention-geometry ui`" if outcome == "failed" else ""
+            seconds = end - begin if begin is not None and end is not None else None
+            yield replace(entry, outcome=outcome, message=message, seconds=seconds)
+
+
+def _read(path: Path) -> Report:
+    """A report as it was written."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return Report(found["name"], found["by"], tuple(Entry(**entry) for entry in found["entries"]))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        msg = f"The report {path} cannot be read ({' '.join(str(error).split())}); delete it"
+        raise UserError(msg) from error
+
+
+def _written(home: Home) -> list[Path]:
+    """The files of all reports, the oldest first."""
+    return sorted(_folder(home).glob("[0-9]*.json"))
+
+
+def _folder(home: Home) -> Path:
+    """Where reports are stored."""
+    return home.root / "refreshes"
+
+
+def in_a_line(error: Exception) -> str:
+    """An error in one line; one that is no user's mistake with its kind."""
+    said = " ".join(str(error).split())
+    return said if isinstance(error, UserError) else f"{type(error).__name__}: {said}"

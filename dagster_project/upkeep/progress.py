@@ -1,0 +1,43 @@
+"""How far the studies of a data root have come."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from dagster_project.study.home import Home
+from dagster_project.study.studies import Study
+from storage.errors import UserError
+from storage.files.places import Place
+
+if TYPE_CHECKING:
+    from storage.zarr.arrays import ArraySpec
+
+
+def states(home: Home, studies: Mapping[str, Study]) -> dict[str, str]:
+    """In a few words, how far each study has come."""
+    return {name: _state(home, name) for name in studies}
+
+
+def _state(home: Home, name: str) -> str:
+    from storage.warehouse.connection import database
+    from storage.zarr.arrays import SELECTION, TENSORS
+
+    if database(home.warehouse, name).exists():
+        return "reported" if home.report(name).exists() else "landed"
+    if home.metrics(name).exists():
+        return f"measured: {_progress(home.metrics(name), SELECTION)}"
+    try:
+        extracted = home.tensors(name).exists()
+    except UserError:  # an object store that does not answer
+        return "not known: the place of its tensors cannot be reached; see doctor"
+    return f"extracted: {_progress(home.tensors(name), TENSORS)}" if extracted else "not run"
+
+
+def _progress(path: Place, specs: "Sequence[ArraySpec]") -> str:
+    from storage.zarr.sequences import SequenceStore
+
+    try:
+        store = SequenceStore.open(path, specs)
+    except UserError:
+        return "cannot be read; see doctor"
+    total = store.sizes["sequence"]
+    return f"{total - len(store.missing())} of {total} sequences"

@@ -1,0 +1,78 @@
+"""The distance of what is selected from what is left out, beside that of a random selection.
+
+Holds the closed form for random selections and the N at which both meet, in float64 NumPy. What does not belong here:
+``distance_rest`` itself, which ``geometry.selection_profile`` computes for every N.
+
+The question is that of *Limitations of Normalization in Attention Mechanism* (arXiv 2508.17821): whether attention by
+softmax still tells the selected keys from the rest as their number and the context grow.
+"""
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from geometry.quantities import F64
+
+SLACK = 1e-6
+"""Distances that differ by less than this share are equal: they may have been stored in float32."""
+
+
+def random_subset_distance(
+    norm_output: ArrayLike, norm_contributions: ArrayLike, *, size: ArrayLike, n_keys: ArrayLike
+) -> F64:
+    """Root mean square of ‖Σ_{i∉S} y_i − Σ_{i∈S} y_i‖ over all sets S of N of the n keys.
+
+    Parameters
+    ----------
+    norm_output
+        ‖s_n‖, the norm of the sum of all y_i = α_i v_i, in any unit; as ``geometry.output_parts`` gives it.
+    norm_contributions
+        √Σ‖y_i‖², in the same unit; as ``geometry.output_parts`` gives it.
+    size
+        N, the number of selected keys.
+    n_keys
+        n, the number of keys.
+
+    Returns
+    -------
+    ndarray
+        float64, in the unit of the norms, of the shape that the arguments broadcast to; NaN unless 1 ≤ N < n.
+
+    Notes
+    -----
+    Let ε_i be −1 for keys of S and 1 for all others, so that the difference is Σ ε_i y_i. For i ≠ j the mean of
+    ε_i ε_j over all S is ((n − 2N)² − n) / (n(n − 1)), and Σ_{i≠j} ⟨y_i, y_j⟩ is ‖s_n‖² − Σ‖y_i‖². So the mean square
+    is
+
+        4N(n − N) / (n(n − 1)) · (Σ‖y_i‖² − ‖s_n‖²/n) + (1 − 2N/n)² ‖s_n‖²,
+
+    where the first bracket, n times the variance of y over the keys, is not negative.
+    """
+    whole, parts, n, keys = (np.asarray(x, np.float64) for x in (norm_output, norm_contributions, size, n_keys))
+    there = (n >= 1) & (n < keys)
+    n, keys = np.where(there, n, np.nan), np.where(keys > 1, keys, np.nan)
+    mean = whole / np.sqrt(keys)
+    spread = np.sqrt(np.maximum(parts - mean, 0) * (parts + mean))
+    distance: F64 = np.hypot(np.sqrt(4 * n * (keys - n) / (keys * (keys - 1))) * spread, (1 - 2 * n / keys) * whole)
+    return distance
+
+
+def critical_n(distance_rest: ArrayLike, random_distance: ArrayLike) -> F64:
+    """The first N at which the selected keys are no farther from the rest than a random selection is.
+
+    Parameters
+    ----------
+    distance_rest
+        d̃(N) = ‖s_n − 2 s_N‖ for N = 1, 2, … along the last axis, as ``geometry.selection_profile`` gives it; NaN beyond
+        a head's own N.
+    random_distance
+        The same of random selections, as ``random_subset_distance`` gives it; broadcasts against ``distance_rest``.
+
+    Returns
+    -------
+    ndarray
+        float64 (…): N, or NaN if the selected keys are always farther.
+    """
+    distance, random = np.broadcast_arrays(np.asarray(distance_rest), np.asarray(random_distance, np.float64))
+    met = distance <= random * (1 + SLACK)
+    first: F64 = np.where(met.any(axis=-1), met.argmax(axis=-1) + 1.0, np.nan)
+    return first

@@ -1,0 +1,113 @@
+"""What templates take columns and checks from: those that tables share, and those that follow from quantities."""
+
+from collections.abc import Iterable, Mapping
+from math import isfinite
+
+from geometry.quantities import BY_HEAD, SELECTION, Concentration, Quantity, declared
+from sql.thresholds import SIGNATURE
+
+KEYS: Mapping[str, tuple[str, str]] = {
+    "study": ("VARCHAR", "name of the study"),
+    "sequence": ("INTEGER", "sequence, from 0"),
+    "query": ("INTEGER", "position of the query in its sequence"),
+    "layer": ("SMALLINT", "layer, from 0"),
+    "head": ("SMALLINT", "query head, from 0"),
+    "kv_head": ("SMALLINT", "KV head, from 0"),
+    "n": ("INTEGER", "N, the number of selected keys"),
+    "sequences": ("INTEGER", "number of sequences averaged"),
+    "heads": ("INTEGER", "number of heads averaged"),
+}
+"""Type and comment of the columns by which rows are told apart."""
+
+METRICS: Mapping[str, str] = {
+    "precision": "Precision P(r_max, N)",
+    "recall": "Recall R(r_min, N)",
+    "f_r_max": "F(r_max, N)",
+    "f_r_min": "F(r_min, N)",
+}
+"""The metrics that are averaged and bounded, and what comments call them."""
+
+CONCENTRATION = tuple(
+    quantity for quantity in declared(Concentration).values() if quantity.unit not in {"index", "code"}
+)
+"""The quantities that are columns of ``concentration``, which has positions and roles of the top keys beside them."""
+
+OF_ATTENTION = tuple(
+    SELECTION[name] for name in SELECTION if SELECTION[name].axes == BY_HEAD and name not in declared(Concentration)
+)
+"""The quantities that are columns of ``attention_rows``."""
+
+_REQUIRED = {"n_keys", "norm_y_last", "norm_rest", "change_without_last"}
+"""The columns of a signature that are never NULL."""
+
+TYPES = {"int32": "INTEGER", "float32": "FLOAT", "float64": "DOUBLE"}
+
+SMALLEST = "1e-37"
+"""Near this, float32 has fewer digits."""
+
+
+def key_columns(*names: str) -> str:
+    """The lines of a table definition for shared columns, none of which may be NULL."""
+    return "\n".join(f"    {name} {KEYS[name][0]} NOT NULL, -- {KEYS[name][1]}" for name in names)
+
+
+def key_names(*names: str) -> str:
+    """The lines of a view's SELECT for shared columns."""
+    return "\n".join(f"    {name}, -- {KEYS[name][1]}" for name in names)
+
+
+def quantity_columns(quantities: Iterable[Quantity], *, last: bool = False) -> str:
+    """The lines of a table definition for quantities; ``last``: nothing follows them."""
+    lines = [_define(quantity) for quantity in quantities]
+    if last:
+        lines[-1] = lines[-1].replace(", -- ", " -- ", 1)
+    return "\n".join(lines)
+
+
+def _define(quantity: Quantity) -> str:
+    null = " NOT NULL" if quantity.missing is None else ""
+    return f"    {quantity.name} {TYPES[quantity.dtype]}{null}, -- {quantity.describe()}"
+
+
+def mean_columns(quantities: Iterable[Quantity]) -> str:
+    """The lines of a table definition for means of quantities over sequences."""
+    return "\n".join(
+        f"    {quantity.name} DOUBLE{'' if quantity.missing else ' NOT NULL'}, -- mean over sequences of the "
+        f"{quantity.describe().replace('; NULL', '; NULL where that is so in all sequences:')}"
+        for quantity in quantities
+    )
+
+
+def signature_columns() -> str:
+    """The lines of a table definition for what the taxonomy of heads looks at; nothing follows them."""
+    lines = [
+        f"    {name} DOUBLE{' NOT NULL' if name in _REQUIRED else ''}, -- {meaning}"
+        for name, meaning in SIGNATURE.items()
+    ]
+    lines[-1] = lines[-1].replace(", -- ", " -- ", 1)
+    return "\n".join(lines)
+
+
+def quantity_names(quantities: Iterable[Quantity]) -> str:
+    """The lines of a view's SELECT for quantities that a table holds."""
+    return "\n".join(f"    {quantity.name}, -- {quantity.describe()}" for quantity in quantities)
+
+
+def violations(quantities: Iterable[Quantity]) -> str:
+    """The condition that a row has a value outside the domain of one of its quantities."""
+    conditions = [condition for quantity in quantities for condition in _outside(quantity)]
+    return "\n        OR ".join(conditions)
+
+
+def _outside(quantity: Quantity) -> Iterable[str]:
+    """The conditions that one value is outside its domain; NULL meets none of them."""
+    name = quantity.name
+    if quantity.dtype != "int32":
+        yield f"NOT isfinite({name})"
+    for end, below, closed in ((quantity.low, True, {"both", "left"}), (quantity.high, False, {"both", "right"})):
+        if not isinstance(end, str) and not isfinite(end):
+            continue
+        sign, beyond = ("<", "-") if below else (">", "+")
+        within = "" if quantity.closed in closed else "="
+        rounding = f" {beyond} {quantity.slack:g} * abs({end}) {beyond} {SMALLEST}" if quantity.slack and end else ""
+        yield f"{name} {sign}{within} {end}{rounding}"

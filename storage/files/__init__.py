@@ -1,0 +1,1 @@
+"""Files and places: atomic writes, locks, object stores, small Parquet tables."""

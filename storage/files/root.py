@@ -1,0 +1,23 @@
+"""The data root: the one folder below which everything of the product lies.
+
+Holds how it is found.
+"""
+
+import os
+from pathlib import Path
+
+HOME_VARIABLE = "ATTENTION_GEOMETRY_HOME"
+"""Environment variable that names the data root."""
+
+DEFAULT_HOME = "data"
+"""The data root without that variable, below the current folder."""
+
+
+def data_root(given: Path | str | None = None) -> Path:
+    """The data root: the one given, else the one that ``ATTENTION_GEOMETRY_HOME`` names, else ``./data``; absolute."""
+    return Path(given or os.environ.get(HOME_VARIABLE) or DEFAULT_HOME).expanduser().resolve()
+
+
+def warehouse_of(root: Path) -> Path:
+    """The folder of a data root's published databases, one per study."""
+    return root / "warehouse"

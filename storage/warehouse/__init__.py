@@ -1,0 +1,1 @@
+"""The DuckDB warehouse: landing, reading, ad hoc SQL and its documentation."""

@@ -1,0 +1,136 @@
+"""Ad hoc SQL over the warehouse: reading only, errors in one line.
+
+Holds ``query``.
+"""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import duckdb
+import pyarrow as pa
+from duckdb import StatementType
+
+from storage.errors import UserError
+from storage.warehouse.connection import damage
+
+READING = {StatementType.SELECT, StatementType.EXPLAIN, StatementType.PRAGMA, StatementType.CALL, StatementType.MULTI}
+"""Statements that read, if what they begin with does: MULTI is one with a PIVOT in it, which may be what it writes."""
+
+WORDS = {
+    "SELECT", "FROM", "WITH", "VALUES", "TABLE", "PIVOT", "PIVOT_WIDER", "UNPIVOT", "PIVOT_LONGER", "SHOW", "DESCRIBE",
+    "DESC", "SUMMARIZE", "CALL", "PRAGMA", "UNION", "INTERSECT", "EXCEPT", "ORDER", "LIMIT", "OFFSET",
+}  # fmt: skip
+"""What a reading statement begins with, brackets aside."""
+
+UNLOCKED = READING | {StatementType.COPY}
+"""Statements that read, or write a result to a file of the user's own."""
+
+
+def query(connection: duckdb.DuckDBPyConnection, text: str, *, unlocked: bool = False) -> pa.RecordBatchReader:
+    """Run one or more reading statements and return the result of the last, as a stream.
+
+    The stream ends when the connection does anything else; it never holds more than a few batches in memory. That no
+    statement writes is the connection's business; here it is said more plainly.
+
+    Parameters
+    ----------
+    connection
+        What ``storage.warehouse.connection.connect`` returned, or a cursor of it.
+    text
+        The statements.
+    unlocked
+        Whether ``COPY … TO`` is allowed too; the connection must be unlocked.
+
+    Raises
+    ------
+    UserError
+        If ``text`` holds an error, no statement, or a statement that writes; or, here or while the stream is read, if a
+        file of the warehouse is damaged or memory is short.
+    KeyboardInterrupt
+        If the user stops it; the connection stays as it was.
+    """
+    with interruptible(), _explaining(connection, unlocked=unlocked):
+        statements = duckdb.extract_statements(text)
+        for statement in statements:
+            _check(statement, unlocked=unlocked)
+        reader: pa.RecordBatchReader | None = None
+        for statement in statements:
+            for _ in reader or ():
+                pass  # all but the last run to their ends too
+            relation = _run(connection, statement)
+            reader = None if relation is None else relation.to_arrow_reader()
+        if reader is None:
+            msg = "There is no result to show; try: attention-geometry sql 'SELECT * FROM studies'"
+            raise UserError(msg)
+    return pa.RecordBatchReader.from_batches(reader.schema, _batches(connection, reader, unlocked=unlocked))
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Raise ``KeyboardInterrupt`` where DuckDB, interrupted by the user, raises an error of its own."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "interrupted" in str(error):
+            raise KeyboardInterrupt from error
+        raise
+
+
+def _check(statement: duckdb.Statement, *, unlocked: bool) -> None:
+    """Refuse a statement that does not read."""
+    does = statement.type.name
+    if statement.type in {StatementType.EXPLAIN, StatementType.MULTI} and (word := _first_word(statement.query)):
+        does = "SELECT" if word in WORDS else word
+    if does in {kind.name for kind in (UNLOCKED if unlocked else READING)}:
+        return
+    what = f"sql only reads, {does} is not allowed"
+    if does == StatementType.COPY.name:
+        msg = f"{what}; to write a result to a file: attention-geometry sql --unlocked, or --format csv > FILE"
+    else:
+        msg = f"{what}; `attention-geometry run` writes the tables"
+    raise UserError(msg)
+
+
+def _run(connection: duckdb.DuckDBPyConnection, statement: duckdb.Statement) -> duckdb.DuckDBPyRelation | None:
+    """A statement's result; None if it has none."""
+    return connection.sql(statement.query)
+
+
+def _first_word(text: str) -> str:
+    """What a statement does, or that which it explains: its first word outside brackets, in capitals; "" if none."""
+    code, depth = text.encode(), 0
+    for place, kind in duckdb.tokenize(text):
+        if kind == duckdb.token_type.comment:
+            continue
+        token = re.match(rb"\w+|.", code[place:], re.DOTALL)
+        word = token[0].decode(errors="replace").upper() if token else ""
+        depth += {"(": 1, ")": -1}.get(word, 0)
+        if depth == 0 and word.isidentifier() and word not in {"EXPLAIN", "ANALYZE", "VERBOSE"}:
+            return word
+    return ""
+
+
+def _batches(
+    connection: duckdb.DuckDBPyConnection, reader: pa.RecordBatchReader, *, unlocked: bool
+) -> Iterator[pa.RecordBatch]:
+    """The batches of a result."""
+    with interruptible(), _explaining(connection, unlocked=unlocked):
+        yield from reader
+
+
+@contextmanager
+def _explaining(connection: duckdb.DuckDBPyConnection, *, unlocked: bool) -> Iterator[None]:
+    """Say in one line why a query failed; of a damaged file, with its name. Arrow calls DuckDB's errors its own."""
+    try:
+        yield
+    except (duckdb.Error, OSError, pa.ArrowException) as error:
+        message = " ".join(str(error).split())
+        if message.startswith("Out of Memory Error") and not unlocked:
+            msg = (
+                f"{str(error).splitlines()[0]}; a query that only reads keeps nothing on disk: ask for less at a time, "
+                "or let it with attention-geometry sql --unlocked"
+            )
+            raise UserError(msg) from error
+        with connection.cursor() as cursor:
+            raise UserError(damage(cursor, message) or message) from error

@@ -1,0 +1,98 @@
+"""The statements of ``sql`` in a database: tables, macros, views and derived tables, with their comments.
+
+Holds their creation on a connection.
+"""
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import duckdb
+
+import sql
+
+_NAME = re.compile(r"[a-z_0-9]+")
+
+
+def create_tables(connection: duckdb.DuckDBPyConnection) -> None:
+    """Create the tables of ``sql/schema``, empty; ``describe_table`` gives them their comments."""
+    connection.execute(";".join(sql.statement("schema", name).text for name in sql.names("schema")))
+
+
+def describe_table(connection: duckdb.DuckDBPyConnection, name: str) -> None:
+    """Give a table of ``sql/schema`` and its columns their comments."""
+    comment(connection, "TABLE", sql.statement("schema", name))
+
+
+def create_relations(connection: duckdb.DuckDBPyConnection) -> None:
+    """Create the macros of ``sql/macros`` and the views of ``sql/views``, with their comments.
+
+    The connection must have the tables of ``sql/schema``, or views of these names: DuckDB looks them up at once.
+    """
+    for relation in sql.in_order("macros", "views"):
+        connection.execute(relation.text)
+        comment(connection, kind_of(relation), relation)
+
+
+def derive(connection: duckdb.DuckDBPyConnection, study: str) -> dict[str, int]:
+    """Fill the tables of ``sql/derived`` for a study whose other tables are filled; return their row counts."""
+    return {derived.name: fill(connection, derived, study) for derived in sql.in_order("derived")}
+
+
+def fill(connection: duckdb.DuckDBPyConnection, derived: sql.Statement, study: str) -> int:
+    """Fill one table of ``sql/derived`` for a study; what it reads must be there. Return its row count."""
+    inserted = connection.execute(f"INSERT INTO {derived.name} BY NAME\n{derived.text}", {"study": study}).fetchone()
+    return int(inserted[0]) if inserted else 0
+
+
+def tables_read(statement: sql.Statement) -> frozenset[str]:
+    """The tables of ``sql/schema`` whose rows a statement reads, itself or by its macros and views."""
+    return frozenset().union(*(_tables_behind(name) for name in _NAME.findall(statement.inputs))) - {statement.name}
+
+
+@cache
+def _tables_behind(name: str) -> frozenset[str]:
+    """The table of this name, or those that the macro or view of this name reads; none for any other word."""
+    if name in sql.names("schema"):
+        return frozenset({name})
+    kinds: tuple[sql.Kind, ...] = ("macros", "views")
+    return frozenset().union(*(tables_read(sql.statement(kind, name)) for kind in kinds if name in sql.names(kind)))
+
+
+def kind_of(relation: sql.Statement) -> str:
+    """What COMMENT calls a macro or a view."""
+    if relation.kind == "views":
+        return "VIEW"
+    return "MACRO TABLE" if "AS TABLE" in relation.text else "MACRO"
+
+
+def comment(connection: duckdb.DuckDBPyConnection, what: str, described: sql.Statement) -> None:
+    """Give a relation and its columns the comments of its file."""
+    connection.execute(";".join(comments(what, described)))
+
+
+def comments(what: str, described: sql.Statement) -> Iterator[str]:
+    """The statements that do so; ``what`` is what COMMENT calls the relation."""
+    yield f"COMMENT ON {what} {described.name} IS {literal(described.meaning)}"
+    for column, text in described.columns.items():
+        yield f"COMMENT ON COLUMN {described.name}.{identifier(column)} IS {literal(text)}"
+
+
+def literal(text: str) -> str:
+    """A SQL string literal; COMMENT takes no parameters."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def identifier(name: str) -> str:
+    """A quoted SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+@cache
+def paper_claims() -> tuple[dict[str, Any], ...]:
+    """The rows of the view ``paper_claims``, which are the same for every study."""
+    with duckdb.connect() as connection:
+        connection.execute(sql.statement("views", "paper_claims").text)
+        rows: list[dict[str, Any]] = connection.sql("FROM paper_claims").to_arrow_table().to_pylist()
+    return tuple(rows)

@@ -1,0 +1,314 @@
+"""The rows of every warehouse table, streamed from the stores as Arrow record batches.
+
+Holds one function per table of ``sql/schema``. Each batch is at most one query of one sequence, so memory is bounded by
+that, not by the study.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from geometry.quantities import ROLES
+from sql.columns import CONCENTRATION, OF_ATTENTION
+from storage.warehouse.connection import FORMAT_VERSION
+from storage.warehouse.versions import landing_version
+from storage.zarr.arrays import SELECTION, LayerSize
+from storage.zarr.layers import present
+
+if TYPE_CHECKING:
+    from storage.zarr.sequences import SequenceStore
+
+Spread = tuple[NDArray[np.float64], NDArray[np.float64]]
+"""A mean and a standard deviation over sequences, of one shape."""
+
+BY_N = tuple(spec.name for spec in SELECTION if spec.dims[-2:] == ("head", "n"))
+"""The arrays of the metrics store that become columns of ``selection_counts``."""
+
+BY_KAPPA = tuple(spec.name for spec in SELECTION if "kappa" in spec.dims)
+"""The arrays of the metrics store that become columns of ``upper_bounds``."""
+
+BY_HEAD = tuple(quantity.name for quantity in OF_ATTENTION)
+"""The arrays of the metrics store that become columns of ``attention_rows``."""
+
+SPREAD = tuple(quantity.name for quantity in CONCENTRATION)
+"""The arrays of the metrics store that become columns of ``concentration`` as they are."""
+
+TOPS = {"top": ("top_key", "top_role"), "top_contributor": ("top_contributor", "top_contributor_role")}
+"""The arrays from which ``concentration`` has the columns ``…_position`` and ``…_role``."""
+
+
+def provenance_of(tensors: "SequenceStore", metrics: "SequenceStore", summaries: Mapping[str, Any]) -> dict[str, Any]:
+    """What a landed study was made from, as JSON.
+
+    That of the tensor store, with that of the metrics as its part ``metrics``, what is known of each step after them,
+    ``summaries``, as its part of that name, and the version of the landing itself as its part ``landing``.
+    """
+    own = {part: value for part, value in metrics.provenance.items() if part not in {"study", "tensors"}}
+    return tensors.provenance | {"metrics": own, "summaries": dict(summaries), "landing": landing_version()}
+
+
+def study_rows(
+    tensors: "SequenceStore", metrics: "SequenceStore", summaries: Mapping[str, Any] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The row of ``studies``; ``summaries`` is as for ``provenance_of``."""
+    provenance, sizes = provenance_of(tensors, metrics, summaries or {}), tensors.sizes
+    settings, inputs = provenance["settings"], provenance["inputs"]
+    row = {
+        "model": settings["model"]["id"],
+        "revision": inputs["model"].get("commit") or inputs["model"].get("sha256"),
+        "corpus": settings["corpus"]["id"],
+        "context_length": sizes["key"],
+        "sequences": sizes["sequence"],
+        "layers": sizes["layer"],
+        "heads": sizes["head"],
+        "kv_heads": sizes["kv_head"],
+        "head_dim": sizes["head_dim"],
+        "dtype": settings["dtype"],
+        "device": provenance["versions"]["device"],
+        "provenance": json.dumps(provenance, sort_keys=True),
+        "format_version": FORMAT_VERSION,
+    }
+    yield pa.RecordBatch.from_pylist([row])
+
+
+def head_rows(layers: Sequence[LayerSize]) -> Iterator[pa.RecordBatch]:
+    """The rows of ``heads``, one batch per layer with attention: head h reads KV head h // (heads / kv_heads)."""
+    for layer, size in enumerate(layers):
+        if size.heads:
+            head = np.arange(size.heads, dtype=np.int16)
+            yield batch(
+                {
+                    "layer": np.full(head.size, layer, np.int16),
+                    "head": head,
+                    "kv_head": head // np.int16(size.heads // size.kv_heads),
+                    "head_dim": np.full(head.size, size.head_dim, np.int32),
+                }
+            )
+
+
+def token_rows(tokens: NDArray[np.int32], texts: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The rows of ``tokens``, one batch per sequence.
+
+    Parameters
+    ----------
+    tokens
+        Token ids, (sequence, key).
+    texts
+        Text of each id of ``np.unique(tokens)``, in that order.
+    """
+    ids = np.unique(tokens)
+    words = np.asarray(texts, dtype=object)
+    for sequence, row in enumerate(tokens):
+        yield batch(
+            {
+                "sequence": np.full(row.size, sequence, np.int32),
+                "position": np.arange(row.size, dtype=np.int32),
+                "token_id": row,
+                "token": words[np.searchsorted(ids, row)],
+            }
+        )
+
+
+def selection_rows(metrics: "SequenceStore", queries: Sequence[int]) -> Iterator[pa.RecordBatch]:
+    """The rows of ``selection_counts``, one batch per sequence and query; ``queries`` are positions of the queries."""
+    there, layer, head, n = _selections(metrics)
+    for at, constant in _queries(metrics, queries):
+        n_keys = _n_keys(metrics, at)[layer]
+        real = there & (n < n_keys)
+        columns = {name: metrics.read(name, at) for name in BY_N}
+        where = {"layer": layer, "head": head, "n": n, "n_keys": n_keys}
+        rows = {name: column[real] for name, column in (where | columns).items()}
+        yield batch(_constant(rows["n"].size, **constant) | rows)
+
+
+def selection_row_count(metrics: "SequenceStore") -> int:
+    """How many rows ``selection_rows`` yields: n_keys − 1 for every sequence, query, layer and head."""
+    n_keys, heads = metrics.read("n_keys", slice(None)), [size.heads for size in metrics.layers]
+    return int(((n_keys - 1).clip(min=0) * np.array(heads, np.int64)).sum())
+
+
+def upper_bound_rows(metrics: "SequenceStore", queries: Sequence[int]) -> Iterator[pa.RecordBatch]:
+    """The rows of ``upper_bounds``, one batch per sequence, query and κ; ``queries`` are positions of the queries.
+
+    κ and the scale are those of the store's provenance.
+    """
+    analysis = metrics.provenance["analysis"]
+    there, layer, head, n = _selections(metrics)
+    for at, constant in _queries(metrics, queries):
+        real = there & (n < _n_keys(metrics, at)[layer])
+        where = {"layer": layer[real], "head": head[real], "n": n[real]}
+        where |= _constant(where["n"].size, **constant)
+        bounds = {name: metrics.read(name, at) for name in BY_KAPPA}  # (layer, head, kappa, n)
+        for index, kappa in enumerate(analysis["kappas"]):
+            columns = {name: bound[:, :, index][real] for name, bound in bounds.items()}
+            kappas = {"kappa": np.full(where["n"].size, kappa, np.float64)}
+            yield batch(where | kappas | columns, scale=analysis["scale"])
+
+
+def attention_rows(metrics: "SequenceStore", queries: Sequence[int]) -> Iterator[pa.RecordBatch]:
+    """The rows of ``attention_rows``, one batch per sequence and query; ``queries`` are positions of the queries."""
+    there = present(metrics, "head")
+    layer, head = _places(there)
+    for at, constant in _queries(metrics, queries):
+        n_keys = _n_keys(metrics, at)[layer]
+        columns = {name: metrics.read(name, at)[there] for name in BY_HEAD}
+        where = {"layer": layer, "head": head, "n_keys": n_keys, "sink_attended": n_keys == constant["query"] + 1}
+        yield batch(_constant(layer.size, **constant) | where | columns)
+
+
+def concentration_rows(metrics: "SequenceStore", queries: Sequence[int]) -> Iterator[pa.RecordBatch]:
+    """The rows of ``concentration``, one batch per sequence and query; ``queries`` are positions of the queries.
+
+    The store counts top keys from the first that the query attends to, the table from the start of the sequence.
+    """
+    there = present(metrics, "head")
+    layer, head = _places(there)
+    for at, constant in _queries(metrics, queries):
+        n_keys = _n_keys(metrics, at)[layer]
+        columns = {name: _known(metrics.read(name, at)[there]) for name in SPREAD}
+        for top, (key, role) in TOPS.items():
+            index, code = (metrics.read(name, at)[there] for name in (key, role))
+            position = _known(np.where(index < 0, index, index + constant["query"] + 1 - n_keys))
+            codes = pa.array(code.astype(np.int8), mask=code < 0)
+            columns |= {f"{top}_position": position, f"{top}_role": pa.DictionaryArray.from_arrays(codes, list(ROLES))}
+        where = {"layer": layer, "head": head, "n_keys": n_keys}
+        yield batch(_constant(layer.size, **constant) | where | columns)
+
+
+def value_scale_rows(metrics: "SequenceStore", queries: Sequence[int]) -> Iterator[pa.RecordBatch]:
+    """The rows of ``value_scales``, one batch per sequence and query; ``queries`` are positions of the queries."""
+    there = present(metrics, "kv_head")
+    layer, kv_head = _places(there)
+    for at, constant in _queries(metrics, queries):
+        columns = {
+            column: metrics.read(name, at)[there]
+            for column, name in {"value_scale": "value_scale", "rho_0": "rho_0_of_keys"}.items()
+        }
+        yield batch(_constant(layer.size, **constant) | {"layer": layer, "kv_head": kv_head} | columns)
+
+
+def sink_similarity_rows(metrics: "SequenceStore") -> Iterator[pa.RecordBatch]:
+    """The rows of ``sink_similarity``, one batch per sequence."""
+    there = present(metrics, "kv_head")
+    layer, kv_head = _places(there)
+    for sequence in range(metrics.sizes["sequence"]):
+        columns = {name: metrics.read(name, sequence)[there] for name in ("rho_0", "rho_0_sd")}
+        yield batch(_constant(layer.size, sequence=sequence) | {"layer": layer, "kv_head": kv_head} | columns)
+
+
+def distance_rows(layers: Iterable[Spread], *, sequences: int) -> Iterator[pa.RecordBatch]:
+    """The rows of ``cosine_by_distance``, one batch per layer.
+
+    Parameters
+    ----------
+    layers
+        Mean and standard deviation over sequences of each layer, (kv_head, distance), no KV heads in one without
+        attention; those of distance 0, and of the greatest, for which there is no pair without the sink, get no row.
+    sequences
+        How many sequences were averaged.
+    """
+    for layer, (mean, deviation) in enumerate(layers):
+        heads, distance = np.indices(mean.shape, dtype=np.int32)[:, :, 1:-1].reshape(2, -1)
+        yield batch(
+            {
+                "layer": np.full(heads.size, layer, np.int16),
+                "kv_head": heads.astype(np.int16),
+                "distance": distance,
+                "sequences": np.full(heads.size, sequences, np.int32),
+                "mean_cosine": mean[:, 1:-1].ravel().astype(np.float32),
+                "sd_cosine": deviation[:, 1:-1].ravel().astype(np.float32),
+            }
+        )
+
+
+def position_rows(
+    layers: Iterable[Spread],
+    *,
+    sequences: int,
+    head: str,
+    quantity: str,
+    first: NDArray[np.int32],
+    constant: Mapping[str, int],
+) -> Iterator[pa.RecordBatch]:
+    """The rows of ``value_norm_by_position`` or ``attention_by_position``, one batch per layer.
+
+    Parameters
+    ----------
+    layers
+        Mean and standard deviation over sequences of each layer, (head, position); no heads in one without attention.
+    sequences
+        How many sequences were averaged.
+    head
+        Name of the head's column: ``head`` or ``kv_head``.
+    quantity
+        Name of what was averaged; the columns are ``mean_…`` and ``sd_…``.
+    first
+        First position of each layer that has rows, (layer,).
+    constant
+        Columns that have one value in all rows.
+    """
+    for layer, ((mean, deviation), start) in enumerate(zip(layers, first, strict=True)):
+        heads, position = (axis.ravel() for axis in np.indices(mean.shape, dtype=np.int32))
+        seen = position >= start
+        rows = int(seen.sum())
+        yield batch(
+            _constant(rows, sequences=sequences, **constant)
+            | {
+                "layer": np.full(rows, layer, np.int16),
+                head: heads[seen].astype(np.int16),
+                "position": position[seen],
+                f"mean_{quantity}": mean.ravel()[seen].astype(np.float32),
+                f"sd_{quantity}": deviation.ravel()[seen].astype(np.float32),
+            }
+        )
+
+
+def _places(there: NDArray[np.bool_]) -> tuple[NDArray[np.int16], ...]:
+    """Layer and head of every head there is, flat; ``there`` is bool (layer, head)."""
+    return tuple(index.astype(np.int16) for index in np.nonzero(there))
+
+
+def _selections(metrics: "SequenceStore") -> tuple[NDArray[Any], ...]:
+    """Whether a head is there, layer, head and N at every place of an array (layer, head, n) of one sequence."""
+    there = present(metrics, "head")
+    layer, head, n = np.indices((*there.shape, metrics.sizes["n"]), dtype=np.int32)
+    return there[:, :, None], layer.astype(np.int16), head.astype(np.int16), n + 1
+
+
+def _queries(metrics: "SequenceStore", queries: Sequence[int]) -> Iterator[tuple[tuple[int, int], dict[str, int]]]:
+    """Every query of every sequence: where it is in the arrays, and the columns that it has one value of."""
+    for sequence in range(metrics.sizes["sequence"]):
+        for index, query in enumerate(queries):
+            yield (sequence, index), {"sequence": sequence, "query": query}
+
+
+def _n_keys(metrics: "SequenceStore", at: tuple[int, int]) -> NDArray[np.int32]:
+    """Keys that one query of one sequence may attend to, (layer,); -1 in a layer without attention."""
+    return np.asarray(metrics.read("n_keys", at), np.int32)
+
+
+def _known(column: NDArray[Any]) -> pa.Array:
+    """A column of the store, NULL where it is missing: NaN, or below 0 in a column of whole numbers."""
+    whole = np.issubdtype(column.dtype, np.integer)
+    return pa.array(column, mask=column < 0 if whole else np.isnan(column))
+
+
+def _constant(rows: int, **values: int) -> dict[str, NDArray[np.int32]]:
+    """Columns that have one value in all rows."""
+    return {name: np.full(rows, value, np.int32) for name, value in values.items()}
+
+
+def batch(columns: Mapping[str, NDArray[Any] | pa.Array], **texts: str) -> pa.RecordBatch:
+    """A record batch of NumPy columns, NaN becoming NULL, Arrow columns, and columns with one text in all rows."""
+    arrays = {
+        name: column if isinstance(column, pa.Array) else pa.array(column, from_pandas=True)
+        for name, column in columns.items()
+    }
+    rows = len(next(iter(arrays.values())))
+    for name, text in texts.items():
+        arrays[name] = pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int8)), pa.array([text]))
+    return pa.RecordBatch.from_pydict(arrays)

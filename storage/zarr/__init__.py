@@ -1,0 +1,1 @@
+"""Zarr stores of tensors and metrics, written one sequence at a time."""

@@ -1,0 +1,246 @@
+"""Declarations of every stored array: name, axes, type, chunk, unit and meaning.
+
+Creation, validation and the documentation of stores all read these declarations. Those of the metrics follow from
+``geometry.quantities``.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Literal
+
+import numpy as np
+
+from geometry import quantities
+
+FORMAT_VERSION = 3
+"""Version of the layout below; a store of another version is refused."""
+
+CHUNK_BYTES = 32 * 2**20
+"""No chunk is larger than this many bytes before compression, unless a single row along its last two axes is."""
+
+
+Compression = Literal["none", "blosclz", "zstd"]
+"""How the chunks of an array are compressed, after a shuffle of their bytes; all chunks have a checksum."""
+
+
+@dataclass(frozen=True)
+class LayerSize:
+    """Sizes of the softmax attention of one layer of a model; all 0 in a layer that has none.
+
+    Along ``head``, ``kv_head`` and ``head_dim`` an array is as long as its largest layer needs; what a smaller layer
+    does not have is never written and reads as the array's fill.
+    """
+
+    heads: int
+    """Query heads."""
+    kv_heads: int
+    """KV heads; query head h reads KV head h // (heads / kv_heads)."""
+    head_dim: int
+    """Length of a value state."""
+
+
+@dataclass(frozen=True)
+class ArraySpec:
+    """One stored array; its first axis is always ``sequence``."""
+
+    name: str
+    dims: tuple[str, ...]
+    """Names of the axes. Sizes come from the study; equal names have equal sizes within a store."""
+    dtype: str
+    unit: str
+    meaning: str
+    whole: tuple[str, ...] = ()
+    """Axes that one chunk spans whole (as far as ``CHUNK_BYTES`` allows); along the others it has length 1."""
+    fill: float = float("nan")
+    """What a never-written element reads as."""
+    narrower: str | None = None
+    """A type that a store may hold instead of ``dtype``; readers widen it again."""
+    compression: Compression = "zstd"
+    """What a new array is compressed with; a store says itself what its arrays are compressed with."""
+    optional: bool = False
+    """Whether a store may lack it, like one made before it was declared, and a writer may leave it out: it reads as
+    fill."""
+
+    @property
+    def types(self) -> frozenset[str]:
+        """Types that a store may hold it in."""
+        return frozenset({self.dtype} if self.narrower is None else {self.dtype, self.narrower, "float32"})
+
+    def shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        """Sizes of the axes."""
+        return tuple(sizes[dim] for dim in self.dims)
+
+    def chunk(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        """Sizes of one chunk: the unit of reading and of memory, at most ``CHUNK_BYTES``."""
+        lengths = [sizes[dim] if dim in self.whole else 1 for dim in self.dims]
+        itemsize = np.dtype(self.dtype).itemsize
+        for axis in range(max(0, len(lengths) - 2)):
+            while prod(lengths) * itemsize > CHUNK_BYTES and lengths[axis] > 1:
+                lengths[axis] = _next_divisor(lengths[axis], sizes[self.dims[axis]])
+        return tuple(lengths)
+
+    def shard(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        """Sizes of one shard, the unit of writing: all of one sequence."""
+        return (1, *self.shape(sizes)[1:])
+
+
+def _next_divisor(below: int, size: int) -> int:
+    """The largest divisor of ``size`` smaller than ``below``."""
+    return next(length for length in range(below - 1, 0, -1) if size % length == 0)
+
+
+def _finished() -> ArraySpec:
+    return ArraySpec(
+        "finished", ("sequence",), "uint8", "flag", "ledger: 1 once every array of the sequence is written", fill=0
+    )
+
+
+def _of_rows(name: str, unit: str, meaning: str) -> ArraySpec:
+    return ArraySpec(
+        name,
+        ("sequence", "query", "layer", "head"),
+        "float32",
+        unit,
+        f"{meaning}; NaN of a model read in two passes",
+        whole=("query", "layer", "head"),
+        optional=True,
+    )
+
+
+TENSORS: tuple[ArraySpec, ...] = (
+    ArraySpec(
+        "attention",
+        ("sequence", "query", "layer", "head", "key"),
+        "float32",
+        "probability",
+        "softmax weight each query gives each key; 0 where the mask hides the key (after the query, before first_key)",
+        whole=("head", "key"),
+        compression="none",
+    ),
+    ArraySpec(
+        "values",
+        ("sequence", "layer", "kv_head", "key", "head_dim"),
+        "float32",
+        "model units",
+        "value state of each key, once per KV head; query head h reads KV head h // (heads / kv_heads)",
+        whole=("kv_head", "key", "head_dim"),
+        narrower="float16",
+        compression="none",
+    ),
+    ArraySpec(
+        "learned_sink",
+        ("sequence", "query", "layer", "head"),
+        "float32",
+        "probability",
+        "softmax weight of the head's learned sink, which is no key; 0 for a head without one",
+        whole=("query", "layer", "head"),
+    ),
+    _of_rows("query_norm", "logit", "norm of the query times the attention's scale, as it is multiplied with the keys"),
+    _of_rows("key_norm", "model units", "largest norm of a key that the query attends to, as it is multiplied with it"),
+    ArraySpec(
+        "logit_cap",
+        ("sequence", "layer"),
+        "float32",
+        "logit",
+        "soft cap c of the layer's logits x, which are c·tanh(x / c); NaN without one. With it no logit is larger than "
+        "c·tanh(query_norm·key_norm / c), without it than query_norm·key_norm",
+        whole=("layer",),
+        optional=True,
+    ),
+    ArraySpec(
+        "received_attention",
+        ("sequence", "layer", "head", "key"),
+        "float32",
+        "probability",
+        "mean weight that a key gets from the queries at and after it: their sum over (number of keys - position)",
+        whole=("head", "key"),
+        optional=True,
+    ),
+    ArraySpec("tokens", ("sequence", "key"), "int32", "token id", "the sequence itself", whole=("key",), fill=-1),
+    ArraySpec(
+        "first_key",
+        ("sequence", "query", "layer"),
+        "int32",
+        "position",
+        "first position a query may attend to; above 0 where a window hides the beginning; -1: layer without attention",
+        whole=("query", "layer"),
+        fill=-1,
+    ),
+    ArraySpec(
+        "query_position",
+        ("sequence", "query"),
+        "int32",
+        "position",
+        "position of each query, in ascending order; its keys are the positions up to its own",
+        whole=("query",),
+        fill=-1,
+    ),
+    ArraySpec(
+        "batch",
+        ("sequence",),
+        "int32",
+        "sequences",
+        "sequences per batch when this one was computed (the last batch of a study may have fewer); batches of other "
+        "sizes may differ in the last bits",
+        fill=-1,
+    ),
+    _finished(),
+)
+"""What extraction stores: one group per study."""
+
+
+def tensor_specs(*, values: str, computed: str, sink_measure: bool = False) -> tuple[ArraySpec, ...]:
+    """The ``TENSORS`` as one study stores them.
+
+    Parameters
+    ----------
+    values
+        Type that value states are stored in, ``float32`` or ``float16``.
+    computed
+        Type that the model computes in. Where it is narrower than what is stored, the bits that it lacks are 0 and
+        value states are compressed.
+    sink_measure
+        Whether ``received_attention`` is stored.
+    """
+    widened = np.dtype(values).itemsize > 2 and computed != "float32"
+    compression: Compression = "blosclz" if widened else "none"
+    return tuple(
+        replace(spec, dtype=values, compression=compression) if spec.name == "values" else spec
+        for spec in TENSORS
+        if sink_measure or spec.name != "received_attention"
+    )
+
+
+_WHOLE = {
+    quantities.BY_N: ("head", "n"),
+    quantities.BY_KAPPA: ("head", "kappa", "n"),
+    quantities.BY_HEAD: ("layer", "head"),
+    quantities.BY_KV_HEAD: ("layer", "kv_head"),
+    quantities.BY_LAYER: ("query", "layer"),
+    quantities.BY_SEEN_KEY: ("kv_head", "key"),
+    quantities.BY_KEY: ("kv_head", "key"),
+    quantities.OF_SEQUENCE: ("layer", "kv_head"),
+}
+"""The axes that one chunk of a quantity spans whole, by all its axes."""
+
+
+def _array_of(quantity: quantities.Quantity) -> ArraySpec:
+    """The array that stores a declared quantity."""
+    return ArraySpec(
+        quantity.name,
+        ("sequence", *quantity.axes),
+        quantity.dtype,
+        quantity.unit,
+        quantity.describe("NaN"),
+        whole=_WHOLE[quantity.axes],
+        fill=quantity.fill,
+    )
+
+
+SELECTION: tuple[ArraySpec, ...] = (*map(_array_of, quantities.SELECTION.values()), _finished())
+"""What the metrics store: one group per study, one array for each of ``geometry.quantities.SELECTION``.
+
+Element i along ``kappa`` belongs to the i-th κ of the provenance's ``analysis``, which also holds the scale of a that
+the upper bounds were computed with.
+"""

@@ -1,0 +1,63 @@
+"""Reading stores of models whose layers differ: which layers and heads there are, and what is theirs of an array.
+
+Arrays have room for the largest layer (``storage.zarr.arrays.LayerSize``); what a smaller one does not fill is
+never read through these functions.
+"""
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from storage.zarr.sequences import SequenceStore
+
+Head = Literal["head", "kv_head"]
+"""An axis of heads."""
+
+
+def query_positions(store: "SequenceStore") -> tuple[int, ...]:
+    """Position of each query of a tensor store, the same in every sequence, ascending."""
+    return tuple(store.read("query_position", 0).tolist())
+
+
+def attending(store: "SequenceStore") -> list[int]:
+    """The layers that have softmax attention, by their number in the model, ascending."""
+    return [layer for layer, size in enumerate(store.layers) if size.heads]
+
+
+def present(store: "SequenceStore", head: Head) -> NDArray[np.bool_]:
+    """Which heads there are of those that arrays have room for, bool (layer, head)."""
+    own = [size.heads if head == "head" else size.kv_heads for size in store.layers]
+    there: NDArray[np.bool_] = np.arange(store.sizes[head]) < np.array(own)[:, None]
+    return there
+
+
+def of_layer(store: "SequenceStore", name: str, layer: int, **where: int | slice) -> NDArray[Any]:
+    """What one layer has of an array: its own heads, and of value states its own numbers.
+
+    Parameters
+    ----------
+    store
+        A store of tensors or of metrics.
+    name
+        The array, which has an axis ``layer``.
+    layer
+        Number of the layer.
+    where
+        Index or slice along other axes, by name; those not named are read whole, those the array lacks do not matter.
+
+    Returns
+    -------
+    ndarray
+        As the store reads it, without the axis ``layer`` and those given an index.
+    """
+    size = store.layers[layer]
+    own: dict[str, int | slice] = {
+        "layer": layer,
+        "head": slice(size.heads),
+        "kv_head": slice(size.kv_heads),
+        "head_dim": slice(size.head_dim),
+    }
+    index = own | where
+    return store.read(name, tuple(index.get(dim, slice(None)) for dim in store.specs[name].dims))

@@ -1,0 +1,504 @@
+"""Zarr stores written one sequence at a time, with a ledger: crash-safe, resumable, self-describing.
+
+Holds ``SequenceStore``, which both the tensor store and the metrics store are.
+
+One shard is one sequence of one array and has one writer, because Zarr's shards are the atomic unit of writing. The
+ledger entry of a sequence is written after its data, so a killed writer loses at most the sequence in hand.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+
+from storage.errors import UserError
+from storage.files.differences import differences
+from storage.files.places import Place
+from storage.zarr import shards
+from storage.zarr.arrays import FORMAT_VERSION, ArraySpec, LayerSize
+
+if TYPE_CHECKING:
+    import dask.array as da
+
+Provenance = Mapping[str, Any]
+"""What made a store, as JSON: ``study``, ``settings``, ``inputs`` (hashes) and ``versions`` (libraries).
+
+That of a store derived from another has ``tensors``, the provenance of the other.
+"""
+
+
+class SequenceStore:
+    """A Zarr group whose arrays share the axis ``sequence``, written sequence by sequence.
+
+    Make one with ``resume`` (create, or continue what is there) or ``open`` (what must be there). Several processes, on
+    one machine or on many, may write different sequences of one store at the same time.
+    """
+
+    specs: dict[str, ArraySpec]
+    """The declared arrays by name."""
+    absent: frozenset[str]
+    """Names of the optional arrays that the store was made without; they read as fill."""
+
+    def __init__(self, path: Place, group: zarr.Group, specs: Sequence[ArraySpec]) -> None:
+        self.path = path
+        self.specs = {spec.name: spec for spec in specs}
+        self._group = group
+        self._arrays: dict[str, zarr.Array[Any]] = {}
+        self.absent = frozenset(spec.name for spec in specs if spec.optional and self._found(spec.name) is None)
+
+    @classmethod
+    def open(cls, path: Place, specs: Sequence[ArraySpec]) -> Self:
+        """Open an existing store.
+
+        Raises
+        ------
+        UserError
+            If there is none, if its format is of another version, or if its arrays are not the declared ones.
+        """
+        if not path.exists():
+            msg = f"There is no store at {path}; run the study first"
+            raise UserError(msg)
+        try:
+            group = zarr.open_group(path.open_zarr(), mode="r+")
+            found = group.attrs.get("format_version")
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            msg = f"The store {path} is damaged ({' '.join(str(error).split())}); run the study again with --fresh"
+            raise UserError(msg) from error
+        if found != FORMAT_VERSION:
+            msg = (
+                f"The store {path} has format version {found}, this program reads {FORMAT_VERSION}; "
+                "run the study again with --fresh to rebuild it"
+            )
+            raise UserError(msg)
+        store = cls(path, group, specs)
+        store._validate()
+        return store
+
+    @classmethod
+    def resume(
+        cls,
+        path: Place,
+        specs: Sequence[ArraySpec],
+        sizes: Mapping[str, int],
+        provenance: Provenance,
+        layers: Sequence[LayerSize] | None = None,
+        *,
+        alone: bool = True,
+    ) -> Self:
+        """Open the store at ``path`` if it was made from the same ``provenance``, or create an empty one.
+
+        A finished store may have been written by other library versions; an unfinished one may not, since it would
+        mix what they compute.
+
+        Parameters
+        ----------
+        path
+            A folder, or a place in an object store.
+        specs
+            The arrays; one that may be narrower is created with the type its declaration here has.
+        sizes
+            Size of each axis by name.
+        provenance
+            What makes the store.
+        layers
+            Sizes of each layer of the model; without them, all are alike, as ``sizes`` has them.
+        alone
+            No other process works on the store, so that what a killed one left half-written is removed.
+
+        Raises
+        ------
+        UserError
+            If a store with another provenance or other sizes stands there; the message names the differing fields.
+        """
+        if alone:
+            path.sweep()
+        layers = tuple(layers or _alike(sizes))
+        if not path.exists():
+            path.create(partial(_create_in, specs=specs, sizes=sizes, provenance=provenance, layers=layers))
+        store = cls.open(path, specs)
+        differing = [
+            f"{name} (stored {before!r}, asked {after!r})"
+            for name, before, after in differences(*store._compared(specs, sizes, provenance, layers))
+        ]
+        if differing:
+            msg = (
+                f"The store {path} was made with other settings: {'; '.join(differing)}. "
+                "Run again with --fresh to replace it, or give the study another name"
+            )
+            raise UserError(msg)
+        if alone:
+            store._empty(store.dropped)
+        return store
+
+    def _compared(
+        self,
+        specs: Sequence[ArraySpec],
+        sizes: Mapping[str, int],
+        provenance: Provenance,
+        layers: Sequence[LayerSize],
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What must be alike of this store and of the one asked for."""
+        types = {name: str(self._array(name).dtype) for name in self._present}
+        asked = {spec.name: spec.dtype for spec in specs if spec.name not in self.absent}
+        old = self.provenance | {"sizes": self.sizes, "types": types}
+        new = dict(provenance) | {"sizes": dict(sizes), "types": asked}
+        stored = self.layers if self.sizes == dict(sizes) else layers
+        if unlike := [number for number, layer in enumerate(layers) if layer != stored[number]]:
+            number = unlike[0]
+            old[f"layer {number}"], new[f"layer {number}"] = asdict(stored[number]), asdict(layers[number])
+        if not self.missing():
+            old.pop("versions", None)
+            new.pop("versions", None)
+        return old, new
+
+    def _validate(self) -> None:
+        """Refuse a store whose arrays are not the declared ones."""
+        sizes = self.sizes
+        for spec in self._present.values():
+            array = self._array(spec.name)
+            wanted, found = (spec.shape(sizes), spec.dtype), (array.shape, str(array.dtype))
+            if array.shape != spec.shape(sizes) or str(array.dtype) not in spec.types:
+                msg = f"The array '{spec.name}' of {self.path} is {found}, declared {wanted}; run again with --fresh"
+                raise UserError(msg)
+
+    @property
+    def _present(self) -> dict[str, ArraySpec]:
+        """The declared arrays that the store was made with, by name."""
+        return {name: spec for name, spec in self.specs.items() if name not in self.absent}
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """What made this store."""
+        found: Any = self._group.attrs["provenance"]
+        return dict(found)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Size of each axis by name."""
+        found: Any = self._group.attrs["sizes"]
+        return {str(name): int(size) for name, size in found.items()}
+
+    @property
+    def layers(self) -> tuple[LayerSize, ...]:
+        """Sizes of each layer of the model, by layer number; 0 along axes that the store does not have."""
+        found: Any = self._group.attrs["layers"]
+        return tuple(LayerSize(**layer) for layer in found)
+
+    def groups(self) -> dict[LayerSize, list[int]]:
+        """The layers with softmax attention by their sizes, layer numbers ascending."""
+        groups: dict[LayerSize, list[int]] = {}
+        for number, layer in enumerate(self.layers):
+            if layer.heads:
+                groups.setdefault(layer, []).append(number)
+        return groups
+
+    @property
+    def dropped(self) -> tuple[str, ...]:
+        """Names of the arrays whose data have been deleted, ascending."""
+        return tuple(sorted(name for name in self._present if self._is_dropped(name)))
+
+    def _is_dropped(self, name: str) -> bool:
+        """Whether the store says so, or, in a folder, has sequences but not this array's chunks.
+
+        The ledger's folder is looked for first: another process writes its first chunk last.
+        """
+        recorded: Any = self._group.attrs.get("dropped", [])
+        has_sequences, has_chunks = (self.path.holds_folder(f"{array}/{CHUNKS}") for array in (LEDGER, name))
+        return name in recorded or (has_sequences is True and has_chunks is False)
+
+    def array(self, name: str) -> zarr.Array[Any]:
+        """The Zarr array ``name``, in the type it is stored in.
+
+        Raises
+        ------
+        UserError
+            If the store was made without it, its data have been dropped, or its document is lost or damaged.
+        """
+        if name not in self.absent and self._is_dropped(name):
+            msg = f"The array '{name}' of {self.path} has been dropped to save space, or is lost; {self._remedy()}"
+            raise UserError(msg)
+        return self._array(name)
+
+    def _array(self, name: str) -> zarr.Array[Any]:
+        if (array := self._found(name)) is None:
+            msg = f"The store {self.path} has no array '{name}'; run the study again with --fresh"
+            raise UserError(msg)
+        return array
+
+    def _found(self, name: str) -> zarr.Array[Any] | None:
+        """The array, if there is one; its document is read once."""
+        if name in self._arrays:
+            return self._arrays[name]
+        try:
+            array = self._group.get(name)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            said = " ".join(str(error).split())
+            msg = f"The array '{name}' of {self.path} is damaged ({said}); run the study again with --fresh"
+            raise UserError(msg) from error
+        if not isinstance(array, zarr.Array):
+            return None
+        self._arrays[name] = array
+        return array
+
+    def _fill(self, name: str) -> NDArray[Any]:
+        """What an absent array reads as, in its shape; takes the memory of one number."""
+        spec = self.specs[name]
+        return np.broadcast_to(np.array(spec.fill, spec.dtype), spec.shape(self.sizes))
+
+    def _remedy(self) -> str:
+        """What to do where data are gone: a store that is derived from another can be made anew by itself."""
+        if "tensors" in self.provenance:
+            return f"delete {self.path} and run the study again, which computes it anew"
+        return "run again with --fresh to extract it anew"
+
+    def lazy(self, name: str) -> "da.Array":
+        """The array ``name`` as a Dask array, one block per stored chunk, float16 as float32; nothing is read yet.
+
+        Raises
+        ------
+        UserError
+            If its data have been dropped; when it is computed, if a finished sequence is damaged.
+        """
+        import dask.array as da
+
+        if name in self.absent:
+            spec = self.specs[name]
+            shape, chunks = spec.shape(self.sizes), spec.chunk(self.sizes)
+            filled: da.Array = da.full(shape, spec.fill, dtype=spec.dtype, chunks=chunks)
+            return filled
+        array = self.array(name)
+        lazy: da.Array = da.from_array(
+            _Readable(self, name, array),
+            chunks=array.chunks,
+            name=False,
+            meta=np.empty((0,) * array.ndim, array.dtype),
+        )
+        return lazy.astype(np.float32) if lazy.dtype == np.float16 else lazy
+
+    def read(self, name: str, index: Any) -> NDArray[Any]:
+        """What ``index`` selects of the array ``name``, float16 as float32.
+
+        Raises
+        ------
+        UserError
+            If its data have been dropped, or a finished sequence is damaged.
+        """
+        if name in self.absent:
+            return np.array(self._fill(name)[index])
+        found = _Readable(self, name, self.array(name))[index]
+        return found.astype(np.float32) if found.dtype == np.float16 else found
+
+    def finished(self) -> NDArray[np.bool_]:
+        """Which sequences are written whole, as the ledger has it: bool (sequence,).
+
+        Raises
+        ------
+        UserError
+            If the ledger is damaged.
+        """
+        return self.read(LEDGER, slice(None)).astype(bool)
+
+    def missing(self) -> list[int]:
+        """The sequences that are not written yet, in order."""
+        return [int(index) for index in np.flatnonzero(~self.finished())]
+
+    def whole(self) -> Self:
+        """The store itself, if its ledger is complete.
+
+        Raises
+        ------
+        UserError
+            If sequences are missing.
+        """
+        if missing := self.missing():
+            msg = (
+                f"The store {self.path} lacks {len(missing)} of {self.sizes['sequence']} sequences; "
+                "run the study again, it continues after the last one"
+            )
+            raise UserError(msg)
+        return self
+
+    def write(
+        self,
+        sequence: int,
+        arrays: Mapping[str, NDArray[Any]],
+        *,
+        before_ledger: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Write all arrays of one sequence, then its ledger entry.
+
+        A process may be killed at any moment; a machine that loses power may lose what its system had not yet written.
+        Beside the arrays given it holds 2 (``shards.WORKERS`` + 2) chunks at most, each of ``CHUNK_BYTES`` at most:
+        384 MiB where there are four cores or more, less where the arrays are contiguous or not compressed; for an
+        object store 32 MiB more.
+
+        Parameters
+        ----------
+        sequence
+            Index along the axis ``sequence``.
+        arrays
+            Every declared array but the ledger, by name, each without the axis ``sequence``; they may be strided views.
+            Optional ones may be left out, and are not written where the store was made without them.
+        before_ledger
+            Called once the arrays are written; what it raises keeps the sequence out of the ledger.
+
+        Raises
+        ------
+        ValueError
+            If an array is missing, undeclared, or has another shape than declared.
+        UserError
+            If an array has been dropped, or an object store does not take it.
+        """
+        wanted = {name: spec.shape(self.sizes)[1:] for name, spec in self._present.items() if name != LEDGER}
+        left_out = {name: self._fill(name)[0] for name in wanted if self.specs[name].optional}
+        arrays = left_out | {name: array for name, array in arrays.items() if name not in self.absent}
+        found = {name: array.shape for name, array in arrays.items()}
+        if wanted != found:
+            msg = f"one sequence of {self.path.name} needs the shapes {wanted}, got {found}"
+            raise ValueError(msg)
+        with shards.workers() as pool:
+            for name, array in arrays.items():
+                self._put(name, sequence, np.asarray(array), pool)
+            before_ledger()
+            self._put(LEDGER, sequence, np.uint8(1), pool)
+
+    def _put(self, name: str, sequence: int, data: Any, pool: Executor) -> None:
+        """Write what one array holds of one sequence: one shard."""
+        array = self.array(name)
+        shard = np.asarray(data)[np.newaxis]
+        try:
+            self.path.write(_shard(array, sequence), shards.parts(array, shard, pool), shard.nbytes)
+        except FloatingPointError as error:
+            msg = (
+                f"Sequence {sequence} has numbers of '{name}' that are too large for {array.dtype}, "
+                f"the type they are stored in; run again with --fresh and {name}: float32"
+            )
+            raise UserError(msg) from error
+
+    def drop(self, names: Collection[str]) -> None:
+        """Delete the data of these arrays for good; call it while no other process works on the store.
+
+        What one whose process is killed in between leaves is dropped, or whole as before; dropping again deletes the
+        rest, and so does ``resume``. In a folder nothing is written before all is deleted, so that a full disk does not
+        matter: the chunks of an array are renamed together. An object store cannot rename, so that it is told first.
+
+        Raises
+        ------
+        ValueError
+            If one is no array of the store, or is its ledger.
+        """
+        if unknown := set(names) - (self.specs.keys() - {LEDGER}):
+            msg = f"{self.path.name} cannot drop {sorted(unknown)}"
+            raise ValueError(msg)
+        dropped = sorted({*self.dropped, *names})
+        if self.path.is_remote:
+            self._group.attrs["dropped"] = dropped
+            self._empty(names)
+        else:
+            self._empty(names)
+            self._group.attrs["dropped"] = dropped
+
+    def _empty(self, names: Collection[str]) -> None:
+        """Delete all chunks of these arrays, and what a killed process left of them."""
+        for name in names:
+            chunks = self.path.joined(name, CHUNKS)
+            chunks.remove()
+            chunks.sweep()
+
+    def bytes_on_disk(self) -> int:
+        """Bytes of all files of the store."""
+        return self.path.bytes_on_disk()
+
+
+class _Readable:
+    """An array of a store as ``read`` and Dask index it: what is damaged is a UserError that names its sequence.
+
+    Zarr finds wrong bytes by their checksums but takes a shard that is missing or empty for one of nothing but fill.
+    The shard of a finished sequence is neither, even if all its chunks are fill, so that it is looked at where nothing
+    else was read.
+    """
+
+    def __init__(self, store: SequenceStore, name: str, array: zarr.Array[Any]) -> None:
+        self._store, self._name, self._array = store, name, array
+        self.shape, self.dtype, self.ndim = array.shape, array.dtype, array.ndim
+
+    def __getitem__(self, index: Any) -> NDArray[Any]:
+        first, *others = index if isinstance(index, tuple) else (index,)
+        if first is Ellipsis:
+            first, others = slice(None), [Ellipsis, *others]
+        sequences = np.arange(self.shape[0])[first]
+        try:
+            found = np.asarray(self._array[(first, *others)])
+        except ValueError as error:
+            for sequence in sequences if sequences.ndim else []:
+                self[(int(sequence), *others)]  # which raises for the first that is damaged
+            raise self._damage(sequences) from error
+        for sequence, numbers in zip(sequences.flat, found if sequences.ndim else [found], strict=True):
+            if shards.is_fill(np.asarray(numbers), self._array.fill_value) and self._lacks(int(sequence)):
+                raise self._damage(sequence)
+        return found
+
+    def _lacks(self, sequence: int) -> bool:
+        """Whether a sequence is finished but not there."""
+        if self._name == LEDGER or self._store.path.holds(_shard(self._array, sequence)):
+            return False
+        return bool(self._store.finished()[sequence])
+
+    def _damage(self, sequence: Any) -> UserError:
+        msg = f"The array '{self._name}' of {self._store.path} is damaged in sequence {sequence}"
+        return UserError(f"{msg}; {self._store._remedy()}")
+
+
+def _shard(array: zarr.Array[Any], sequence: int) -> str:
+    """The name in its store of the file that holds one sequence of an array."""
+    return f"{array.basename}/{array.metadata.encode_chunk_key((sequence, *[0] * (array.ndim - 1)))}"
+
+
+LEDGER = "finished"
+"""The array that says which sequences are written."""
+
+CHUNKS = "c"
+"""The folder of an array's chunks."""
+
+
+def _create_in(
+    folder: Path,
+    specs: Sequence[ArraySpec],
+    sizes: Mapping[str, int],
+    provenance: Provenance,
+    layers: Sequence[LayerSize],
+) -> None:
+    """Make the documents of an empty store in ``folder``."""
+    group = zarr.create_group(
+        folder,
+        attributes={
+            "format_version": FORMAT_VERSION,
+            "sizes": dict(sizes),
+            "layers": [asdict(layer) for layer in layers],
+            "provenance": dict(provenance),
+        },
+    )
+    for spec in specs:
+        group.create_array(
+            spec.name,
+            shape=spec.shape(sizes),
+            dtype=spec.dtype,
+            chunks=spec.chunk(sizes),
+            shards=spec.shard(sizes),
+            compressors=shards.codecs(spec.compression),
+            fill_value=spec.fill,
+            dimension_names=spec.dims,
+            attributes={"unit": spec.unit, "meaning": spec.meaning},
+        )
+
+
+def _alike(sizes: Mapping[str, int]) -> list[LayerSize]:
+    """Layers that all have the sizes of the axes; 0 along those that the store does not have."""
+    heads, kv_heads, head_dim = (sizes.get(axis, 0) for axis in ("head", "kv_head", "head_dim"))
+    return [LayerSize(heads, kv_heads, head_dim)] * sizes.get("layer", 0)

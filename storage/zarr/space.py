@@ -1,0 +1,40 @@
+"""How many bytes a store will take."""
+
+from collections.abc import Iterable, Mapping
+from math import prod
+
+import numpy as np
+
+from storage.zarr.arrays import ArraySpec
+
+BLOCK = 4096
+"""Bytes that a file system hands out at a time, to files and to folders."""
+
+CHUNK_OVERHEAD = 16 + 16 + 4
+"""Bytes of a chunk beside its data: its entry in the index, the header of Blosc and the checksum."""
+
+
+def sequence_bytes(specs: Iterable[ArraySpec], sizes: Mapping[str, int]) -> int:
+    """Bytes that one sequence takes on a disk at most, as if nothing were compressed.
+
+    The data, exactly, and what comes with them: checksums, indices, blocks begun by files and folders.
+
+    Parameters
+    ----------
+    specs
+        The arrays of the store, in the types they are stored in.
+    sizes
+        Size of each axis by name.
+    """
+    return sum(_data(spec, sizes) + _overhead(spec, sizes) for spec in specs)
+
+
+def _data(spec: ArraySpec, sizes: Mapping[str, int]) -> int:
+    """Bytes of one sequence of an array."""
+    return prod(spec.shape(sizes)[1:]) * np.dtype(spec.dtype).itemsize
+
+
+def _overhead(spec: ArraySpec, sizes: Mapping[str, int]) -> int:
+    """Most bytes that a shard takes beside its data: one file, and one folder along each axis but the last."""
+    chunks = prod(spec.shard(sizes)) // prod(spec.chunk(sizes))
+    return chunks * CHUNK_OVERHEAD + len(spec.dims) * BLOCK

@@ -1,0 +1,192 @@
+"""The distance of random selections against all subsets in rational arithmetic, and where the selected ones meet it."""
+
+from collections.abc import Callable
+from fractions import Fraction
+from itertools import combinations
+from math import sqrt
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from geometry import critical_n, output_parts, random_subset_distance, selection_profile
+from tests.geometry import oracle
+from tests.geometry.draws import HEADS, Head, random_head, small_heads
+
+Vectors = list[list[int]]
+
+
+def squares(y: Vectors, size: int) -> list[int]:
+    """‖Σ_{i∉S} y_i − Σ_{i∈S} y_i‖² for every set S of that size, in whole numbers."""
+    found = []
+    for chosen in combinations(range(len(y)), size):
+        sign = [-1 if key in chosen else 1 for key in range(len(y))]
+        total = [sum(sign[key] * y[key][k] for key in range(len(y))) for k in range(len(y[0]))]
+        found.append(sum(component**2 for component in total))
+    return found
+
+
+def mean_square(y: Vectors, size: int) -> Fraction:
+    """The mean of ``squares``."""
+    found = squares(y, size)
+    return Fraction(sum(found), len(found))
+
+
+def sums(y: Vectors) -> tuple[Fraction, Fraction]:
+    """‖s_n‖² and Σ‖y_i‖²."""
+    whole = [sum(row[k] for row in y) for k in range(len(y[0]))]
+    return Fraction(sum(x * x for x in whole)), Fraction(sum(x * x for row in y for x in row))
+
+
+def closed(y: Vectors, size: int) -> Fraction:
+    """The closed form as the docstring has it, in rational arithmetic."""
+    n, (whole, parts) = Fraction(len(y)), sums(y)
+    return 4 * size * (n - size) / (n * (n - 1)) * (parts - whole / n) + (1 - 2 * size / n) ** 2 * whole
+
+
+def with_replacement(y: Vectors, size: int) -> Fraction:
+    """A wrong reading: keys are selected independently of each other, with the same share."""
+    n, (whole, parts) = Fraction(len(y)), sums(y)
+    common = (1 - 2 * size / n) ** 2
+    return (1 - common) * parts + common * whole
+
+
+def of_means(y: Vectors, size: int) -> Fraction:
+    """A wrong reading: the difference of the sums' means over S, squared."""
+    n, (whole, _) = Fraction(len(y)), sums(y)
+    return (1 - 2 * size / n) ** 2 * whole
+
+
+def distance(y: Vectors, size: int) -> float:
+    whole, parts = sums(y)
+    return float(random_subset_distance(sqrt(whole), sqrt(parts), size=size, n_keys=len(y)))
+
+
+def draw(n: int, d: int, seed: int) -> Vectors:
+    rows: Vectors = np.random.default_rng(seed).integers(-6, 9, (n, d)).tolist()
+    return rows
+
+
+vectors = st.integers(2, 10).flatmap(
+    lambda n: st.lists(st.lists(st.integers(-4, 4), min_size=2, max_size=2), min_size=n, max_size=n)
+)
+
+
+@pytest.mark.parametrize("n", range(2, 11))
+def test_the_closed_form_is_the_mean_over_all_subsets(n: int) -> None:
+    y = draw(n, 3, n)
+    for size in range(1, n):
+        exact = mean_square(y, size)
+        assert closed(y, size) == exact
+        assert distance(y, size) == pytest.approx(sqrt(exact), rel=1e-14)
+
+
+@settings(max_examples=60, deadline=None)
+@given(vectors)
+def test_also_where_keys_are_equal_opposite_or_zero(y: Vectors) -> None:
+    for size in range(1, len(y)):
+        exact = mean_square(y, size)
+        assert closed(y, size) == exact
+        assert distance(y, size) == pytest.approx(sqrt(exact), rel=1e-7, abs=1e-6)  # a root next to 0
+
+
+@pytest.mark.parametrize("wrong", [with_replacement, of_means])
+def test_wrong_readings_would_be_noticed(wrong: Callable[[Vectors, int], Fraction]) -> None:
+    y = [[x + 3 for x in row] for row in draw(9, 3, 1)]
+    assert max(abs(wrong(y, size) / mean_square(y, size) - 1) for size in range(1, 9)) > Fraction(1, 20)
+
+
+def test_a_mean_of_distances_would_be_noticed() -> None:
+    """It is the root of the mean square."""
+    y = draw(9, 3, 1)
+    assert np.mean(np.sqrt(squares(y, 4))) < 0.99 * distance(y, 4)
+
+
+def test_it_does_not_depend_on_which_side_is_called_selected() -> None:
+    sizes = np.arange(1, 20)
+    found = random_subset_distance(3.0, 5.0, size=sizes, n_keys=20)
+    np.testing.assert_allclose(found, found[::-1], rtol=1e-14)
+
+
+def test_there_is_none_without_selected_keys_or_without_others() -> None:
+    found = random_subset_distance(np.ones((2, 1)), 1.0, size=np.arange(6), n_keys=[[5], [1]])
+    np.testing.assert_array_equal(np.isnan(found), [[True, False, False, False, False, True], [True] * 6])
+    assert np.isfinite(random_subset_distance(1e38, 1e38, size=3, n_keys=7))
+
+
+def test_arguments_broadcast() -> None:
+    found = random_subset_distance(np.ones((3, 1, 1)), np.ones((2, 1)), size=np.arange(1, 5), n_keys=5)
+    assert (found.shape, found.dtype) == ((3, 2, 4), np.float64)
+
+
+@pytest.mark.parametrize("kind", HEADS.values(), ids=HEADS)
+@pytest.mark.parametrize("sink", [True, False])
+def test_all_subsets_of_a_small_head(kind: Head, sink: bool) -> None:
+    weights, values = kind(8, 3, 5)
+    y, parts = weights.astype(float)[:, None] * values, output_parts(weights, values, sink=sink)
+    found = random_subset_distance(parts.norm_output, parts.norm_contributions, size=np.arange(1, 8), n_keys=8)
+    for size in range(1, 8):
+        signs = [[-1 if key in chosen else 1 for key in range(8)] for chosen in combinations(range(8), size)]
+        exact = np.sqrt(np.mean(((np.array(signs) @ y) ** 2).sum(axis=1)))
+        assert found[size - 1] == pytest.approx(exact, rel=1e-7, abs=1e-7 * float(parts.norm_contributions))
+
+
+class TestCritical:
+    @settings(max_examples=100, deadline=None)
+    @given(small_heads())
+    def test_is_the_first_n_in_rational_arithmetic(self, head: tuple[np.ndarray, np.ndarray]) -> None:
+        weights, values = head
+        n, y = len(weights), [[int(64 * x) for x in row] for row in oracle.rational(*head)]
+        assert [[Fraction(x, 64) for x in row] for row in y] == oracle.rational(*head)
+        expected = None
+        for size in range(1, n):
+            inside = oracle.selected(weights, size)
+            rest = [sum((-1 if key in inside else 1) * y[key][k] for key in range(n)) for k in range(2)]
+            if expected is None and sum(x * x for x in rest) <= closed(y, size):
+                expected = size
+        parts, profile = output_parts(weights, values), selection_profile(weights, values)
+        random = random_subset_distance(parts.norm_output, parts.norm_contributions, size=profile.n, n_keys=n)
+        np.testing.assert_array_equal(
+            critical_n(profile.distance_rest, random), np.nan if expected is None else expected
+        )
+
+    def test_equal_keys_are_a_random_selection_from_the_start(self) -> None:
+        for n in (2, 7, 100):
+            weights, values = np.full(n, 1 / n), np.full((n, 3), 0.3)
+            parts, profile = output_parts(weights, values), selection_profile(weights, values)
+            random = random_subset_distance(parts.norm_output, parts.norm_contributions, size=profile.n, n_keys=n)
+            assert critical_n(profile.distance_rest, random) == 1
+            stored = profile.distance_rest.astype(np.float32), random.astype(np.float32)
+            assert critical_n(*stored) == 1
+
+    def test_each_head_has_its_own_and_some_have_none(self) -> None:
+        nothing = np.nan
+        distances = np.array([[3.0, 2, 1, 2], [3, 3, 3, 3], [1, 2, nothing, nothing], [3, 3, nothing, nothing]])
+        found = critical_n(distances, np.array([2.5, 2, 2, 2]))
+        np.testing.assert_array_equal(found, [2, nothing, 1, nothing])
+
+    def test_a_later_meeting_would_be_noticed(self) -> None:
+        """The last N at which they meet is another one for heads of every kind."""
+        differs = 0
+        for seed in range(20):
+            weights, values = random_head(30, 4, seed)
+            parts, profile = output_parts(weights, values), selection_profile(weights, values)
+            random = random_subset_distance(parts.norm_output, parts.norm_contributions, size=profile.n, n_keys=30)
+            met = profile.n[profile.distance_rest <= random]
+            first = critical_n(profile.distance_rest, random)
+            assert np.isnan(first) == (met.size == 0)
+            differs += met.size > 1 and first != met[-1]
+        assert differs > 3
+
+
+@pytest.mark.parametrize("kind", HEADS.values(), ids=HEADS)
+def test_the_distance_is_that_of_both_sums(kind: Head) -> None:
+    """Not merely ‖s_n‖ − 2‖s_N‖ or the distance from the mean, on any kind of head."""
+    weights, values = kind(24, 4, 2)
+    y = weights.astype(float)[:, None] * values
+    profile = selection_profile(weights, values)
+    for size in range(1, 24):
+        inside, outside = oracle.split(weights, size)
+        exact = np.linalg.norm(y[outside].sum(axis=0) - y[inside].sum(axis=0))
+        assert profile.distance_rest[size - 1] == pytest.approx(exact, rel=1e-12, abs=1e-15 * np.abs(y).sum())

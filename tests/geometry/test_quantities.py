@@ -1,0 +1,196 @@
+"""The declarations: complete, light to import, and true of what is computed."""
+
+import math
+import re
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import geometry
+from geometry import quantities, selection_profile
+from geometry.effective_keys import concentration
+from geometry.parts import output_parts
+from geometry.quantities import (
+    BY_HEAD,
+    BY_KAPPA,
+    BY_KV_HEAD,
+    BY_N,
+    MODEL_UNITS,
+    SELECTION,
+    Concentration,
+    OutputParts,
+    Quantity,
+    ScaleFreeBounds,
+    SelectionCounts,
+    SelectionProfile,
+    declared,
+    derived,
+)
+from geometry.scale_free import scale_free_lower_bounds
+from tests.geometry.draws import HEADS, Head, random_head
+
+RECORDS = (SelectionCounts, SelectionProfile, ScaleFreeBounds, OutputParts, Concentration)
+AXES = {"query", "layer", "head", "kv_head", "kappa", "n", "key"}
+TERMS = re.compile(r"[a-z_0-9]+|[-+*/() ]")
+
+
+def loaded_by(statement: str) -> set[str]:
+    """Modules that a fresh interpreter has loaded after a statement."""
+    script = f"{statement}\nimport sys\nprint(*sys.modules)"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return set(run.stdout.split())
+
+
+class TestImport:
+    def test_declarations_load_nothing_that_computes(self) -> None:
+        modules = loaded_by("import geometry.quantities")
+        assert "numpy" in modules
+        heavy = {"numba", "scipy", "dask", "torch", "pyarrow", "pandas", "triton", "threadpoolctl"}
+        assert not modules & heavy
+        assert {name for name in modules if name.startswith("geometry.")} == {"geometry.quantities"}
+
+    def test_a_name_of_the_package_loads_its_own_module_and_no_dask(self) -> None:
+        modules = loaded_by("from geometry import selection_profile, SelectionProfile")
+        assert "geometry.profile" in modules
+        assert not modules & {"dask", "torch", "geometry.phases"}
+
+    def test_all_names_are_there_and_listed(self) -> None:
+        assert set(geometry.__all__) <= set(dir(geometry))
+        for name in geometry.__all__:
+            assert getattr(geometry, name) is not None
+
+    def test_an_unknown_name_is_an_attribute_error(self) -> None:
+        with pytest.raises(AttributeError, match="module 'geometry' has no attribute 'nothing'"):
+            getattr(geometry, "nothing")  # noqa: B009
+        with pytest.raises(ImportError, match="cannot import name 'nothing'"):
+            exec("from geometry import nothing")
+
+    def test_types_and_modules_name_the_same(self) -> None:
+        """The imports for type checkers and those at run time."""
+        text = Path(geometry.__file__).read_text(encoding="utf-8")
+        typed = re.findall(r"from geometry\.(\w+) import (\w+) as \2\n", text)
+        assert {(module, name) for module, names in geometry._MODULES.items() for name in names} == set(typed)
+
+
+class TestDeclarations:
+    @pytest.mark.parametrize("record", RECORDS)
+    def test_every_field_is_declared_once_in_order(self, record: type) -> None:
+        assert [field.name for field in fields(record)] == list(declared(record))
+        for name, quantity in declared(record).items():
+            assert quantity.name == name
+
+    def test_what_is_stored_is_what_the_records_declare_and_a_few_others(self) -> None:
+        of_records = {name for record in RECORDS for name in declared(record) if record is not ScaleFreeBounds}
+        of_records |= {f"{name}_scale_free" for name in declared(ScaleFreeBounds)}
+        assert set(SELECTION) - of_records == set(quantities._OTHERS)
+        assert [name for name, quantity in SELECTION.items() if quantity.name != name] == []
+
+    @pytest.mark.parametrize("axes", [BY_N, BY_KAPPA, BY_HEAD, BY_KV_HEAD])
+    def test_those_of_one_kind_can_be_taken_alone(self, axes: tuple[str, ...]) -> None:
+        found = declared(SelectionProfile, axes)
+        assert found
+        assert all(quantity.axes == axes for quantity in found.values())
+        assert list(found) == [name for name in declared(SelectionProfile) if name in found]
+
+    @pytest.mark.parametrize(
+        "quantity", [*SELECTION.values(), *derived(SelectionCounts).values()], ids=lambda q: q.name
+    )
+    def test_each_is_described(self, quantity: Quantity) -> None:
+        assert quantity.unit in {"keys", MODEL_UNITS, "cosine", "ratio", "probability", "nats", "index", "code"}
+        assert set(quantity.axes) <= AXES
+        for text in (quantity.meaning, quantity.source, quantity.missing or ""):
+            assert text == text.strip()
+            assert not text.endswith(".") or text.endswith(".md")
+            assert "\n" not in text
+        assert (quantity.dtype == "float64") == (quantity.name in derived(SelectionCounts).keys() - {"n", "n_keys"})
+        assert quantity.slack >= 0
+        assert quantity.fill == -1 if quantity.dtype == "int32" else math.isnan(quantity.fill)
+        for bound in (quantity.low, quantity.high):
+            if isinstance(bound, str):
+                assert "".join(TERMS.findall(bound)) == bound
+                names = set(re.findall(r"[a-z_]\w*", bound))
+                assert names <= {"n", "n_keys", "query"} | {n for n, q in SELECTION.items() if q.axes == quantity.axes}
+
+    def test_a_comment_names_source_unit_and_when_there_is_no_value(self) -> None:
+        text = SELECTION["a_0"].describe()
+        assert text.startswith("a_0, weighted norm of the sink (eq. 8), in model units; NULL while")
+        assert "; NaN while" in SELECTION["a_0"].describe("NaN")
+        assert ";" not in SELECTION["k_in"].describe()
+
+    def test_the_docstring_of_a_record_lists_its_quantities(self) -> None:
+        text = SelectionProfile.__doc__ or ""
+        for name, quantity in declared(SelectionProfile).items():
+            assert f"    {name}\n        {quantity.meaning}" in text
+
+    def test_nothing_is_derived_of_a_record_without_properties(self) -> None:
+        assert derived(OutputParts) == {}
+
+
+def outside(quantity: Quantity, found: np.ndarray, columns: dict[str, np.ndarray]) -> np.ndarray:
+    """Where numbers are outside their declared domain; missing ones never are."""
+    low, high = (
+        np.asarray(eval(end, {"__builtins__": {}}, columns) if isinstance(end, str) else end, float)
+        for end in (quantity.low, quantity.high)
+    )
+    trifle = 1e-37 if quantity.unit == MODEL_UNITS else 0.0
+    with np.errstate(invalid="ignore"):
+        lowest, highest = (
+            np.where(np.isfinite(end), end + sign * (quantity.slack * np.abs(end) + trifle), end)
+            for sign, end in ((-1, low), (1, high))
+        )
+        below = found < lowest if quantity.closed in {"both", "left"} else found <= lowest
+        above = found > highest if quantity.closed in {"both", "right"} else found >= highest
+    return below | above | np.isinf(found)
+
+
+def columns_of(weights: np.ndarray, values: np.ndarray, *, sink: bool) -> dict[str, np.ndarray]:
+    """All that is computed of one head, as it is stored, and n, n_keys."""
+    n = len(weights)
+    profile = selection_profile(weights, values, sink=sink, kappas=(0.5, 50))
+    bounds = scale_free_lower_bounds(weights, np.linalg.norm(values.astype(float), axis=1), values.shape[1])
+    found = vars(profile) | vars(output_parts(weights, values, sink=sink))
+    found |= vars(concentration(weights, values, sink=sink))
+    found |= {f"{name}_scale_free": array for name, array in vars(bounds).items()}
+    stored = {name: np.asarray(array).astype(SELECTION[name].dtype) for name, array in found.items()}
+    return stored | {"n": np.arange(1, n), "n_keys": np.array(n)}
+
+
+class TestDomains:
+    @pytest.mark.parametrize("kind", HEADS.values(), ids=HEADS)
+    @pytest.mark.parametrize("sink", [True, False])
+    def test_what_is_computed_is_in_its_domain(self, kind: Head, sink: bool) -> None:
+        columns = columns_of(*kind(40, 6, 3), sink=sink)
+        for name in columns.keys() - {"n", "n_keys"}:
+            assert not outside(SELECTION[name], columns[name], columns).any(), name
+
+    @pytest.mark.parametrize("kind", HEADS.values(), ids=HEADS)
+    @pytest.mark.parametrize("sink", [True, False])
+    def test_only_what_may_be_missing_is(self, kind: Head, sink: bool) -> None:
+        columns = columns_of(*kind(40, 6, 3), sink=sink)
+        for name in columns.keys() - {"n", "n_keys"}:
+            quantity, found = SELECTION[name], columns[name]
+            absent = np.isnan(found) if math.isnan(quantity.fill) else found == quantity.fill
+            assert quantity.missing is not None or not absent.any(), name
+
+    @pytest.mark.parametrize(
+        ("name", "changed"),
+        [
+            ("k_in", lambda columns: columns["n"] + 1),
+            ("k_out", lambda columns: columns["n_keys"] - columns["n"] + 1),
+            ("r_min", lambda columns: -columns["r_min"]),
+            ("cos_last", lambda _: np.array(1.001)),
+            ("precision_upper", lambda columns: 1 - 1 / (2 * columns["n"] + 1)),
+            ("precision_lower_scale_free", lambda columns: columns["n"] / (columns["n_keys"] + 1)),
+            ("a_max_in", lambda columns: columns["s_in"] * 1.001),
+            ("norm_s", lambda _: np.array(np.inf)),
+            ("weight_sum", lambda _: np.array(0.0)),
+            ("norm_rest", lambda columns: columns["total_rest"] * 1.001),
+        ],
+    )
+    def test_what_is_not_would_be_noticed(self, name: str, changed: object) -> None:
+        columns = columns_of(*random_head(40, 6, 3), sink=True)
+        assert outside(SELECTION[name], changed(columns), columns).any()  # type: ignore[operator]
