@@ -1,4 +1,4 @@
-"""The walk of ``docs/contributing.md`` for a metric, done in a copy of the checkout; generated parts of the documents."""
+"""The walk of ``docs/contributing.md`` for a metric, done in a copy of the checkout; what the pages name exists."""
 
 import shutil
 import subprocess
@@ -12,19 +12,16 @@ from dagster_project.steps.documentation import assets_section
 CHECKOUT = Path(__file__).resolve().parents[1]
 PACKAGES = ("dagster_project", "extract", "geometry", "reports", "sql", "storage")
 
+SUM = 'out["cos_sink"][rows] + out["cos_last"][rows]'
 COMMENT = "sum of the cosines with sink and last token"
+FIELD = f"""    cos_sum: Annotated[F64, Quantity(meaning="{COMMENT}", unit="cosine", axes=BY_N,
+        low=-2.0, high=2.0, slack=1e-6, missing="if one of the cosines is missing")]
+"""
+LINE = """    out["norm_s_without_last"][rows] = tile.without_last
+"""
 STEPS = {
-    "geometry/quantities.py": (
-        "    a_0: Annotated[\n",
-        f'    cos_sum: Annotated[F64, Quantity(meaning="{COMMENT}", unit="cosine", axes=BY_N, low=-2.0, high=2.0,\n'
-        '        slack=1e-6, missing="if one of the cosines is missing")]\n'
-        "    a_0: Annotated[\n",
-    ),
-    "geometry/host.py": (
-        '    out["norm_s_without_last"][rows] = tile.without_last\n',
-        '    out["norm_s_without_last"][rows] = tile.without_last\n'
-        '    out["cos_sum"][rows] = out["cos_sink"][rows] + out["cos_last"][rows]\n',
-    ),
+    "geometry/quantities.py": ("    a_0: Annotated[\n", FIELD + "    a_0: Annotated[\n"),
+    "geometry/host.py": (LINE, LINE + LINE.replace("norm_s_without_last", "cos_sum").replace("tile.without_last", SUM)),
     "dagster_project/steps/measuring.py": ("METRICS_VERSION = ", "METRICS_VERSION = 1000 + "),
 }
 """What a metric needs: in each file, a text and what it becomes."""
