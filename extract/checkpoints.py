@@ -72,13 +72,16 @@ class Checkpoint:
     config: Mapping[str, Any]
     """What ``config.json`` says."""
     index: str | None
-    """The file that names those of the weights; None where there is one file of weights."""
+    """The file that names those of the weights; None where there is one file of weights, or none."""
     weights: tuple[str, ...]
-    """The files that transformers loads tensors from, relative to the directory, ascending."""
+    """The files that transformers loads tensors from, relative to the directory, ascending; none of a model whose
+    weights are random."""
 
     @classmethod
-    def open(cls, name: str, path: Path) -> Self:
+    def open(cls, name: str, path: Path, *, trained: bool = True) -> Self:
         """Look at the directory ``path``, which the user calls ``name``; no weights are read.
+
+        Where the model is not ``trained``, files of weights need not be there and do not count.
 
         Raises
         ------
@@ -92,7 +95,7 @@ class Checkpoint:
         if CONFIG not in files.names:
             files.refuse(f"has no {CONFIG}; write it with model.save_pretrained")
         config = files.json(CONFIG)
-        return cls(files, config, *_weights(files, config))
+        return cls(files, config, *(_weights(files, config) if trained else (None, ())))
 
     @property
     def tokenizer(self) -> tuple[str, ...]:
@@ -121,14 +124,17 @@ class Checkpoint:
     def sha256(self) -> str:
         """SHA-256 over configuration and weights, by name, in order of their names.
 
-        Safetensors files in the directory itself count whether they are loaded or not.
+        Safetensors files in the directory itself count whether they are loaded or not, but not where the weights are
+        random.
         """
-        stray = [name for name in self.files.names if name.endswith(".safetensors")]
+        stray = [name for name in self.files.names if name.endswith(".safetensors") and self.weights]
         return self._sha256({CONFIG, *stray, *self.weights})
 
     def other_sha256(self) -> str:
         """SHA-256 over what else decides the model: the index of the weights and the generation configuration."""
         here = {name for name in self.files.names if _of_model(name) and name != CONFIG}
+        if not self.weights:
+            here = {name for name in here if not name.endswith(INDEX_SUFFIX)}
         return self._sha256(here | ({self.index} if self.index else set()))
 
     def tokenizer_sha256(self) -> str:

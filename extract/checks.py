@@ -36,14 +36,14 @@ def check_inputs(settings: ExtractionSettings) -> None:
 
 
 def check_checkpoint(found: Checkpoint) -> None:
-    """Refuse weights that are damaged, and a configuration whose sizes they cannot have.
+    """Refuse weights that are damaged, and a configuration whose sizes they cannot have; random ones have any.
 
     Raises
     ------
     UserError
         In either case.
     """
-    check_sizes(found.files.name, found.config, tensor_shapes(found))
+    check_sizes(found.files.name, found.config, tensor_shapes(found) if found.weights else None)
 
 
 def check_positions(name: str, most: int | None, context_length: int) -> None:

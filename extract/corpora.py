@@ -68,15 +68,55 @@ def windows(
         If the corpus is missing, empty or cannot be read, or has too little text.
     """
     checksum, counts = corpus_sha256(corpus), _Counts()
-    texts, revision = documents(corpus, seed)
-    stream = _cut(texts, tokenizer, context_length, pack=corpus.pack, counts=counts)
-    chosen = list(islice(streams.shuffled(stream, SHUFFLED, seed), sequences))
+    stream, revision = _shuffled(corpus, tokenizer, context_length, seed, counts)
+    chosen = list(islice(stream, sequences))
     if len(chosen) < sequences:
         raise UserError(_too_little(corpus, counts, context_length, sequences))
     tokens = np.stack(chosen)
     if checksum is None:
         checksum = hashlib.sha256(tokens.astype("<i4").tobytes()).hexdigest()
     return Windows(tokens, counts.read, counts.skipped, checksum, revision)
+
+
+def held_out(
+    corpus: CorpusSettings, tokenizer: PreTrainedTokenizerBase, used: NDArray[np.int32], seed: int, count: int
+) -> NDArray[np.int32]:
+    """The windows of a corpus that follow those a study has ``used``; the same for the same ``seed``.
+
+    Windows that are equal to one of the study's, as repeated text has them, are passed over.
+
+    Parameters
+    ----------
+    corpus
+        That of the study, a hub dataset at the commit that the study has read.
+    used
+        Token ids of all sequences of the study, int32 (sequences, context_length).
+    count
+        Windows that are wanted.
+
+    Returns
+    -------
+    ndarray
+        Token ids, int32 (count, context_length).
+
+    Raises
+    ------
+    UserError
+        If the corpus cannot be read, does not begin with the study's windows, or has too little text after them.
+    """
+    counts, known = _Counts(), {row.tobytes() for row in used}
+    stream, _ = _shuffled(corpus, tokenizer, used.shape[1], seed, counts)
+    if not np.array_equal(list(islice(stream, len(used))), used):
+        msg = f"The corpus '{corpus.id}' or the tokenizer is not what the study has read; extract it again with --fresh"
+        raise UserError(msg)
+    found = list(islice((window for window in stream if window.tobytes() not in known), count))
+    if len(found) < count:
+        msg = (
+            f"The corpus '{corpus.id}' has {len(found)} sequences of {used.shape[1]} tokens after the {len(used)} of "
+            f"the study, {count} are asked for to be held out; ask for fewer, lower sequences, or give more text"
+        )
+        raise UserError(msg)
+    return np.stack(found) if found else used[:0]
 
 
 def documents(corpus: CorpusSettings, seed: int) -> tuple[Iterator[str], str | None]:
@@ -95,6 +135,15 @@ def documents(corpus: CorpusSettings, seed: int) -> tuple[Iterator[str], str | N
         return readers.documents(corpus), None
     opened = streams.stream(corpus, seed)
     return opened.documents, opened.revision
+
+
+def _shuffled(
+    corpus: CorpusSettings, tokenizer: PreTrainedTokenizerBase, context_length: int, seed: int, counts: _Counts
+) -> tuple[Iterator[NDArray[np.int32]], str | None]:
+    """All windows of a corpus in the order decided by ``seed``, and the commit of a hub dataset."""
+    texts, revision = documents(corpus, seed)
+    stream = _cut(texts, tokenizer, context_length, pack=corpus.pack, counts=counts)
+    return streams.shuffled(stream, SHUFFLED, seed), revision
 
 
 def _cut(

@@ -114,8 +114,9 @@ class _Task:
         self, sizes: Mapping[str, int], layers: Sequence[LayerSize] | None, inputs: Mapping[str, Any], device: str
     ) -> SequenceStore:
         """The store, made where there is none."""
-        specs = tensor_specs(values=self.settings.values, computed=self.settings.dtype)
-        provenance = made_of(self.settings, self.study, inputs) | {"versions": versions(device)}
+        settings = self.settings
+        specs = tensor_specs(values=settings.values, computed=settings.dtype, sink_measure=settings.sink_measure)
+        provenance = made_of(settings, self.study, inputs) | {"versions": versions(device)}
         if self.path.exists():
             provenance = as_recorded(self.settings, provenance, SequenceStore.open(self.path, TENSORS).provenance)
         return SequenceStore.resume(self.path, specs, sizes, provenance, layers, alone=self.shard is None)
@@ -216,6 +217,7 @@ def _extract(task: _Task, description: Description) -> tuple[SequenceStore, int]
     _check_vocabulary(description, windows)
     model = models.load(description)
     attention = _probe(model, windows, settings)
+    _check_sink_measure(model, attention, settings)
     sizes, missing = _sizes(settings, attention), task.missing()
     task.ask(sizes, attention.layers, missing)
     read = batches(model, attention, windows.tokens, missing, settings, _first_size(task, attention, missing))
@@ -236,6 +238,16 @@ def _probe(model: PreTrainedModel, windows: Windows, settings: ExtractionSetting
         if models.out_of_memory(error):
             refuse_for_memory(settings)
         raise
+
+
+def _check_sink_measure(model: PreTrainedModel, attention: Attention, settings: ExtractionSettings) -> None:
+    """Refuse a measure over all queries of a model that tells the weights of single queries only."""
+    if settings.sink_measure and attention.path == "two-pass":
+        msg = (
+            f"{type(model).__name__} is read in two passes, which tell the weights of single queries only; "
+            "set sink_measure: false"
+        )
+        raise UserError(msg)
 
 
 def _first_size(task: _Task, attention: Attention, missing: Sequence[int]) -> int:
@@ -291,6 +303,10 @@ def _arrays(batch: Batch, row: int, settings: ExtractionSettings) -> dict[str, N
         "attention": captured.weights[:, row].transpose(0, 1).numpy(),
         "values": captured.values[:, row].to(getattr(torch, settings.values)).numpy(),
         "learned_sink": captured.learned_sink[:, row].transpose(0, 1).numpy(),
+        "query_norm": captured.query_norm[:, row].transpose(0, 1).numpy(),
+        "key_norm": captured.key_norm[:, row].transpose(0, 1).numpy(),
+        "logit_cap": captured.logit_cap.numpy(),
+        **({} if captured.received is None else {"received_attention": captured.received[:, row].numpy()}),
         "tokens": batch.tokens[row],
         "first_key": captured.first_key.numpy(),
         "query_position": captured.query_position.numpy(),

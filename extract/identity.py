@@ -8,6 +8,7 @@ and nothing here uses the network.
 import hashlib
 import json
 from collections.abc import Mapping
+from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from extract import text_files
 from extract.checkpoints import Checkpoint
 from extract.embedded.manual import topics
 from extract.hub import local_path, means_a_path
-from extract.settings import EMBEDDED, SYNTHETIC, CorpusSettings, ModelSettings
+from extract.settings import EMBEDDED, SYNTHETIC, CorpusSettings, ExtractionSettings, ModelSettings
 
 SYNTHETIC_INPUTS: Mapping[str, Any] = {
     "model": {"id": SYNTHETIC},
@@ -39,14 +40,15 @@ def is_local_corpus(corpus: CorpusSettings) -> bool:
 
 
 def checkpoint(model: ModelSettings) -> Checkpoint:
-    """The files of a local model.
+    """The files of a local model; where its weights are random, those of weights do not count.
 
     Raises
     ------
     UserError
         As ``Checkpoint.open``.
     """
-    return Checkpoint.open(model.id, embedded_folder() if model.id == EMBEDDED else local_path(model.id))
+    path = embedded_folder() if model.id == EMBEDDED else local_path(model.id)
+    return Checkpoint.open(model.id, path, trained=model.weights == "trained")
 
 
 def embedded_folder() -> Path:
@@ -72,6 +74,20 @@ def model_files(found: Checkpoint) -> dict[str, dict[str, str]]:
         "model": {"id": found.files.name, "sha256": found.sha256(), OTHER_FILES: found.other_sha256()},
         "tokenizer": {OTHER_FILES: found.tokenizer_sha256()},
     }
+
+
+def random_weights(settings: ExtractionSettings) -> dict[str, Any]:
+    """What decides random weights beside the configuration: their seed and the versions that draw them.
+
+    Returns
+    -------
+    dict
+        ``weights``, ``weights_seed`` and ``initialised_by``; empty where the weights are the checkpoint's.
+    """
+    if settings.weights_seed is None:
+        return {}
+    drawn_by = ", ".join(f"{library} {version(library)}" for library in ("torch", "transformers"))
+    return {"weights": "random", "weights_seed": settings.weights_seed, "initialised_by": drawn_by}
 
 
 def corpus_sha256(corpus: CorpusSettings) -> str | None:

@@ -14,6 +14,7 @@ import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 from math import inf
@@ -47,7 +48,7 @@ from transformers import (
 from extract.checkpoints import CONFIG, INDEX_SUFFIX, NO_TOKENIZER, Checkpoint, Folder, first_weights, shards
 from extract.checks import check_checkpoint, check_positions
 from extract.hub import one_line, quiet
-from extract.identity import checkpoint, is_local_model, model_files
+from extract.identity import checkpoint, is_local_model, model_files, random_weights
 from extract.settings import SYNTHETIC, ExtractionSettings, ModelSettings
 from extract.tensors import check_sizes, elements, tensor_shapes
 from storage.errors import UserError
@@ -112,13 +113,19 @@ class Description:
     device_map: str | None
     """How the layers are spread over several GPUs; None: all are on ``device``."""
     dtype: torch.dtype
-    provenance: dict[str, dict[str, str | bool]]
-    """``model``: id, commit or hashes of the files, architecture; ``tokenizer``: hashes, whether it has a BOS."""
+    provenance: dict[str, dict[str, Any]]
+    """``model``: id, commit or hashes of the files, architecture, what draws random weights
+    (``identity.random_weights``); ``tokenizer``: hashes, whether it has a BOS."""
+    weights_seed: int | None = None
+    """Seed of random weights; None: those of the checkpoint."""
 
 
 @quiet()
 def describe(settings: ExtractionSettings) -> Description:
     """Find the model, read its configuration and tokenizer and hash its files; no weights are loaded.
+
+    A model with random weights is identified by its configuration, the seed and the versions that draw them: files of
+    weights need not be there, and are not read.
 
     Raises
     ------
@@ -137,25 +144,31 @@ def describe(settings: ExtractionSettings) -> Description:
     tokenizer = _tokenizer(source)
     known = model_files(source.files) if source.files else {"model": {"id": source.name, "commit": str(source.commit)}}
     architecture = (config.architectures or [type(config).__name__])[0]
-    provenance: dict[str, dict[str, str | bool]] = {
-        "model": {**known["model"], "architecture": architecture},
+    provenance: dict[str, dict[str, Any]] = {
+        "model": {**known["model"], "architecture": architecture, **random_weights(settings)},
         "tokenizer": {**known.get("tokenizer", {}), **tokenizer_rules(tokenizer)},
     }
     dtype = getattr(torch, settings.dtype)
-    return Description(source, config, tokenizer, device, settings.device_map, dtype, provenance)
+    return Description(source, config, tokenizer, device, settings.device_map, dtype, provenance, settings.weights_seed)
 
 
 @quiet()
 def load(description: Description) -> PreTrainedModel:
     """The described model in eval mode, in its dtype, on its device, or spread over all GPUs.
 
-    Weights go from the files to where they stay; nowhere are there two copies of the model.
+    Weights go from the files to where they stay; nowhere are there two copies of the model. Random ones are drawn on
+    the CPU, in the model's dtype, so that they are the same on every device.
 
     Raises
     ------
     UserError
         If the weights cannot be read, do not cover the model, or do not fit into memory.
     """
+    return _trained(description) if description.weights_seed is None else _random(description)
+
+
+def _trained(description: Description) -> PreTrainedModel:
+    """The model with the checkpoint's weights."""
     source = description.source
     _check_size(description, source.files or _downloaded(source))
     try:
@@ -177,10 +190,10 @@ def load(description: Description) -> PreTrainedModel:
     return model
 
 
-def _not_loaded(source: Source, error: BaseException) -> UserError:
-    """What to say when the weights cannot be loaded."""
+def _not_loaded(source: Source, error: BaseException, what: str = "The weights") -> UserError:
+    """What to say when weights cannot be brought into memory."""
     remedy = "; set dtype: bfloat16 or device_map: auto, or use another device" if out_of_memory(error) else ""
-    return UserError(f"The weights of the model '{source.name}' cannot be loaded: {one_line(error)}{remedy}")
+    return UserError(f"{what} of the model '{source.name}' cannot be loaded: {one_line(error)}{remedy}")
 
 
 def _downloaded(source: Source) -> Checkpoint:
@@ -203,28 +216,41 @@ def _downloaded(source: Source) -> Checkpoint:
 
 
 def _check_size(description: Description, files: Checkpoint) -> None:
-    """Refuse a configuration of far more parameters than the weights hold, or of more than fit into the memory.
-
-    The model is built without memory for it, on torch's device ``meta``; what cannot be built is left to transformers,
-    which builds it there too and says why it cannot.
-    """
-    source, config = description.source, description.config
-    try:
-        with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(config, dtype=description.dtype, trust_remote_code=False)
-    except LOADING_ERRORS:
+    """Refuse a configuration of far more parameters than the weights hold, or of more than fit into the memory."""
+    source = description.source
+    if (model := _without_memory(description)) is None:
         return
     described, held = sum(tensor.numel() for tensor in model.parameters()), elements(tensor_shapes(files))
-    if described > OVERSIZE * held * (PACKED if hasattr(config, "quantization_config") else 1):
+    if described > OVERSIZE * held * (PACKED if hasattr(description.config, "quantization_config") else 1):
         msg = (
             f"The config.json of the model '{source.name}' describes {described:,} parameters, "
             f"its weights hold {held:,}; get the configuration that belongs to them"
         )
         raise UserError(msg)
+    _check_memory(description, model)
+
+
+def _without_memory(description: Description) -> PreTrainedModel | None:
+    """The model on torch's device ``meta``, which gives tensors no memory.
+
+    None if it cannot be built: that is left to transformers, which builds it there too and says why it cannot.
+    """
+    try:
+        with torch.device("meta"):
+            model: PreTrainedModel = AutoModelForCausalLM.from_config(
+                deepcopy(description.config), dtype=description.dtype, trust_remote_code=False
+            )
+    except LOADING_ERRORS:
+        return None
+    return model
+
+
+def _check_memory(description: Description, model: PreTrainedModel) -> None:
+    """Refuse a model that does not fit into the memory of this machine, where it is on the CPU."""
     needed = sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
     if description.device.type == "cpu" and description.device_map is None and needed > machine_memory():
         msg = (
-            f"The model '{source.name}' needs {needed / 1e9:,.1f} GB of memory, this machine has "
+            f"The model '{description.source.name}' needs {needed / 1e9:,.1f} GB of memory, this machine has "
             f"{machine_memory() / 1e9:,.1f} GB; set dtype: bfloat16 or choose a smaller model"
         )
         raise UserError(msg)
@@ -254,6 +280,38 @@ def _check_tensors(source: Source, prefix: str, found: Mapping[str, Any]) -> Non
             "get a complete checkpoint"
         )
         raise UserError(msg)
+
+
+def _random(description: Description) -> PreTrainedModel:
+    """The model as its architecture initialises it, under the seed; the state of torch's generator is left alone."""
+    source, seed = description.source, description.weights_seed
+    if (sizes := _without_memory(description)) is not None:
+        _check_memory(description, sizes)
+    try:
+        with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+            torch.default_generator.manual_seed(seed or 0)
+            made: Any = AutoModelForCausalLM.from_config(deepcopy(description.config), dtype=description.dtype)
+        made.eval()
+        model: PreTrainedModel = (
+            _spread(made, description.device_map) if description.device_map else made.to(description.device)
+        )
+    except (*LOADING_ERRORS, MemoryError) as error:
+        raise _not_loaded(source, error, "Random weights") from error
+    return model
+
+
+def _spread(model: PreTrainedModel, device_map: str) -> PreTrainedModel:
+    """A model whose layers are spread over all GPUs as ``device_map`` says; left where it is without any."""
+    from accelerate import dispatch_model, infer_auto_device_map
+    from accelerate.utils import get_balanced_memory, get_max_memory
+
+    whole = {"no_split_module_classes": sorted(model._no_split_modules or ())}
+    if device_map == "sequential":
+        room = get_max_memory()
+    else:
+        room = get_balanced_memory(model, low_zero=device_map == "balanced_low_0", **whole)
+    spread: PreTrainedModel = dispatch_model(model, infer_auto_device_map(model, max_memory=room, **whole))
+    return spread
 
 
 def out_of_memory(error: BaseException) -> bool:

@@ -19,15 +19,19 @@ from extract.identity import (
     is_local_corpus,
     is_local_model,
     model_files,
+    random_weights,
 )
-from extract.settings import EXTRACTION_VERSION, SYNTHETIC, ExtractionSettings, changes
+from extract.settings import EXTRACTION_VERSION, SAME_NUMBERS, SYNTHETIC, ExtractionSettings, changes
 from storage.errors import UserError
-from storage.files.places import Place, Remote
+from storage.files.places import Place
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import Provenance, SequenceStore
 
 PROBED = ("attention", "layer_kinds")
 """What the provenance says of a model that only running it tells."""
+
+VERSION = "extraction_version"
+"""Where the provenance has the version of the numbers."""
 
 UNRECORDED = 3
 """The version of a store whose provenance names none."""
@@ -37,6 +41,7 @@ CHANGED = {
     ("model", "sha256"): "the model's weights have changed",
     ("model", OTHER_FILES): "the index of the model's weights or its generation configuration has changed",
     ("model", "architecture"): "the model's architecture has changed",
+    ("model", "initialised_by"): "the libraries that draw the model's random weights have changed",
     ("tokenizer", "sha256"): "the model's tokenizer has changed",
     ("tokenizer", "bos"): "the model's tokenizer has changed",
     ("tokenizer", OTHER_FILES): "the model's tokenizer has changed",
@@ -91,12 +96,12 @@ def why_replaced(settings: ExtractionSettings, *, study: str, path: Place) -> st
         store = SequenceStore.open(path, TENSORS)
         store.missing()
     except UserError as error:
-        if isinstance(path, Remote):  # perhaps it does not answer
+        if path.is_remote:  # perhaps it does not answer
             raise
         return f"cannot be read ({str(error).partition(';')[0]})"
     was = store.provenance
-    version_was = was.get("extraction_version", UNRECORDED)
-    if version_was != EXTRACTION_VERSION:
+    version_was = was.get(VERSION, UNRECORDED)
+    if version_was not in {EXTRACTION_VERSION, *SAME_NUMBERS}:
         return f"made by version {version_was} of its code, now {EXTRACTION_VERSION}"
     now = as_recorded(settings, made_of(settings, study, _inputs_now(settings, was["inputs"])), was)
     if changed := "; ".join(changes(now["settings"], was["settings"])):
@@ -108,15 +113,20 @@ def why_replaced(settings: ExtractionSettings, *, study: str, path: Place) -> st
 
 def made_of(settings: ExtractionSettings, study: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
     """What makes a store, as JSON, but for versions; two runs with equal provenance and versions write equal bytes."""
-    numbered = {} if EXTRACTION_VERSION == UNRECORDED else {"extraction_version": EXTRACTION_VERSION}
-    return numbered | {"study": study, "settings": settings.model_dump(mode="json"), "inputs": dict(inputs)}
+    return {
+        VERSION: EXTRACTION_VERSION,
+        "study": study,
+        "settings": settings.model_dump(mode="json"),
+        "inputs": dict(inputs),
+    }
 
 
 def as_recorded(settings: ExtractionSettings, now: Provenance, was: Provenance) -> dict[str, Any]:
     """What makes a store ``now``, so that it equals what ``was`` recorded where the difference does not matter.
 
     Local inputs with the hash they had have the path they had: a model or a text that has only been moved is the same.
-    Hashes that an earlier version of the program did not record are left out.
+    Hashes that an earlier version of the program did not record are left out. The versions in ``SAME_NUMBERS`` have
+    computed the same numbers: their stores are continued as they are.
     """
     local = {"model": is_local_model(settings.model), "corpus": is_local_corpus(settings.corpus)}
     known, inputs = dict(now["settings"]), {part: dict(fields) for part, fields in now["inputs"].items()}
@@ -127,7 +137,11 @@ def as_recorded(settings: ExtractionSettings, now: Provenance, was: Provenance) 
         if local.get(part) and digest and digest == was["inputs"][part].get("sha256"):
             known[part] = known[part] | path
             inputs[part] = fields | (path if "id" in fields else {})
-    return {**now, "settings": known, "inputs": inputs}
+    made = {**now, "settings": known, "inputs": inputs}
+    if was.get(VERSION, UNRECORDED) in SAME_NUMBERS:
+        del made[VERSION]
+        made |= {VERSION: was[VERSION]} if VERSION in was else {}
+    return made
 
 
 def known_inputs(settings: ExtractionSettings, known: Mapping[str, Any], was: Mapping[str, Any]) -> dict[str, Any]:
@@ -144,13 +158,15 @@ def _inputs_now(settings: ExtractionSettings, was: Mapping[str, Any]) -> dict[st
         return dict(SYNTHETIC_INPUTS)
     if is_local_model(settings.model):
         return known_inputs(settings, _model_now(settings, was), was)
-    return known_inputs(settings, {part: was[part] for part in ("model", "tokenizer") if part in was}, was)
+    known = {part: was[part] for part in ("model", "tokenizer") if part in was}
+    return known_inputs(settings, known | {"model": known["model"] | random_weights(settings)}, was)
 
 
 def _model_now(settings: ExtractionSettings, was: Mapping[str, Any]) -> dict[str, Any]:
     """A local model and its tokenizer as they are now; what files alone decide is told by their hashes."""
     found = checkpoint(settings.model)
     known: dict[str, Any] = model_files(found)
+    known["model"] |= random_weights(settings)
     named = found.config.get("architectures")
     if isinstance(named, list) and named:
         known["model"]["architecture"] = named[0]

@@ -18,6 +18,7 @@ from extract.identity import OTHER_FILES
 from extract.settings import ExtractionSettings
 from extract.standing import why_replaced, why_stale
 from extract.versions import versions
+from storage.files.places import Local
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
 from tests.extract.tiny import text, tiny_tokenizer, write_checkpoint
@@ -55,7 +56,7 @@ def settings(inputs: Path, **others: object) -> ExtractionSettings:
 @pytest.fixture(scope="module")
 def made(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("made") / "store"
-    extract(settings(inputs), study="tiny", path=path)
+    extract(settings(inputs), study="tiny", path=Local(path))
     return path
 
 
@@ -70,7 +71,7 @@ def copied(inputs: Path, tmp_path: Path) -> Path:
 
 
 def stale(inputs: Path, store: Path, **others: object) -> str | None:
-    return why_stale(settings(inputs, **others), study="tiny", path=store)
+    return why_stale(settings(inputs, **others), study="tiny", path=Local(store))
 
 
 def rewrite_provenance(store: Path, provenance: dict[str, Any]) -> None:
@@ -78,14 +79,14 @@ def rewrite_provenance(store: Path, provenance: dict[str, Any]) -> None:
 
 
 def provenance(store: Path) -> dict[str, Any]:
-    return SequenceStore.open(store, TENSORS).provenance
+    return SequenceStore.open(Local(store), TENSORS).provenance
 
 
 def test_what_was_made_of_these_inputs_is_current_wherever_they_are(inputs: Path, copied: Path, store: Path) -> None:
     assert stale(inputs, store) is None
     assert stale(copied, store) is None
     assert stale(copied, store.with_name("none")) == "missing"
-    assert why_replaced(settings(copied), study="tiny", path=store.with_name("none")) is None
+    assert why_replaced(settings(copied), study="tiny", path=Local(store.with_name("none"))) is None
 
 
 CHANGES = {
@@ -153,7 +154,7 @@ def test_a_store_without_the_newer_hashes_is_compared_by_those_it_has(
     without_other_files(store)
     assert stale(copied, store) is None
     monkeypatch.setattr(models, "load", lambda _: pytest.fail("the weights were loaded"))
-    assert extract(settings(copied), study="tiny", path=store).written == 0
+    assert extract(settings(copied), study="tiny", path=Local(store)).written == 0
     for name in ("chat_template.jinja", "generation_config.json"):  # of which it knows nothing
         (copied / "tiny" / name).write_text("{}")
     assert stale(copied, store) is None
@@ -163,10 +164,10 @@ def test_a_store_without_the_newer_hashes_is_compared_by_those_it_has(
 
 def test_an_unfinished_store_without_the_newer_hashes_is_continued(inputs: Path, store: Path) -> None:
     without_other_files(store)
-    opened = SequenceStore.open(store, TENSORS)
+    opened = SequenceStore.open(Local(store), TENSORS)
     opened.array("finished")[1] = 0
     assert stale(inputs, store) == "1 of 2 sequences missing"
-    assert extract(settings(inputs), study="tiny", path=store).written == 1
+    assert extract(settings(inputs), study="tiny", path=Local(store)).written == 1
     assert stale(inputs, store) is None
 
 
@@ -175,9 +176,10 @@ import json, sys
 from pathlib import Path
 from extract.settings import ExtractionSettings
 from extract.standing import why_replaced, why_stale
+from storage.files.places import Local
 said = []
 for given, path in json.loads(sys.argv[1]):
-    asked = {"settings": ExtractionSettings.model_validate(given), "study": "tiny", "path": Path(path)}
+    asked = {"settings": ExtractionSettings.model_validate(given), "study": "tiny", "path": Local(Path(path))}
     said.append([why_stale(**asked), why_replaced(**asked)])
 print(json.dumps([said, sorted(sys.modules)]))
 """
@@ -189,7 +191,7 @@ def test_asking_loads_nothing_heavy(inputs: Path, made: Path, tmp_path: Path) ->
     synthetic = settings(inputs, model="synthetic", corpus=None, synthetic={"layers": 1, "heads": 2, "kv_heads": 1})
     cases = [(local.model_dump(mode="json"), str(made))]
     for name, asked in (("embedded", embedded), ("synthetic", synthetic)):
-        extract(asked, study="tiny", path=tmp_path / name)
+        extract(asked, study="tiny", path=Local(tmp_path / name))
         cases.append((asked.model_dump(mode="json"), str(tmp_path / name)))
     cases.append((settings(inputs, seed=1).model_dump(mode="json"), str(made)))
     command = [sys.executable, "-c", WATCHED, json.dumps(cases)]
