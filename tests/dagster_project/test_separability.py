@@ -17,7 +17,7 @@ from geometry.resampling import percentile_interval, resample
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
 from tests.dagster_project import making
-from tests.dagster_project.drawn_study import FIRST, NAME, PLACES, QUERIES, STUDY, measured, several
+from tests.dagster_project.drawn_study import FIRST, NAME, QUERIES, STUDY, measured, several
 from tests.geometry import separation_oracle
 from tests.geometry.separation_oracle import MEASURES, RIGHT, Reading
 

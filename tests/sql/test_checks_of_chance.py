@@ -18,6 +18,7 @@ MODEL = "query = 11 AND n = 4 AND measure = 'recall' AND null_model = 'random_se
 AUC = "query = 11 AND n = 4 AND measure = 'auc' AND null_model = 'shuffled_values'"
 CURVE = "auc_rank = 'median' AND n = 4"
 POINT = f"{CURVE} AND point = 7"
+AT_4 = [f"{metric}{part}_at_4" for metric in ("recall", "precision") for part in ("", "_difference")]
 LAST = "query = 23 AND layer = 1 AND head = 2 AND arithmetic = 'float32_cdist'"
 FOUR = f"{HEAD} AND n = 4 AND sequence = 1"
 
@@ -142,7 +143,7 @@ BROKEN = {
                 "precision_at_4 = NULL",
                 "recall_at_4 = NULL",
                 "precision_difference_at_4 = NULL",
-                "recall_at_4 = NULL, precision_at_4 = NULL, recall_difference_at_4 = NULL, precision_difference_at_4 = NULL",
+                ", ".join(f"{column} = NULL" for column in AT_4),
             )
         ),
         "UPDATE selection_counts SET k_out = k_out + 1 WHERE query = 23 AND layer = 1 AND head = 2 AND n = 4",

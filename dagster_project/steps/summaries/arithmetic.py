@@ -1,6 +1,7 @@
-"""The step of plain arithmetic: how far counts and metrics are off that are computed as the formulas stand.
+"""The asset of plain arithmetic: how far off counts and metrics are if distances are computed as the formulas stand.
 
-Holds its rows, for a sample of heads.
+Holds how its rows are computed, for a sample of heads. What does not belong here: the counts themselves
+(``geometry.arithmetic``).
 """
 
 from collections.abc import Sequence
@@ -35,9 +36,10 @@ SMALL = 4
 
 
 def arithmetic(sources: Sources) -> Rows:
-    """How often plain float32 and float64 arithmetic counts otherwise than exact comparisons, and what that changes.
+    """How often plain float32 and float64 distances give other counts than exact comparisons, and what that changes.
 
-    Of some heads at the last query of the first sequences; a layer to a task, in which one head is in memory.
+    Of up to ``HEADS`` heads, at the last query of the first ``SEQUENCES`` sequences. There is one task per layer, with
+    one head in memory.
     """
     tensors, index = sources.tensors, len(sources.queries) - 1
     sequences = min(SEQUENCES, tensors.sizes["sequence"])

@@ -1,6 +1,7 @@
-"""The step of what chance would do: measures of every head beside those of two nulls, and curves of some heads.
+"""The asset of what chance would do: measures of every head beside those of two nulls, and curves of some heads.
 
-Holds their rows, query by query and layer by layer.
+Holds how their rows are computed, query by query and layer by layer. What does not belong here: measures and nulls
+(``geometry.chance``), and statistics of their differences (``geometry.null_differences``).
 """
 
 from collections.abc import Iterator, Mapping
@@ -77,9 +78,9 @@ class Layer:
 def separability(sources: Sources) -> Rows:
     """Precision, Recall, F, specificity and AUC of every head beside random selections and shuffled value states.
 
-    On the first sequences of the study and a log grid of N, with intervals; and the curves of a few heads over all
-    radii. Nothing where the study draws no nulls. One query after the other, a layer to a task: in memory are
-    ``layer_bytes`` for each task at work, and ``query_bytes``.
+    Of the first sequences of the study, on a log grid of N, with intervals; and curves over all radii for a few heads.
+    Yields nothing where the study draws no nulls. Queries are computed one after the other, with one task per layer:
+    memory is bounded by ``layer_bytes`` for each running task and ``query_bytes``.
     """
     if not sources.study.analysis.nulls.draws:
         return
