@@ -30,6 +30,7 @@ from dagster_project.steps.tables import check_tables
 from dagster_project.study.home import Home
 from dagster_project.study.studies import Study
 from extract.settings import SYNTHETIC
+from geometry.grids import log_grid
 from storage.errors import UserError
 from storage.files.locks import exclusive
 from storage.files.places import Local
@@ -206,7 +207,6 @@ def _position_tables(metrics: "SequenceStore") -> dict[str, Any]:
 def expected_rows(tensors: "SequenceStore", *, kappas: int, nulls: bool) -> dict[str, int]:
     """How many rows each table must get, from what was extracted, the number of κ and whether nulls are drawn."""
     from geometry.comparisons import MEASURES
-    from geometry.grids import log_grid
     from geometry.nulls import NULLS
 
     sizes, queries, layers = tensors.sizes, np.asarray(query_positions(tensors)), attending(tensors)
@@ -283,8 +283,6 @@ def _places(home: Home, name: str) -> tuple[Local, ...]:
 
 def _bytes(extent: Extent) -> int:
     """Bytes of the database, which is built beside the one that it replaces."""
-    from geometry.grids import log_grid
-
     study, sizes = extent.study, extent.sizes
     kappas = len(study.analysis.kappas)
     selections = sizes["layer"] * sizes["head"] * sum(study.query_positions)

@@ -14,7 +14,7 @@ from storage.zarr.sequences import SequenceStore
 from tests.dagster_project import making
 from tests.dagster_project.drawn_study import FIRST, NAME, QUERIES, STUDY, measured, several
 from tests.geometry import oracle
-from tests.geometry.test_arithmetic import by_loop
+from tests.geometry.arithmetic_by_loop import by_loop
 
 Row = dict[str, Any]
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from dagster_project.steps.cluster import in_parallel, scheduler_of
 from dagster_project.steps.measuring import CUDA_WORKERS, cuda_device, device_errors
 from dagster_project.steps.sources import Rows, Sources
+from geometry.grids import log_grid
 from storage.warehouse.rows import batch
 from storage.zarr.layers import attending, of_layer
 
@@ -106,8 +107,6 @@ def separability(sources: Sources) -> Rows:
 
 def _sample(sources: Sources, resampling: "Resampling") -> Sample:
     """What is measured of a study."""
-    from geometry.grids import log_grid
-
     study, tensors = sources.study, sources.tensors
     longest = int((np.array(sources.queries)[:, None] + 1 - tensors.read("first_key", slice(None))).max())
     return Sample(
