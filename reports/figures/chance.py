@@ -95,8 +95,8 @@ def _arithmetic(source: Source) -> Figure:
         title,
         words.plain_arithmetic(rows),
         "Counts on this page are exact on the float32 tensors that are stored: keys are ordered by ‖y‖² − 2⟨s, y⟩, "
-        "ties included. Distances ‖s − y‖ as the formulas stand lose the difference between keys in ‖s‖², which all of them "
-        "share; a figure that was published from such distances, the paper’s included, may differ by as much. "
+        "ties included. Distances ‖s − y‖ as the formulas stand lose the difference between keys in ‖s‖², which all of "
+        "them share; a figure that was published from such distances, the paper’s included, may differ by as much. "
         f"Of {words.count(first['heads'], 'head')} and {words.count(first['sequences'], 'sequence')}.",
         answer.table,
         answer,

@@ -126,6 +126,7 @@ def test_charts_of_very_little_are_valid(key: str) -> None:
 
 HEAD = "layer = 1 AND head = 2"
 ONE = f"{HEAD} AND sequence = 1"
+OF_NULL = "measure = 'auc' AND null_model = 'shuffled_values'"
 
 
 @pytest.mark.parametrize(
@@ -142,12 +143,15 @@ ONE = f"{HEAD} AND sequence = 1"
         ),
         ("precision_recall", f"UPDATE selection_counts SET k_in = 0 WHERE n = 1 AND {ONE}"),
         ("elbows", f"UPDATE elbows SET elbow_n = 19 WHERE {HEAD}"),
-        ("precision_bounds", "UPDATE attention_rows SET n_keys = n_keys + 1"),
-        ("precision_recall", "UPDATE attention_rows SET n_keys = n_keys + 1"),
-        ("auc", "UPDATE separability_model SET null_value = 0.1 WHERE n = 4 AND measure = 'auc'"),
-        ("auc", "UPDATE separability_model SET high = 0.9 WHERE n = 4 AND measure = 'auc'"),
-        ("auc_map", f"UPDATE separability SET low = -1 WHERE n = 4 AND measure = 'auc' AND {HEAD}"),
-        ("separation_curves", "UPDATE separation_curves SET recall = 0.9 WHERE point = 5"),
+        ("precision_bounds", f"UPDATE attention_rows SET n_keys = 12 WHERE {ONE}"),
+        ("precision_recall", f"UPDATE attention_rows SET n_keys = 12 WHERE {ONE}"),
+        ("auc", f"UPDATE separability_model SET null_value = 0.1 WHERE n = 4 AND {OF_NULL}"),
+        ("auc", f"UPDATE separability_model SET high = 0.9 WHERE n = 4 AND {OF_NULL}"),
+        ("auc_map", f"UPDATE separability SET low = -1 WHERE n = 4 AND {OF_NULL} AND {HEAD}"),
+        (
+            "separation_curves",
+            "UPDATE separation_curves SET recall = 0.9 WHERE n = 4 AND auc_rank = 'median' AND point = 5",
+        ),
         ("coverage", f"UPDATE bound_means SET recall_lower = 0.99 WHERE n = 5 AND family = 'printed' AND {HEAD}"),
         ("width", f"UPDATE bound_means SET recall_lower = 0.5 WHERE n = 5 AND family = 'printed' AND {HEAD}"),
         ("norm_variation", "UPDATE assumption_norms SET cv_of_mean_norm = 0.5 WHERE layer = 1 AND kv_head = 0"),

@@ -72,7 +72,7 @@ def test_auc_is_clearly_above_a_null_where_the_interval_says_so() -> None:
 
 
 def test_heads_beside_a_null_are_counted() -> None:
-    ends = [(0.1, 0.5), (-0.1, 0.3), (-0.4, -0.1), (0.01, 0.2)]
+    ends = [(0.1, 0.5), (-0.1, 0.3), (-0.4, -0.1), (0.01, 0.19)]
     rows = [
         {"layer": 0, "head": head, "measure": "auc", "null_model": "shuffled_values", "n": 4}
         | {"low": low, "high": high, "difference": (low + high) / 2}
@@ -80,7 +80,7 @@ def test_heads_beside_a_null_are_counted() -> None:
     ]
     assert words.heads_beside_nulls(rows, "shuffled_values") == (
         "At N = 4, AUC is clearly above that of shuffled value states in 2 of 4 heads, and clearly below in 1. The "
-        "difference from shuffled value states is 0.102 in the median head, and largest in layer 0, head 0, with 0.3."
+        "difference from shuffled value states is 0.1 in the median head, and largest in layer 0, head 0, with 0.3."
     )
     alone = words.heads_beside_nulls([row | {"low": None, "high": None} for row in rows], "shuffled_values")
     assert alone.startswith("The difference from shuffled value states is")
