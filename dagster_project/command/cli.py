@@ -281,6 +281,45 @@ def compare(
     typer.echo(write_comparison(_use_home(home), studies))
 
 
+@app.command(no_args_is_help=True)
+def export(
+    study: Annotated[str, typer.Argument(help="A study that has been run.")],
+    out: Annotated[Path, typer.Option(metavar="PATH", help="File to write; a folder for duo.")],
+    home: HomeOption = None,
+    form: Annotated[
+        str, typer.Option("--format", help="duo, lukv or retrieval for other tools; csv, parquet or json for rows.")
+    ] = "csv",
+    measure: Annotated[
+        str | None,
+        typer.Option("--by", metavar="MEASURE", help="A measure of head_measures; left out, all, in rows."),
+    ] = None,
+    group: Annotated[str, typer.Option(help="How query heads of one KV head become one number: max or mean.")] = "max",
+    invert: Annotated[bool, typer.Option("--invert", help="Heads of the lowest measure come first.")] = False,
+    sink_size: Annotated[int, typer.Option(help="For duo: first keys of heads without full attention.")] = 128,
+    recent_size: Annotated[int, typer.Option(help="For duo: most recent keys of such heads.")] = 256,
+) -> None:
+    """Write what is known of each head as files that other tools read, from the tables of a landed study.
+
+    Every measure of every head: `attention-geometry export effects --format csv --out heads.csv`
+
+    For DuoAttention, full attention where many keys count: `attention-geometry export effects --format duo
+    --by effective_keys --out pattern`
+
+    For kvpress (LUKVPress), budgets in proportion to a number of keys: `attention-geometry export effects
+    --format lukv --by effective_keys --group mean --out budgets.npy`
+
+    What measures there are: `attention-geometry sql "SELECT DISTINCT measure FROM head_measures"`
+    """
+    from dagster_project.command.heads import export_heads
+
+    written = export_heads(
+        _use_home(home), study, out.expanduser().resolve(), form=form, measure=measure, group=group,
+        inverted=invert, sink_size=sink_size, recent_size=recent_size,
+    )  # fmt: skip
+    for path in written:
+        typer.echo(path)
+
+
 @app.command("sql")
 def sql_command(
     query: Annotated[str | None, typer.Argument(help="A statement that reads; without one, a prompt.")] = None,
