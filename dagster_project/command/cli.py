@@ -204,7 +204,9 @@ def drop(study: Annotated[str, typer.Argument(help="A study that has been run.")
     from dagster_project.study.studies import find_study
 
     root = _use_home(home)
-    freed = drop_tensors(root, study, find_study(root, study))
+    found = find_study(root, study)
+    with root.running(study):
+        freed = drop_tensors(root, study, found)
     typer.echo(f"{study}: {gigabytes(freed)} freed in {root.tensors(study)}")
 
 
