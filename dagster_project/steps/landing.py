@@ -3,6 +3,7 @@
 import json
 import logging
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,7 +34,7 @@ from extract.settings import SYNTHETIC
 from storage.errors import UserError
 from storage.files.locks import exclusive
 from storage.files.places import Local
-from storage.files.tables import made_by, made_from, read_table
+from storage.files.tables import made_by, made_from, read_table, write_tables
 from storage.warehouse import rows
 from storage.warehouse.connection import database
 from storage.warehouse.landing import land
@@ -58,6 +59,9 @@ SELECTION_BYTES, KAPPA_BYTES = 100, 8
 
 MEAN_BYTES, MEAN_KAPPA_BYTES = 350, 60
 """The same for every selection of one sequence: means, bounds and diagnostics over all sequences have rows for each."""
+
+EXTERNAL = "external_scores"
+"""The table of scores of heads by other people's tools."""
 
 EMPTY_TABLES = 12 * 10**6
 """Bytes of tables that hold next to nothing. These five are held against real landings in the tests."""
@@ -98,12 +102,43 @@ def land_study(work: Work) -> "Landing":
         paths = summary_paths(home, name, (table for asset in SUMMARIES for table in asset.tables))
         tables = {table: read_table(path) for table, path in paths.items()}
         tables |= _tables(sources, known_of_summaries(home, sources.name))
+        tables["external_scores"] = _batches(external_scores(home, name))
         landing = land(home.warehouse, name, tables, expected_rows(sources.tensors, kappas=len(study.analysis.kappas)))
     total = f"{sum(landing.rows.values()):,}"
     logger.info("%s: %s rows landed, %.1f MB, %.1f s", name, total, landing.bytes / 1e6, landing.seconds)
     if landing.published and not study.keep_tensors:
         logger.info("%s: %.1f MB of tensors dropped", name, drop_tensors(home, name, study) / 1e6)
     return landing
+
+
+def external_scores(home: Home, name: str) -> list[dict[str, Any]]:
+    """The rows of ``external_scores`` that were given for a study; none if there are none.
+
+    Raises
+    ------
+    UserError
+        If their file is damaged.
+    """
+    path = _external(home, name)
+    return [row for part in read_table(path) for row in part.to_pylist()] if path.exists() else []
+
+
+def keep_external_scores(home: Home, name: str, rows: list[dict[str, Any]]) -> None:
+    """Keep the rows of ``external_scores`` of a study for its next landings."""
+    batches = ((EXTERNAL, batch) for batch in _batches(rows))
+    write_tables({EXTERNAL: _external(home, name)}, batches, {"step": EXTERNAL}, {})
+
+
+def _batches(rows: list[dict[str, Any]]) -> "Iterator[pa.RecordBatch]":
+    """Rows as batches; none for no rows."""
+    import pyarrow as pa
+
+    yield from [pa.RecordBatch.from_pylist(rows)] if rows else []
+
+
+def _external(home: Home, name: str) -> Path:
+    """Where scores are kept that were given for a study."""
+    return home.summaries(name) / f"{EXTERNAL}.parquet"
 
 
 def drop_tensors(home: Home, name: str, study: Study) -> int:

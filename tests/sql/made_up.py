@@ -293,6 +293,11 @@ FROM
     (VALUES (0.1), (0.5)) AS budgets (budget)
 """
 
+_SCORES = """
+SELECT study, source, 'csv' AS format, layer, head, 0.1 * head + layer AS score
+FROM heads, (VALUES ('one'), ('two')) AS sources (source)
+"""
+
 _SELECTS = {
     "assumption_norms": _NORMS,
     "sink_similarity": _SINK_SIMILARITY,
@@ -311,6 +316,7 @@ _SELECTS = {
     "monte_carlo": _MONTE_CARLO,
     "head_ablation": _ABLATION,
     "sparsified_loss": _SPARSIFIED,
+    "external_scores": _SCORES,
     "planted_assumptions": _PLANTED,
 }
 """For each table its rows, from those of the tables before it."""
