@@ -126,7 +126,7 @@ def _environment() -> "Environment":
         "metrics": columns.METRICS,
         **{
             name: getattr(columns, name)
-            for name in ("key_columns", "key_names", "quantity_columns", "quantity_names", "violations")
+            for name in ("fit_columns", "key_columns", "key_names", "quantity_columns", "quantity_names", "violations")
         },
     }
     return environment

@@ -91,7 +91,11 @@ def land_study(work: Work) -> "Landing":
         paths = summary_paths(home, name, (table for asset in SUMMARIES for table in asset.tables))
         tables = {table: read_table(path) for table, path in paths.items()}
         tables |= _tables(sources, known_of_summaries(home, sources.name))
-        landing = land(home.warehouse, name, tables, expected_rows(sources.tensors, kappas=len(study.analysis.kappas)))
+        analysis = study.analysis
+        expected = expected_rows(
+            sources.tensors, kappas=len(analysis.kappas), temperatures=len(analysis.temperatures)
+        )
+        landing = land(home.warehouse, name, tables, expected)
     total = f"{sum(landing.rows.values()):,}"
     logger.info("%s: %s rows landed, %.1f MB, %.1f s", name, total, landing.bytes / 1e6, landing.seconds)
     if landing.published and not study.keep_tensors:
@@ -198,8 +202,8 @@ def _position_tables(metrics: "SequenceStore") -> dict[str, Any]:
     }
 
 
-def expected_rows(tensors: "SequenceStore", *, kappas: int) -> dict[str, int]:
-    """How many rows each table must get, from what was extracted and the number of κ alone."""
+def expected_rows(tensors: "SequenceStore", *, kappas: int, temperatures: int = 5) -> dict[str, int]:
+    """How many rows each table must get, from what was extracted and the numbers of κ and of temperatures alone."""
     from storage.zarr.layers import attending, query_positions
 
     sizes, queries, layers = tensors.sizes, np.asarray(query_positions(tensors)), attending(tensors)
@@ -230,6 +234,14 @@ def expected_rows(tensors: "SequenceStore", *, kappas: int) -> dict[str, int]:
         "contributions": positions,
         "principal_directions": kv_heads,
         "sink_effect": int((keys.max(axis=(0, 2)) - 1).sum()),
+        "distance_means": int(((keys.max(axis=0) - 1) * by_layer).sum()),
+        "convergence": queries.size * heads,
+        "convergence_model": queries.size,
+        "convergence_fits": 3 * heads,
+        "convergence_fits_model": 3,
+        "temperature_concentration": queries.size * heads * temperatures,
+        "sensitivity": rows * heads * temperatures,
+        "logit_range": rows * heads,
     }
 
 
