@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from geometry.host import counts_of_head, profile_of_head, tile_rows
 from geometry.quantities import Quantity, SelectionCounts, SelectionProfile, declared
+from geometry.threads import one_blas_thread
 
 __all__ = ["SCALES", "Scale", "SelectionCounts", "SelectionProfile", "selection_counts", "selection_profile"]
 
@@ -81,8 +82,8 @@ def selection_profile(
     Notes
     -----
     On the CPU one float32 matrix product (n × d × n) per head, half of another for ρ_out, and O(n²) after them;
-    ``scratch_bytes`` is the memory it takes. One head after the other on one thread: threads over heads are the
-    caller's (``geometry.lazy``).
+    ``scratch_bytes`` is the memory it takes. One head after the other, on one BLAS thread whatever the process has, so
+    that results do not depend on it: threads over heads are the caller's (``geometry.lazy``).
 
     References
     ----------
@@ -104,14 +105,15 @@ def selection_profile(
         return SelectionProfile(**profile_of_heads(*on_device, kappas=kappas, scale=scale, sink=sink))
     alpha, states = _array(weights), _array(values)
     _check(alpha, states)
-    return _each_head(SelectionProfile, alpha, states, kappas=kappas, scale=scale, sink=sink)
+    with one_blas_thread:
+        return _each_head(SelectionProfile, alpha, states, kappas=kappas, scale=scale, sink=sink)
 
 
 def selection_counts(weights: ArrayLike, values: ArrayLike) -> SelectionCounts:
     """K_in, K_out and the radii alone, for every N, at half the price of ``selection_profile``.
 
     From them follow Precision N/(N + K_out), Recall K_in/N and F (Definitions 1-3). Parameters and errors as for
-    ``selection_profile``; computed on the CPU.
+    ``selection_profile``; computed on the CPU, with as many BLAS threads as the process has: no result depends on it.
 
     Returns
     -------

@@ -146,7 +146,9 @@ def _at_temperature(
     alpha: F64, states: NDArray[Any], sizes: I64, lead: tuple[int, ...], *, sink: bool
 ) -> tuple[F64, F64, F64, F64, F64]:
     """The numbers of one temperature, whose weights are ``alpha`` (…, n), in the order of the results."""
-    measures, distance, random_distance = (np.empty((*lead, *shape, sizes.size)) for shape in ((len(MEASURES),), (), ()))
+    measures, distance, random_distance = (
+        np.empty((*lead, *shape, sizes.size)) for shape in ((len(MEASURES),), (), ())
+    )
     if sizes.size:
         observed = chance.separability(alpha, states, sizes, draws=0, seed=0, sink=sink).observed
         measures = observed[..., [chance.MEASURES.index(name) for name in MEASURES], :]

@@ -26,6 +26,8 @@ from importlib.resources import files
 from itertools import dropwhile
 from typing import TYPE_CHECKING, Literal
 
+from sql.thresholds import KINDS, OTHER, SIGNATURE, THRESHOLDS, describe_conditions
+
 if TYPE_CHECKING:
     from jinja2 import Environment
 
@@ -110,23 +112,32 @@ def _environment() -> "Environment":
 
     from geometry import quantities
     from sql import columns
-    from sql.thresholds import THRESHOLDS
 
     environment = Environment(  # noqa: S701 (SQL is not HTML; nothing of a user is rendered)
         undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
     )
     environment.globals |= {
         "thresholds": THRESHOLDS,
+        "kinds": KINDS,
+        "conditions": [(kind, condition) for kind in KINDS for condition in kind.conditions],
+        "other": OTHER,
+        "signature": tuple(SIGNATURE),
+        "described_conditions": describe_conditions(),
+        "roles": quantities.ROLES,
+        "concentration": columns.CONCENTRATION,
         "stored": quantities.SELECTION,
         "by_n": _stored(quantities.BY_N),
         "by_kappa": _stored(quantities.BY_KAPPA),
-        "by_head": _stored(quantities.BY_HEAD),
+        "of_attention": columns.OF_ATTENTION,
         "by_kv_head": _stored(quantities.BY_KV_HEAD),
         "followed": dict(quantities.derived(quantities.SelectionCounts)),
         "metrics": columns.METRICS,
         **{
             name: getattr(columns, name)
-            for name in ("fit_columns", "key_columns", "key_names", "quantity_columns", "quantity_names", "violations")
+            for name in (
+                *("fit_columns", "key_columns", "mean_columns", "quantity_columns", "signature_columns"),
+                *("key_names", "quantity_names", "violations"),
+            )
         },
     }
     return environment

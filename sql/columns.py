@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Mapping
 from math import isfinite
 
-from geometry.quantities import Quantity
+from geometry.quantities import BY_HEAD, SELECTION, Concentration, Quantity, declared
+from sql.thresholds import SIGNATURE
 
 KEYS: Mapping[str, tuple[str, str]] = {
     "study": ("VARCHAR", "name of the study"),
@@ -31,7 +32,10 @@ FIT: Mapping[str, tuple[str, str]] = {
     "status": ("VARCHAR NOT NULL", "'ok'; 'too_few': fewer than two points; 'one_x': all points have the same x"),
     "slope": ("DOUBLE", "b of y = e^a x^b, by least squares of ln y over ln x; NULL unless status is 'ok'"),
     "slope_se": ("DOUBLE", "its standard error, by the jackknife over clusters; NULL for fewer than two of them"),
-    "slope_low": ("DOUBLE", "lower end of its 95 % interval, by Student's t with one degree of freedom per cluster less 1"),
+    "slope_low": (
+        "DOUBLE",
+        "lower end of its 95 % interval, by Student's t with one degree of freedom per cluster less 1",
+    ),
     "slope_high": ("DOUBLE", "upper end of that interval"),
     "intercept": ("DOUBLE", "a, ln y at x = 1"),
     "intercept_se": ("DOUBLE", "its standard error"),
@@ -41,6 +45,19 @@ FIT: Mapping[str, tuple[str, str]] = {
     "clusters": ("INTEGER NOT NULL", "number of clusters of the points fitted"),
 }
 """Type and comment of the columns of a fit on two logarithmic axes, as ``geometry.power_law.PowerLaw`` has them."""
+
+CONCENTRATION = tuple(
+    quantity for quantity in declared(Concentration).values() if quantity.unit not in {"index", "code"}
+)
+"""The quantities that are columns of ``concentration``, which has positions and roles of the top keys beside them."""
+
+OF_ATTENTION = tuple(
+    SELECTION[name] for name in SELECTION if SELECTION[name].axes == BY_HEAD and name not in declared(Concentration)
+)
+"""The quantities that are columns of ``attention_rows``."""
+
+_REQUIRED = {"n_keys", "norm_y_last", "norm_rest", "change_without_last"}
+"""The columns of a signature that are never NULL."""
 
 TYPES = {"int32": "INTEGER", "float32": "FLOAT", "float64": "DOUBLE"}
 
@@ -74,6 +91,25 @@ def _define(quantity: Quantity) -> str:
 def fit_columns() -> str:
     """The lines of a table definition for a fit on two logarithmic axes; nothing follows them."""
     lines = [f"    {name} {kind}, -- {meaning}" for name, (kind, meaning) in FIT.items()]
+    lines[-1] = lines[-1].replace(", -- ", " -- ", 1)
+    return "\n".join(lines)
+
+
+def mean_columns(quantities: Iterable[Quantity]) -> str:
+    """The lines of a table definition for means of quantities over sequences."""
+    return "\n".join(
+        f"    {quantity.name} DOUBLE{'' if quantity.missing else ' NOT NULL'}, -- mean over sequences of the "
+        f"{quantity.describe().replace('; NULL', '; NULL where that is so in all sequences:')}"
+        for quantity in quantities
+    )
+
+
+def signature_columns() -> str:
+    """The lines of a table definition for what the taxonomy of heads looks at; nothing follows them."""
+    lines = [
+        f"    {name} DOUBLE{' NOT NULL' if name in _REQUIRED else ''}, -- {meaning}"
+        for name, meaning in SIGNATURE.items()
+    ]
     lines[-1] = lines[-1].replace(", -- ", " -- ", 1)
     return "\n".join(lines)
 

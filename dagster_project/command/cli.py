@@ -3,6 +3,7 @@
 Holds arguments, help and printing.
 """
 
+import atexit
 import errno
 import logging
 import os
@@ -15,6 +16,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from dagster_project.command.output import check_format, console, harmless, prompt, rich_table, write
 from dagster_project.study.home import DEFAULT_HOME, HOME_VARIABLE, Home
 from storage.errors import UserError
 
@@ -194,7 +196,6 @@ def studies(home: HomeOption = None) -> None:
     """List the studies: what each is, and how far it has come."""
     from rich.table import Table
 
-    from dagster_project.command.output import console, harmless
     from dagster_project.study.studies import all_studies
     from dagster_project.upkeep.progress import states
 
@@ -276,7 +277,6 @@ def sql_command(
 
     From Python: `storage.connect()`; from the plain DuckDB shell: `duckdb -init data/warehouse/open.sql`
     """
-    from dagster_project.command.output import check_format, prompt, write
     from storage.warehouse.connection import Reader, renew_entry
     from storage.warehouse.query import query as run_query
 
@@ -331,6 +331,19 @@ def schema(
 
 
 @app.command()
+def assets(
+    form: Annotated[str, typer.Option("--format", help="table, or markdown for docs/architecture.md.")] = "table",
+) -> None:
+    """List the assets that a study consists of, and what each is made from.
+
+    `run STUDY` makes those that are missing or stale; `run STUDY --force ASSET` rebuilds one and what follows from it.
+    """
+    from dagster_project.command.guide import show_assets
+
+    show_assets(form)
+
+
+@app.command()
 def refresh(
     studies: Annotated[list[str] | None, typer.Argument(help="Studies to look at; all that were ever run.")] = None,
     home: HomeOption = None,
@@ -348,7 +361,6 @@ def refresh(
     """
     from rich.table import Table
 
-    from dagster_project.command.output import console, harmless
     from dagster_project.command.refreshing import refresh as run_refresh
     from dagster_project.upkeep.plan import latest
 
@@ -379,7 +391,6 @@ def doctor(
     After a crash: `attention-geometry doctor --clean` removes what was left half-written, and frees Dagster's pools.
     What a living process works on stays, and so does every whole result.
     """
-    from dagster_project.command.output import console
     from dagster_project.upkeep.clearing import clean as removed_leftovers
     from dagster_project.upkeep.doctor import examine, removals, verdicts
     from dagster_project.upkeep.doctor import verify as read_everything
@@ -408,7 +419,6 @@ def clear(
     Its entry in studies.yaml stays, so that `attention-geometry run STUDY` makes everything again, and so do Dagster's
     records of its runs. To delete only what is largest and keep the results: `attention-geometry drop STUDY`.
     """
-    from dagster_project.command.output import console
     from dagster_project.upkeep.clearing import clear_study, what_is_stored
     from dagster_project.upkeep.doctor import removals
 
@@ -431,6 +441,22 @@ def ui(home: HomeOption = None, port: Annotated[int, typer.Option(help="Port of 
         register_studies(instance, root)
     command = [sys.executable, "-m", "dagster", "dev", "-m", "dagster_project.definitions", "--port", str(port)]
     os.execv(sys.executable, command)  # noqa: S606 (no shell, our own interpreter)
+
+
+def program() -> None:
+    """The console script: the command line in a process of its own.
+
+    Where PyTorch and Dagster share a process, DuckDB's binding reports some hundred leaked objects once the interpreter
+    has ended. They are freed with the process, so whatever comes after the last exit handler is not shown.
+    """
+    atexit.register(_hide_standard_error)  # the first that is registered runs last
+    main()
+
+
+def _hide_standard_error() -> None:
+    """Send what is written to standard error from here on to nowhere."""
+    sys.stderr.flush()
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
 def main() -> None:
@@ -456,8 +482,6 @@ def main() -> None:
 
 def _end(message: str, code: int) -> NoReturn:
     """End the program with one line on standard error, whatever line breaks and control codes the message has."""
-    from dagster_project.command.output import harmless
-
     typer.echo(f"attention-geometry: {harmless(' '.join(message.splitlines()))}", err=True)
     raise SystemExit(code) from None
 
@@ -516,7 +540,6 @@ def _chosen(home: Home, study: str | None, name: str | None, settings: dict[str,
 
 def _print_results(home: Home, study: str) -> None:
     """A short table of results, and where the report lies."""
-    from dagster_project.command.output import console, rich_table
     from reports.queries import ask
     from storage.warehouse.connection import connect
 

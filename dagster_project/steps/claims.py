@@ -6,7 +6,10 @@ from typing import Any
 from dagster_project.steps.assets import Asset, Check, Checked, Made, MadeOf, Work
 from dagster_project.steps.landing import WAREHOUSE
 from dagster_project.study.home import Home
+from reports.queries import ask
 from storage.errors import UserError
+from storage.warehouse.connection import connect
+from storage.warehouse.relations import paper_claims
 
 
 def make_claims(work: Work) -> Made:
@@ -38,9 +41,6 @@ def judge_claims(home: Home, name: str) -> list[dict[str, Any]]:
     UserError
         If the study is not landed.
     """
-    from reports.queries import ask
-    from storage.warehouse.connection import connect
-
     with closing(connect(home.warehouse)) as connection:
         found = ask(connection, "claims", study=name).rows()
     if not found:
@@ -50,7 +50,6 @@ def judge_claims(home: Home, name: str) -> list[dict[str, Any]]:
 
 
 def _checks() -> tuple[Check, ...]:
-    from storage.warehouse.relations import paper_claims
 
     return tuple(
         Check(

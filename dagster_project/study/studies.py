@@ -58,7 +58,9 @@ def _temperatures(given: object) -> tuple[float, ...]:
     found = _ascending(given, most=TEMPERATURES, low=COLDEST, high=HOTTEST)
     if found is None:
         kind = "temperatures"
-        message = f"input should be a list of 1 to {TEMPERATURES} distinct numbers from 1/{1 / COLDEST:g} to {HOTTEST:g}"
+        message = (
+            f"input should be a list of 1 to {TEMPERATURES} distinct numbers from 1/{1 / COLDEST:g} to {HOTTEST:g}"
+        )
         raise PydanticCustomError(kind, message)
     return found
 
@@ -66,7 +68,7 @@ def _temperatures(given: object) -> tuple[float, ...]:
 def _ascending(given: object, *, most: int, low: float = 0.0, high: float) -> tuple[float, ...] | None:
     """The numbers of a list in ascending order; None unless they are ``most`` at most, distinct, > 0 and in range."""
     numbers = given if isinstance(given, list | tuple) else ()
-    found = sorted({float(number) for number in numbers if _is_number(number) and 0 < number and low <= number <= high})
+    found = sorted({float(number) for number in numbers if _is_number(number) and number > 0 and low <= number <= high})
     return tuple(found) if 1 <= len(numbers) <= most and len(found) == len(numbers) else None
 
 

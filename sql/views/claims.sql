@@ -78,7 +78,7 @@ labelled AS (
 kinds AS (
     SELECT
         study,
-        avg(fits_rule::INTEGER) AS regimes_fit,
+        avg((label <> 'Other')::INTEGER) AS regimes_fit,
         avg(layer) FILTER (WHERE label = 'Retriever') - avg(layer) FILTER (WHERE label <> 'Retriever') AS distance,
         CASE WHEN min(layer) < max(layer) THEN distance END AS retrievers_first,
         avg((label = 'Reset')::INTEGER) FILTER (WHERE layers > 1 AND layer < layers / 4) AS resets_early,

@@ -42,7 +42,7 @@ FROM (
         ('sink_effect_peaks_early', 'Figure 6', 'corr(R, ρ_0) over heads is largest at small N: about 3, in LLaMA 6',
             'N > 1 of the largest corr(R(r_min, N), ρ_0)', '<=', 8),
         ('regimes_fit', 'Figure 7', 'Heads are of three kinds: Retriever, Mixer, Reset',
-            'share of heads with two keys or more that meet the rule of their label', '>=', 0.8),
+            'share of heads with two keys or more that meet the rule of one kind', '>=', 0.8),
         ('retrievers_first', 'Figure 8', 'Retriever heads are most visible in the first two layers',
             'mean layer of Retriever heads minus mean layer of the others', '<=', 0),
         ('resets_early', 'Figure 8', 'Reset heads prevail in the first few layers',

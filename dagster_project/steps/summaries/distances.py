@@ -206,7 +206,9 @@ def _fits_of_heads(queries: Sequence[_OfQuery], layer: int) -> Iterator[Row]:
             for found in queries:
                 half = _up_to_half(found)
                 y = found.points[index, :, head, half]  # (N, sequence)
-                yield place | _row(measure, "n", found.position, (found.grid[half, None].astype(np.float64), y, cluster))
+                yield place | _row(
+                    measure, "n", found.position, (found.grid[half, None].astype(np.float64), y, cluster)
+                )
             for n in _common(queries):
                 y = np.stack([found.points[index, :, head, _place(found, n)] for found in queries])  # (query, sequence)
                 keys = np.array([[found.n_keys] for found in queries], np.float64)
@@ -216,7 +218,9 @@ def _fits_of_heads(queries: Sequence[_OfQuery], layer: int) -> Iterator[Row]:
 def _fits_of_model(parts: Sequence[_Part]) -> Iterator[Row]:
     """Rows of ``distance_fits_model``; points are the heads, clusters their KV groups."""
     queries = sorted({part.position for part in parts})  # none where no query attends to two keys
-    widest = [max((part for part in parts if part.position == query), key=lambda part: part.n_keys) for query in queries]
+    widest = [
+        max((part for part in parts if part.position == query), key=lambda part: part.n_keys) for query in queries
+    ]
     for index, measure in enumerate(MEASURES):
         for query in queries:
             of_query = [part for part in parts if part.position == query]
@@ -250,9 +254,12 @@ def _place(found: _OfQuery | _Part, n: int) -> int:
 
 def _row(measure: str, axis: str, at: int, points: Points) -> Row:
     """A row of fits but for its head; ``at`` is the query of a fit against N, and the N of one against the keys."""
-    return {"measure": measure, "axis": axis, "query": at if axis == "n" else None, "n": at if axis != "n" else None} | (
-        fit_row(*points)
-    )
+    return {
+        "measure": measure,
+        "axis": axis,
+        "query": at if axis == "n" else None,
+        "n": at if axis != "n" else None,
+    } | (fit_row(*points))
 
 
 def _joined(parts: Iterable[Points]) -> Points:

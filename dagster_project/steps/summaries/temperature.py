@@ -3,7 +3,7 @@
 Holds means over sequences on a log grid of N, how spread the weights are, and how far they move when their logits do.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
