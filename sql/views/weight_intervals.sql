@@ -12,7 +12,8 @@ WITH bounded AS (
             WHEN logit_cap IS NULL THEN product
             ELSE logit_cap::DOUBLE * tanh(product / logit_cap)
         END AS logit_bound,
-        logit_bound * (1 + 1e-4) + 1e-4 AS rounded -- logits and norms are float32
+        -- logits and norms are float32
+        logit_bound * (1 + 1e-4) + 1e-4 AS rounded
     FROM logit_range
 )
 SELECT

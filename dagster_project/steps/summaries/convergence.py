@@ -31,21 +31,21 @@ def convergence(sources: Sources) -> Rows:
     keys = {layer: of_layer(metrics, "n_keys", layer).max(axis=0) for layer in layers}
     for layer, measures in found.items():
         yield "convergence", batch(_columns(measures, queries, keys[layer], layer))
-        rows = [
+        of_heads: list[Row] = [
             {"layer": layer, "head": head, "measure": measure} | _fit(keys[layer][None], measures[index, :, :, head])
             for head in range(measures.shape[3])
             for index, measure in enumerate(MEASURES)
         ]
-        yield "convergence_fits", fit_batch(rows, measure=pa.string(), layer=pa.int16(), head=pa.int16())
+        yield "convergence_fits", fit_batch(of_heads, measure=pa.string(), layer=pa.int16(), head=pa.int16())
     whole = np.concatenate(list(found.values()), axis=3)
     yield "convergence_model", batch(_model_columns(whole, queries))
     sizes = np.concatenate([np.repeat(keys[layer][:, None], groups[layer].size, axis=1) for layer in layers], axis=1)
     cluster = np.concatenate([groups[layer] for layer in layers])
-    rows = [
+    of_model: list[Row] = [
         {"measure": measure} | fit_row(sizes.astype(np.float64), whole[index].mean(axis=0), cluster)
         for index, measure in enumerate(MEASURES)
     ]
-    yield "convergence_fits_model", fit_batch(rows, measure=pa.string())
+    yield "convergence_fits_model", fit_batch(of_model, measure=pa.string())
 
 
 def convergence_bytes(sizes: Mapping[str, int]) -> int:

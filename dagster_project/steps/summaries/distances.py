@@ -232,7 +232,7 @@ def _fits_of_model(parts: Sequence[_Part]) -> Iterator[Row]:
             yield _row(measure, "n", query, _joined(points))
         for n in _common(widest):
             points = [
-                (np.float64(part.n_keys), part.relative[index][:, _place(part, n)], part.groups)
+                (np.array(part.n_keys, np.float64), part.relative[index][:, _place(part, n)], part.groups)
                 for part in parts
                 if 2 * n <= part.n_keys
             ]

@@ -73,9 +73,7 @@ def temperature_bytes(sizes: Mapping[str, int], heads: int, kv_heads: int, tempe
 class _Asked:
     """What a task computes; it opens the store by itself, so that nothing large is sent."""
 
-    tensors: Place
-    made_of: str
-    """Digest of the provenance of the store, by which one that has replaced it since is told from it."""
+    tensors: "_Store"
     query: int
     """Index along the axis ``query``."""
     position: int
@@ -90,7 +88,7 @@ class _Asked:
         position = sources.queries[query]
         grid = log_grid(position + 1 - first) if position > first else np.empty(0, np.int64)
         store, temperatures = sources.tensors, sources.study.analysis.temperatures
-        return cls(store.path, provenance_digest(store), query, position, layer, temperatures, grid)
+        return cls(_Store(store.path, provenance_digest(store)), query, position, layer, temperatures, grid)
 
 
 @dataclass(frozen=True)
@@ -105,10 +103,18 @@ class _Found:
     """``SPREADS`` and how many keys underflowed, (quantity, head, temperature)."""
 
 
+@dataclass(frozen=True)
+class _Store:
+    """A store, and the digest of its provenance, by which one that has replaced it is told from it."""
+
+    place: Place
+    made_of: str
+
+
 @lru_cache(maxsize=2)
-def _opened(tensors: Place, made_of: str) -> SequenceStore:  # noqa: ARG001 (a part of the key)
+def _opened(store: _Store) -> SequenceStore:
     """The store with this provenance, opened once in a process."""
-    return SequenceStore.open(tensors, TENSORS)
+    return SequenceStore.open(store.place, TENSORS)
 
 
 def _of_sequence(asked: _Asked, sequence: int, *, whole: bool) -> _Found:
@@ -116,7 +122,7 @@ def _of_sequence(asked: _Asked, sequence: int, *, whole: bool) -> _Found:
     from geometry.jacobian import sensitivity
     from geometry.tempered import selection_by_temperature
 
-    store, place = _opened(asked.tensors, asked.made_of), {"sequence": sequence, "query": asked.query}
+    store, place = _opened(asked.tensors), {"sequence": sequence, "query": asked.query}
     first = int(of_layer(store, "first_key", asked.layer, **place))
     keys = slice(first, asked.position + 1)
     weights = of_layer(store, "attention", asked.layer, **place, key=keys)
