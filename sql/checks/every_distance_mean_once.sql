@@ -36,11 +36,11 @@ FROM found
 FULL JOIN reach USING (query, layer, head)
 WHERE found IS DISTINCT FROM expected OR several <> found OR first_n <> 1 OR last_n <> expected OR NOT possible
 UNION ALL
-SELECT query, NULL, NULL, count(*), max(n), bool_and(relative_distance >= 0 AND heads > 0)
+SELECT query, NULL, NULL, count(*), max(n), bool_and(coalesce(relative_distance >= 0 AND heads > 0, false))
 FROM distance_means_model
 WHERE study = $study
 GROUP BY query
 HAVING
     count(*) <> max(n)
     OR bit_count(bitstring_agg(n)) <> count(*)
-    OR NOT coalesce(bool_and(isfinite(relative_distance) AND relative_distance >= 0 AND heads > 0), false)
+    OR NOT bool_and(coalesce(isfinite(relative_distance) AND relative_distance >= 0 AND heads > 0, false))

@@ -18,7 +18,8 @@ selections AS (
         any_value(n_keys) AS n_keys,
         min(sequences) AS sequences,
         count(*) AS found,
-        bit_count(bitstring_agg(n)) AS several,
+        count(DISTINCT n) AS several,
+        list(n ORDER BY n) AS sizes,
         max(n) AS last_n,
         bool_and(
             precision >= n / n_keys - 1e-9
@@ -33,7 +34,7 @@ selections AS (
     GROUP BY query, layer, head, temperature
 ),
 counted AS (
-    SELECT *, max(found) OVER (PARTITION BY query, layer, head) AS most
+    SELECT *, max(sizes) OVER (PARTITION BY query, layer, head) AS sizes_of_another
     FROM selections
 ),
 spreads AS (
@@ -60,6 +61,6 @@ WHERE
     NOT coalesce(spreads.possible, false)
     OR NOT coalesce(counted.possible, spreads.n_keys = 1)
     OR several <> found
-    OR found <> most
+    OR sizes <> sizes_of_another
     OR last_n <> spreads.n_keys - 1
     OR counted.sequences <> spreads.sequences

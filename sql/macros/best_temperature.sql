@@ -14,11 +14,14 @@ WITH asked AS (
             WHEN 'recall' THEN recall
             ELSE error('measure must be ''auc'' or ''recall''')
         END AS value,
-        CASE measure WHEN 'auc' THEN auc_gain_se ELSE recall_gain_se END AS gain_se,
-        (value, -abs(ln(temperature)), -temperature) AS rank
+        CASE measure WHEN 'auc' THEN auc_gain_se ELSE recall_gain_se END AS gain_se
     FROM temperature_means
     WHERE n <= CASE WHEN at_n >= 1 THEN at_n ELSE error('at_n must be 1 or more') END
     QUALIFY n = max(n) OVER (PARTITION BY study, query, layer, head)
+),
+ranked AS (
+    SELECT *, (value, -abs(ln(temperature)), -temperature) AS rank
+    FROM asked
 )
 SELECT
     study,
@@ -32,5 +35,5 @@ SELECT
     any_value(value) FILTER (WHERE temperature = 1) AS value_at_1,
     max(value) - any_value(value) FILTER (WHERE temperature = 1) AS gain,
     arg_max(gain_se, rank) AS gain_se
-FROM asked
+FROM ranked
 GROUP BY study, query, layer, head, n

@@ -4,7 +4,7 @@
 CREATE OR REPLACE VIEW rest_distances AS
 SELECT
 {{ key_names("study", "sequence", "query", "layer", "head", "n") }}
-    selection_counts.n_keys, -- number of keys the query may attend to
+    selection_counts.n_keys AS n_keys, -- number of keys the query may attend to
     distance_rest, -- {{ stored.distance_rest.describe() }}
     random_subset_distance(
         norm_output, norm_contributions, n, selection_counts.n_keys

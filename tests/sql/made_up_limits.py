@@ -16,6 +16,10 @@ CASE WHEN several THEN slope - 0.3 END AS slope_low, CASE WHEN several THEN slop
 -1::DOUBLE AS intercept, CASE WHEN several THEN 0.2::DOUBLE END AS intercept_se, 0.9::DOUBLE AS r2,
 24 AS points, 1 AS left_out, CASE WHEN several THEN 3 ELSE 1 END AS clusters
 """
+"""A fit of a head, whose clusters are sequences."""
+
+_OF_MODEL = _FIT.replace("several", "true")
+"""A fit of the model, whose clusters are KV groups."""
 
 _DISTANCE_MEANS = f"""
 SELECT
@@ -51,9 +55,8 @@ FROM distance_means, (VALUES ('distance'), ('random_distance')) AS measures (mea
 """
 
 _DISTANCE_FITS_MODEL = f"""
-SELECT DISTINCT study, measure, axis, query, n, several, {_FIT.replace("several", "true")}
-FROM distance_fits
-""".replace(", several, 'ok'", ", 'ok'")
+SELECT DISTINCT study, measure, axis, query, n, {_OF_MODEL} FROM distance_fits
+"""
 
 _CONVERGENCE = """
 SELECT
@@ -85,7 +88,7 @@ SELECT DISTINCT study, measure, layer, head, sequences > 1 AS several, {_FIT} FR
 """
 
 _CONVERGENCE_FITS_MODEL = f"""
-SELECT DISTINCT study, measure, several, {_FIT} FROM convergence_fits
+SELECT DISTINCT study, measure, {_OF_MODEL} FROM convergence_fits
 """
 
 _TEMPERATURES = "(VALUES (0.25::DOUBLE), (1::DOUBLE), (4::DOUBLE)) AS temperatures (temperature)"
