@@ -30,6 +30,7 @@ from dagster_project.steps.tables import check_tables
 from dagster_project.study.home import Home
 from dagster_project.study.studies import Study
 from extract.settings import SYNTHETIC
+from geometry.grids import log_grid
 from storage.errors import UserError
 from storage.files.locks import exclusive
 from storage.files.places import Local
@@ -56,11 +57,14 @@ DROPPED = ("attention", "values")
 SELECTION_BYTES, KAPPA_BYTES = 100, 8
 """Bytes in the tables for every selection (a sequence, query, layer, head and N), and for each of its κ on top."""
 
-MEAN_BYTES, MEAN_KAPPA_BYTES = 350, 60
+MEAN_BYTES, MEAN_KAPPA_BYTES = 430, 60
 """The same for every selection of one sequence: means, bounds and diagnostics over all sequences have rows for each."""
 
-EMPTY_TABLES = 12 * 10**6
-"""Bytes of tables that hold next to nothing. These five are held against real landings in the tests."""
+TEMPERATURE_BYTES, SENSITIVITY_BYTES = 160, 20
+"""Bytes for every temperature of a query and head: for each N of the log grid, and for each sequence."""
+
+EMPTY_TABLES = 15 * 10**6
+"""Bytes of tables that hold next to nothing. These seven are held against real landings in the tests."""
 
 
 def make_warehouse(work: Work) -> Made:
@@ -283,7 +287,13 @@ def _bytes(extent: Extent) -> int:
     kappas = len(study.analysis.kappas)
     selections = sizes["layer"] * sizes["head"] * sum(study.query_positions)
     by_sequence = study.sequences * (SELECTION_BYTES + KAPPA_BYTES * kappas)
-    return EMPTY_TABLES + selections * (by_sequence + MEAN_BYTES + MEAN_KAPPA_BYTES * kappas)
+    tempered = sizes["layer"] * sizes["head"] * len(study.analysis.temperatures)
+    by_temperature = sum(
+        TEMPERATURE_BYTES * log_grid(max(2, position + 1)).size + SENSITIVITY_BYTES * study.sequences
+        for position in study.query_positions
+    )
+    of_means = selections * (by_sequence + MEAN_BYTES + MEAN_KAPPA_BYTES * kappas)
+    return EMPTY_TABLES + of_means + tempered * by_temperature
 
 
 WAREHOUSE = Asset(
