@@ -24,11 +24,12 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails, PydanticCustomError
 
+from dagster_project.study.documents import parse_yaml
 from dagster_project.study.home import Home
-from extract.settings import ExtractionSettings
-from storage.errors import UserError
+from extract.settings import SYNTHETIC, ExtractionSettings
+from storage.errors import QuotingError, UserError
 from storage.files.locks import exclusive
-from storage.files.staging import staged
+from storage.files.staging import UNFINISHED, staged
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?")
 """What a study may be called: its name becomes file names and a partition key."""
@@ -122,6 +123,45 @@ class MonteCarloGrid(BaseModel):
         return n
 
 
+Share = Annotated[float, Field(gt=0, le=1)]
+
+
+class EffectsSettings(BaseModel):
+    """What is done to the heads of the study's model, to see what they do."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    ablation: tuple[Literal["zero", "mean", "sink"], ...] = Field(
+        default=("zero", "mean", "sink"),
+        min_length=1,
+        description="list of what the output of each head is replaced by: zero; mean, over positions and the other "
+        "sequences of the study; sink, the value state of position 0",
+    )
+    sequences: int = Field(
+        default=8, ge=1, description="sequences of the study that heads are replaced over and budgets are taken from"
+    )
+    budgets: tuple[Share, ...] = Field(
+        default=(0.02, 0.05, 0.1, 0.2, 0.5),
+        max_length=32,
+        description="list of budgets of sparse attention, as shares of the context; [] for none",
+    )
+    held_out: int = Field(
+        default=8, ge=1, description="sequences of the corpus that the study has not read, over which budgets are tried"
+    )
+    draws: int = Field(default=3, ge=1, le=100, description="draws of random heads and of random budgets, the controls")
+    renormalised: bool = Field(
+        default=True, description="whether the weights of the keys that are kept sum to 1 again, as sparse methods do"
+    )
+
+    @field_validator("ablation", "budgets")
+    @classmethod
+    def _each_once(cls, given: tuple[object, ...]) -> tuple[object, ...]:
+        if len(set(given)) < len(given):
+            kind, message = "repeated", "input should name every value once"
+            raise PydanticCustomError(kind, message)
+        return given
+
+
 MEASURED = ("kappas", "scale")
 """The analysis settings that decide the metrics; the others decide what follows from them, or how it is shown."""
 
@@ -150,11 +190,14 @@ class AnalysisSettings(BaseModel):
         "that follow from the stored ones",
     )
     temperature_sequences: int = Field(
-        default=8,
+        default=4,
         ge=1,
         description="how many of the first sequences selections at other temperatures are computed for, all if there "
-        "are fewer: each temperature costs about a third of the metrics of a sequence; how sensitive weights are to "
-        "their logits is computed for all sequences",
+        "are fewer; how sensitive weights are to their logits is computed for all sequences",
+    )
+    effects: EffectsSettings | None = Field(
+        default=None,
+        description="what heads do: each of them replaced in turn, and attention to fewer keys; not done if left out",
     )
     map_n: int = Field(default=4, ge=1, description="N at which the layer by head maps show Precision and Recall")
 
@@ -203,6 +246,25 @@ class Study(ExtractionSettings):
         "analysis settings need a new extraction",
     )
     dask: DaskSettings = Field(default_factory=DaskSettings, description="where metrics and fits are computed")
+
+    @field_validator("analysis")
+    @classmethod
+    def _can_be_changed(cls, analysis: AnalysisSettings, known: ValidationInfo) -> AnalysisSettings:
+        """Effects need a model, and as many sequences as they ask for."""
+        asked, model, sequences = analysis.effects, known.data.get("model"), known.data.get("sequences")
+        if asked is None or model is None or sequences is None:
+            return analysis
+        if model.id == SYNTHETIC:
+            kind, message = "effects", "a synthetic study has no model, whose heads could be changed; leave out effects"
+            raise PydanticCustomError(kind, message)
+        least = max(asked.sequences, 2 if "mean" in asked.ablation else 1)
+        if sequences < least:
+            kind, message = "effects", "effects need {least} sequences, the study has {sequences}"
+            raise PydanticCustomError(kind, message, {"least": least, "sequences": sequences})
+        if too_small := [budget for budget in asked.budgets if budget * known.data.get("context_length", 1) < 1]:
+            kind, message = "effects", "the budget {budget} is less than one key of the context"
+            raise PydanticCustomError(kind, message, {"budget": too_small[0]})
+        return analysis
 
     def extraction(self) -> ExtractionSettings:
         """The settings that decide the tensors."""
@@ -283,7 +345,7 @@ def read_studies(path: Path) -> dict[str, Study]:
     Raises
     ------
     UserError
-        If the file is no YAML or a study in it is malformed.
+        If the file is not valid YAML or a study in it is malformed.
     """
     return {
         name: parse_study(name, _anchored(settings, path.parent), path) for name, settings in _entries(path).items()
@@ -295,10 +357,10 @@ def _entries(path: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = parse_yaml(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        msg = f"{path} is no valid YAML: {' '.join(str(error).split())}"
-        raise UserError(msg) from error
+        msg = f"{path} is not valid YAML: {error}"
+        raise QuotingError(msg) from error
     except OSError as error:
         msg = f"{path} cannot be read ({error.strerror}); put a file of studies there, or remove it"
         raise UserError(msg) from error
@@ -330,10 +392,10 @@ def parse_study(name: object, settings: object, source: object) -> Study:
     UserError
         If the name is no safe file name, or a field is unknown, missing or malformed.
     """
-    if not isinstance(name, str) or not NAME.fullmatch(name):
+    if not isinstance(name, str) or not NAME.fullmatch(name) or UNFINISHED.search(name):
         msg = (
-            f"{source}: '{name}' is no name for a study; use up to 64 lower-case letters, digits, '.', '_' and '-', "
-            "the first and the last a letter or digit"
+            f"{source}: '{name}' cannot be the name of a study; use up to 64 lower-case letters, digits, '.', '_' and "
+            "'-', the first and the last a letter or digit"
         )
         raise UserError(msg)
     try:

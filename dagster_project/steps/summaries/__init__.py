@@ -7,6 +7,12 @@ from dagster_project.steps.summaries.directions import value_directions
 from dagster_project.steps.summaries.distances import distances
 from dagster_project.steps.summaries.expectation import effects, expectation
 from dagster_project.steps.summaries.fits import similarity, weights
+from dagster_project.steps.summaries.interventions import (
+    ABLATION_VERSION,
+    SPARSIFIED_VERSION,
+    head_ablation,
+    sparsified_loss,
+)
 from dagster_project.steps.summaries.logits import logit_range
 from dagster_project.steps.summaries.means import selection_means
 from dagster_project.steps.summaries.norms import norms
@@ -34,6 +40,9 @@ FITS = (
     ),
 )
 """The fits of the three assumptions, from which heads are drawn."""
+
+MEANS = tables_asset("selection_means", selection_means, tables=("selection_means", "selection_means_model"), version=2)
+"""The means, from which budgets of keys are taken."""
 
 LIMITS = (
     tables_asset(
@@ -70,7 +79,7 @@ SUMMARIES: tuple[Asset, ...] = (
         version=1,
         reads=("attention",),
     ),
-    tables_asset("selection_means", selection_means, tables=("selection_means", "selection_means_model"), version=2),
+    MEANS,
     tables_asset("sink_effect", sink_effect, tables=("sink_effect",), version=1),
     tables_asset("contributions", contributions, tables=("contributions",), version=1, reads=("attention",)),
     tables_asset(
@@ -96,6 +105,17 @@ SUMMARIES: tuple[Asset, ...] = (
         version=1,
         after=FITS,
         settings=("kappas", "scale"),
+    ),
+    tables_asset(
+        "head_ablation", head_ablation, tables=("head_ablation",), version=ABLATION_VERSION, settings=("effects",)
+    ),
+    tables_asset(
+        "sparsified_loss",
+        sparsified_loss,
+        tables=("sparsified_loss",),
+        version=SPARSIFIED_VERSION,
+        after=(MEANS,),
+        settings=("effects",),
     ),
     *LIMITS,
 )

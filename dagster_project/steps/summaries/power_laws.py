@@ -32,13 +32,13 @@ def fit_row(x: F64, y: F64, cluster: NDArray[np.integer]) -> Row:
 
     The arguments are as for ``geometry.power_law.fit_log_log``.
     """
-    from scipy import stats
+    from scipy.special import stdtrit
 
     from geometry.power_law import fit_log_log
 
     fit = fit_log_log(x, y, cluster)
     freedom = fit.degrees_of_freedom
-    reach = fit.slope_se * stats.t.ppf((1 + LEVEL) / 2, freedom) if freedom > 0 else np.nan
+    reach = fit.slope_se * stdtrit(freedom, (1 + LEVEL) / 2) if freedom > 0 else np.nan
     row = asdict(fit) | {"slope_low": fit.slope - reach, "slope_high": fit.slope + reach}
     return {name: None if isinstance(row[name], float) and np.isnan(row[name]) else row[name] for name in FIT}
 
