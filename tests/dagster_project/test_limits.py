@@ -1,17 +1,22 @@
 """The assets of the limits of selection: their rows beside slow float64 readings of the definitions, and wrong ones."""
 
-from collections.abc import Callable, Iterator
+import tracemalloc
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
 
+import dask
 import numpy as np
 import pytest
 from scipy import stats
 
+from dagster_project.steps.sources import open_sources
 from dagster_project.steps.summaries import LIMITS
-from dagster_project.steps.summaries.convergence import MEASURES
+from dagster_project.steps.summaries.convergence import MEASURES, convergence, convergence_bytes
+from dagster_project.steps.summaries.distances import distances, distances_bytes
+from dagster_project.steps.summaries.temperature import temperature, temperature_bytes
 from dagster_project.study.home import Home
 from dagster_project.study.studies import AnalysisSettings, Study
 from geometry.grids import log_grid
@@ -455,3 +460,30 @@ def test_what_is_no_list_of_temperatures_is_refused(given: Any) -> None:
 
 def test_temperatures_ascend() -> None:
     assert AnalysisSettings(temperatures=(2, 1 / 64, 64)).temperatures == (1 / 64, 2, 64)
+
+
+# --- memory ---
+
+
+def peak(rows: Iterable[object]) -> int:
+    """The most memory that yields rows take, in bytes, each batch dropped before the next."""
+    tracemalloc.start()
+    for _ in rows:
+        pass
+    found = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return found
+
+
+@pytest.mark.usefixtures("home")  # what is compiled or imported once is there
+def test_memory_keeps_within_the_bounds(tmp_path: Path) -> None:
+    """Longer heads than those of the other tests."""
+    longer = measured(tmp_path, with_norms(several(3, keys=320, head_dim=32)))
+    sources = open_sources(longer, NAME, OF_LIMITS)
+    sizes = sources.metrics.sizes
+    assert peak(distances(sources)) <= distances_bytes(sizes)
+    assert peak(convergence(sources)) <= convergence_bytes(sizes)
+    with dask.config.set(scheduler="synchronous"):
+        asked = temperature_bytes(sources.tensors.sizes, HEADS, 2, len(TEMPERATURES))
+        everything = asked + 3 * 8 * 2 * HEADS * len(TEMPERATURES) * 6 * log_grid(320).size  # results and their rows
+        assert peak(temperature(sources)) <= everything + 2**20
