@@ -210,7 +210,7 @@ def _measure_there(
     """Measure sequences on the workers of a cluster, one to a thread; returns the violations of all sequences."""
     every = range(metrics.sizes["sequence"])
     with probed(client, (tensors.path, metrics.path)) as probes:
-        stores = _Stores(tensors.path, metrics.path, _digest(metrics), analysis, probes)
+        stores = _Stores(tensors.path, metrics.path, provenance_digest(metrics), analysis, probes)
         with closing(each(client, _measure_one, missing, what="sequence", of=metrics.path, stores=stores)) as measured:
             for _ in _progress(measured, len(missing)):
                 pass
@@ -258,12 +258,12 @@ def _opened(stores: _Stores) -> "tuple[SequenceStore, SequenceStore]":
 
 def _check_standing(stores: _Stores) -> None:
     """A UserError if the metrics store is not the one any more that the task was made for."""
-    if _digest(SequenceStore.open(stores.metrics, ())) != stores.made_of:
+    if provenance_digest(SequenceStore.open(stores.metrics, ())) != stores.made_of:
         msg = f"The metrics {stores.metrics} have been replaced while a Dask worker computed them; run again"
         raise UserError(msg)
 
 
-def _digest(store: "SequenceStore") -> str:
+def provenance_digest(store: "SequenceStore") -> str:
     """SHA-256 of the provenance of a store."""
     return hashlib.sha256(json.dumps(store.provenance, sort_keys=True).encode()).hexdigest()
 

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 import duckdb
 import pyarrow as pa
 
+from tests.sql.made_up_limits import LIMITS
+
 METRICS = ("precision", "recall", "f_r_max", "f_r_min")
 
 _NORMS = """
@@ -318,6 +320,7 @@ _SELECTS = {
     "sparsified_loss": _SPARSIFIED,
     "external_scores": _SCORES,
     "planted_assumptions": _PLANTED,
+    **LIMITS,
 }
 """For each table its rows, from those of the tables before it."""
 
@@ -332,8 +335,9 @@ def summaries(tables: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
     Parameters
     ----------
     tables
-        Rows of one study: of ``studies``, ``heads``, ``selection_counts``, ``value_scales``, ``attention_by_position``
-        and ``value_norm_by_position``. Only sizes, counts, weights and norms are read from them.
+        Rows of one study: of ``studies``, ``heads``, ``selection_counts``, ``attention_rows``, ``value_scales``,
+        ``attention_by_position`` and ``value_norm_by_position``. Only sizes, counts, distances, weights and norms are
+        read from them.
     """
     found: dict[str, pa.Table] = {}
     with duckdb.connect() as connection:
