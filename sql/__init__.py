@@ -137,7 +137,7 @@ def _environment() -> "Environment":
         **{
             name: getattr(columns, name)
             for name in (
-                *("key_columns", "mean_columns", "quantity_columns", "signature_columns"),
+                *("fit_columns", "key_columns", "mean_columns", "quantity_columns", "signature_columns"),
                 *("key_names", "quantity_names", "violations"),
             )
         },

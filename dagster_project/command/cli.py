@@ -20,7 +20,7 @@ import typer
 
 from dagster_project.command.output import check_format, console, harmless, prompt, rich_table, write
 from dagster_project.study.home import DEFAULT_HOME, HOME_VARIABLE, Home
-from storage.errors import UserError
+from storage.errors import QuotingError, UserError
 
 app = typer.Typer(
     name="attention-geometry",
@@ -204,7 +204,9 @@ def drop(study: Annotated[str, typer.Argument(help="A study that has been run.")
     from dagster_project.study.studies import find_study
 
     root = _use_home(home)
-    freed = drop_tensors(root, study, find_study(root, study))
+    found = find_study(root, study)
+    with root.running(study):
+        freed = drop_tensors(root, study, found)
     typer.echo(f"{study}: {gigabytes(freed)} freed in {root.tensors(study)}")
 
 
@@ -318,6 +320,30 @@ def export(
     )  # fmt: skip
     for path in written:
         typer.echo(path)
+
+
+@app.command(no_args_is_help=True)
+def scores(
+    study: Annotated[str, typer.Argument(help="A study of the model that was scored, which has been run.")],
+    file: Annotated[Path, typer.Argument(help="The file of scores; for duo its folder.")],
+    home: HomeOption = None,
+    form: Annotated[str, typer.Option("--format", help="duo, retrieval, or csv (layer, head, score).")] = "csv",
+    source: Annotated[
+        str | None, typer.Option("--name", help="What to call the scores (default: the file's name).")
+    ] = None,
+) -> None:
+    """Land scores of heads by another tool, and say how they go together with each measure of ours.
+
+    They become rows of `external_scores`; scores of the same name are replaced. Rank correlations are over heads, with
+    intervals and permutations by KV groups; one whose interval holds 0 is said to be none. Each interval is for its
+    measure alone: of measures that have nothing to do with the scores, one in twenty is expected to lie beside 0.
+
+    `attention-geometry scores mine head_score/model.json --format retrieval --name retrieval`
+    """
+    from dagster_project.command.heads import add_scores
+
+    found = add_scores(_use_home(home), study, file.expanduser().resolve(), form=form, source=source)
+    console().print(rich_table(found, title=f"{study}: rank correlation over heads"))
 
 
 @app.command("sql")
@@ -531,8 +557,10 @@ def main() -> None:
         warnings.simplefilter("ignore")
     try:
         app()
-    except UserError as error:
+    except QuotingError as error:
         _end(str(error), 1)
+    except UserError as error:
+        _end(" ".join(str(error).splitlines()), 1)
     except OSError as error:
         if error.errno not in UNWRITABLE:
             raise
@@ -545,7 +573,7 @@ def main() -> None:
 
 
 def _end(message: str, code: int) -> NoReturn:
-    """End the program with a message on standard error: one line, but where a line of SQL or YAML is quoted."""
+    """End the program with a message on standard error, whatever control codes it has."""
     typer.echo(f"attention-geometry: {harmless(message)}", err=True)
     raise SystemExit(code) from None
 

@@ -3,6 +3,7 @@
 import json
 import logging
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,7 +35,7 @@ from geometry.grids import log_grid
 from storage.errors import UserError
 from storage.files.locks import exclusive
 from storage.files.places import Local
-from storage.files.tables import made_by, made_from, read_table
+from storage.files.tables import made_by, made_from, read_table, write_tables
 from storage.warehouse import rows
 from storage.warehouse.connection import database
 from storage.warehouse.landing import land
@@ -57,13 +58,19 @@ DROPPED = ("attention", "values")
 SELECTION_BYTES, KAPPA_BYTES = 100, 8
 """Bytes in the tables for every selection (a sequence, query, layer, head and N), and for each of its κ on top."""
 
-MEAN_BYTES, MEAN_KAPPA_BYTES = 350, 60
+MEAN_BYTES, MEAN_KAPPA_BYTES = 430, 60
 """The same for every selection of one sequence: means, bounds and diagnostics over all sequences have rows for each."""
 
 NULL_BYTES = 1500
 """The same for every N of the log grid of a query and head that is measured beside nulls: six measures, two nulls."""
 
-EMPTY_TABLES = 12 * 10**6
+EXTERNAL = "external_scores"
+"""The table of scores of heads by other people's tools."""
+
+TEMPERATURE_BYTES, SENSITIVITY_BYTES = 160, 20
+"""Bytes for every temperature of a query and head: for each N of the log grid, and for each sequence."""
+
+EMPTY_TABLES = 15 * 10**6
 """Bytes of tables that hold next to nothing. These are held against real landings in the tests."""
 
 
@@ -102,8 +109,13 @@ def land_study(work: Work) -> "Landing":
         paths = summary_paths(home, name, (table for asset in SUMMARIES for table in asset.tables))
         tables = {table: read_table(path) for table, path in paths.items()}
         tables |= _tables(sources, known_of_summaries(home, sources.name))
+        tables["external_scores"] = _batches(external_scores(home, name))
+        analysis = study.analysis
         expected = expected_rows(
-            sources.tensors, kappas=len(study.analysis.kappas), nulls=study.analysis.nulls.draws > 0
+            sources.tensors,
+            kappas=len(analysis.kappas),
+            temperatures=len(analysis.temperatures),
+            nulls=analysis.nulls.draws > 0,
         )
         landing = land(home.warehouse, name, tables, expected)
     total = f"{sum(landing.rows.values()):,}"
@@ -111,6 +123,36 @@ def land_study(work: Work) -> "Landing":
     if landing.published and not study.keep_tensors:
         logger.info("%s: %.1f MB of tensors dropped", name, drop_tensors(home, name, study) / 1e6)
     return landing
+
+
+def external_scores(home: Home, name: str) -> list[dict[str, Any]]:
+    """The rows of ``external_scores`` that were given for a study; none if there are none.
+
+    Raises
+    ------
+    UserError
+        If their file is damaged.
+    """
+    path = _external(home, name)
+    return [row for part in read_table(path) for row in part.to_pylist()] if path.exists() else []
+
+
+def keep_external_scores(home: Home, name: str, rows: list[dict[str, Any]]) -> None:
+    """Keep the rows of ``external_scores`` of a study for its next landings."""
+    batches = ((EXTERNAL, batch) for batch in _batches(rows))
+    write_tables({EXTERNAL: _external(home, name)}, batches, {"step": EXTERNAL}, {})
+
+
+def _batches(rows: list[dict[str, Any]]) -> "Iterator[pa.RecordBatch]":
+    """Rows as batches; none for no rows."""
+    import pyarrow as pa
+
+    yield from [pa.RecordBatch.from_pylist(rows)] if rows else []
+
+
+def _external(home: Home, name: str) -> Path:
+    """Where scores are kept that were given for a study."""
+    return home.summaries(name) / f"{EXTERNAL}.parquet"
 
 
 def drop_tensors(home: Home, name: str, study: Study) -> int:
@@ -204,8 +246,18 @@ def _position_tables(metrics: "SequenceStore") -> dict[str, Any]:
     }
 
 
-def expected_rows(tensors: "SequenceStore", *, kappas: int, nulls: bool) -> dict[str, int]:
-    """How many rows each table must get, from what was extracted, the number of κ and whether nulls are drawn."""
+def expected_rows(tensors: "SequenceStore", *, kappas: int, nulls: bool, temperatures: int = 5) -> dict[str, int]:
+    """How many rows each table must get, from what was extracted and these settings alone.
+
+    Parameters
+    ----------
+    tensors
+        The tensors of the study.
+    kappas, temperatures
+        How many there are.
+    nulls
+        Whether nulls are drawn.
+    """
     from geometry.comparisons import MEASURES
     from geometry.nulls import NULLS
 
@@ -242,6 +294,14 @@ def expected_rows(tensors: "SequenceStore", *, kappas: int, nulls: bool) -> dict
         "contributions": positions,
         "principal_directions": kv_heads,
         "sink_effect": int((keys.max(axis=(0, 2)) - 1).sum()),
+        "distance_means": int(((keys.max(axis=0) - 1) * by_layer).sum()),
+        "convergence": queries.size * heads,
+        "convergence_model": queries.size,
+        "convergence_fits": 3 * heads,
+        "convergence_fits_model": 3,
+        "temperature_concentration": queries.size * heads * temperatures,
+        "sensitivity": rows * heads * temperatures,
+        "logit_range": rows * heads,
     }
 
 
@@ -287,12 +347,22 @@ def _bytes(extent: Extent) -> int:
     kappas = len(study.analysis.kappas)
     selections = sizes["layer"] * sizes["head"] * sum(study.query_positions)
     by_sequence = study.sequences * (SELECTION_BYTES + KAPPA_BYTES * kappas)
-    total = EMPTY_TABLES + selections * (by_sequence + MEAN_BYTES + MEAN_KAPPA_BYTES * kappas)
-    if study.analysis.nulls.draws:
-        grid = log_grid(max(study.query_positions) + 1)
-        below = int(np.searchsorted(grid, study.query_positions, side="right").sum())
-        total += sizes["layer"] * sizes["head"] * below * NULL_BYTES
-    return total
+    tempered = sizes["layer"] * sizes["head"] * len(study.analysis.temperatures)
+    by_temperature = sum(
+        TEMPERATURE_BYTES * log_grid(max(2, position + 1)).size + SENSITIVITY_BYTES * study.sequences
+        for position in study.query_positions
+    )
+    of_means = selections * (by_sequence + MEAN_BYTES + MEAN_KAPPA_BYTES * kappas)
+    return EMPTY_TABLES + of_means + tempered * by_temperature + _bytes_of_nulls(study, sizes)
+
+
+def _bytes_of_nulls(study: Study, sizes: Mapping[str, int]) -> int:
+    """Bytes of what is measured beside nulls."""
+    if not study.analysis.nulls.draws:
+        return 0
+    grid = log_grid(max(study.query_positions) + 1)
+    below = int(np.searchsorted(grid, study.query_positions, side="right").sum())
+    return sizes["layer"] * sizes["head"] * below * NULL_BYTES
 
 
 WAREHOUSE = Asset(

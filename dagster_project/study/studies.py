@@ -24,11 +24,12 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails, PydanticCustomError
 
+from dagster_project.study.documents import parse_yaml
 from dagster_project.study.home import Home
 from extract.settings import SYNTHETIC, ExtractionSettings
-from storage.errors import UserError
+from storage.errors import QuotingError, UserError
 from storage.files.locks import exclusive
-from storage.files.staging import staged
+from storage.files.staging import UNFINISHED, staged
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?")
 """What a study may be called: its name becomes file names and a partition key."""
@@ -40,19 +41,41 @@ HEADING = "studies:"
 """The first line of a studies file that this program makes."""
 
 
+TEMPERATURES, COLDEST, HOTTEST = 16, 1 / 64, 64.0
+"""The most temperatures a study may ask for, and their range: beyond it weights are those of one key, or of all."""
+
+
 def _kappas(given: object) -> tuple[float, ...]:
     """The numbers in ascending order, if the upper bounds can be computed for them."""
-    numbers = given if isinstance(given, list | tuple) else ()
-    found = sorted({float(number) for number in numbers if _positive(number)})
-    if not 1 <= len(numbers) <= KAPPAS or len(found) < len(numbers):
+    found = _ascending(given, most=KAPPAS, high=sys.float_info.max)
+    if found is None:
         kind, message = "kappas", f"input should be a list of 1 to {KAPPAS} distinct positive finite numbers"
         raise PydanticCustomError(kind, message)
-    return tuple(found)
+    return found
 
 
-def _positive(given: object) -> bool:
-    """Whether it is a number above 0 that a float can hold; true and false are none."""
-    return isinstance(given, int | float) and not isinstance(given, bool) and 0 < given <= sys.float_info.max
+def _temperatures(given: object) -> tuple[float, ...]:
+    """The numbers in ascending order, if weights can be computed at them."""
+    found = _ascending(given, most=TEMPERATURES, low=COLDEST, high=HOTTEST)
+    if found is None:
+        kind = "temperatures"
+        message = (
+            f"input should be a list of 1 to {TEMPERATURES} distinct numbers from 1/{1 / COLDEST:g} to {HOTTEST:g}"
+        )
+        raise PydanticCustomError(kind, message)
+    return found
+
+
+def _ascending(given: object, *, most: int, low: float = 0.0, high: float) -> tuple[float, ...] | None:
+    """The numbers of a list in ascending order; None unless they are ``most`` at most, distinct, > 0 and in range."""
+    numbers = given if isinstance(given, list | tuple) else ()
+    found = sorted({float(number) for number in numbers if _is_number(number) and number > 0 and low <= number <= high})
+    return tuple(found) if 1 <= len(numbers) <= most and len(found) == len(numbers) else None
+
+
+def _is_number(given: object) -> bool:
+    """Whether it is a number; true and false are not."""
+    return isinstance(given, int | float) and not isinstance(given, bool)
 
 
 Sizes = Annotated[tuple[Annotated[int, Field(ge=2, le=2**16)], ...], Field(min_length=1, max_length=16)]
@@ -183,6 +206,17 @@ class AnalysisSettings(BaseModel):
         default_factory=Nulls,
         description="what Precision, Recall, F, specificity and AUC of every head are held against: random selections, "
         "and value states that have changed places; null, or 0 draws: neither AUC nor nulls are computed",
+    )
+    temperatures: Annotated[tuple[float, ...], BeforeValidator(_temperatures)] = Field(
+        default=(0.25, 0.5, 1.0, 2.0, 4.0),
+        description="list of the temperatures T at which selections are looked at again, with the weights softmax(l/T) "
+        "that follow from the stored ones",
+    )
+    temperature_sequences: int = Field(
+        default=4,
+        ge=1,
+        description="how many of the first sequences selections at other temperatures are computed for, all if there "
+        "are fewer; how sensitive weights are to their logits is computed for all sequences",
     )
     effects: EffectsSettings | None = Field(
         default=None,
@@ -334,7 +368,7 @@ def read_studies(path: Path) -> dict[str, Study]:
     Raises
     ------
     UserError
-        If the file is no YAML or a study in it is malformed.
+        If the file is not valid YAML or a study in it is malformed.
     """
     return {
         name: parse_study(name, _anchored(settings, path.parent), path) for name, settings in _entries(path).items()
@@ -346,10 +380,10 @@ def _entries(path: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = parse_yaml(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        msg = f"{path} is no valid YAML: {' '.join(str(error).split())}"
-        raise UserError(msg) from error
+        msg = f"{path} is not valid YAML: {error}"
+        raise QuotingError(msg) from error
     except OSError as error:
         msg = f"{path} cannot be read ({error.strerror}); put a file of studies there, or remove it"
         raise UserError(msg) from error
@@ -381,10 +415,10 @@ def parse_study(name: object, settings: object, source: object) -> Study:
     UserError
         If the name is no safe file name, or a field is unknown, missing or malformed.
     """
-    if not isinstance(name, str) or not NAME.fullmatch(name):
+    if not isinstance(name, str) or not NAME.fullmatch(name) or UNFINISHED.search(name):
         msg = (
-            f"{source}: '{name}' is no name for a study; use up to 64 lower-case letters, digits, '.', '_' and '-', "
-            "the first and the last a letter or digit"
+            f"{source}: '{name}' cannot be the name of a study; use up to 64 lower-case letters, digits, '.', '_' and "
+            "'-', the first and the last a letter or digit"
         )
         raise UserError(msg)
     try:

@@ -127,6 +127,11 @@ def test_a_study_is_claimed_by_who_holds_it_or_a_shard_of_it(home: Home) -> None
         assert not home.is_claimed("other")
     with home.claimed("small", Shard(2, 8)):
         assert home.is_claimed("small")
+    with home.running("small"), home.claimed("small"):
+        assert home.is_claimed("small")
+        assert not home.is_claimed("other")
+    with home.running("small"):
+        assert home.is_claimed("small")
     assert not home.is_claimed("small")
 
 

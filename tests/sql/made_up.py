@@ -9,6 +9,8 @@ from collections.abc import Mapping
 import duckdb
 import pyarrow as pa
 
+from tests.sql.made_up_limits import LIMITS
+
 METRICS = ("precision", "recall", "f_r_max", "f_r_min", "specificity", "precision_excess")
 
 _NORMS = """
@@ -367,6 +369,11 @@ FROM
     (VALUES (0.1), (0.5)) AS budgets (budget)
 """
 
+_SCORES = """
+SELECT study, source, 'csv' AS format, layer, head, 0.1 * head + layer AS score
+FROM heads, (VALUES ('one'), ('two')) AS sources (source)
+"""
+
 _SELECTS = {
     "assumption_norms": _NORMS,
     "sink_similarity": _SINK_SIMILARITY,
@@ -389,7 +396,9 @@ _SELECTS = {
     "monte_carlo": _MONTE_CARLO,
     "head_ablation": _ABLATION,
     "sparsified_loss": _SPARSIFIED,
+    "external_scores": _SCORES,
     "planted_assumptions": _PLANTED,
+    **LIMITS,
 }
 """For each table its rows, from those of the tables before it."""
 
@@ -404,8 +413,9 @@ def summaries(tables: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
     Parameters
     ----------
     tables
-        Rows of one study: of ``studies``, ``heads``, ``selection_counts``, ``value_scales``, ``attention_by_position``
-        and ``value_norm_by_position``. Only sizes, counts, weights and norms are read from them.
+        Rows of one study: of ``studies``, ``heads``, ``selection_counts``, ``attention_rows``, ``value_scales``,
+        ``attention_by_position`` and ``value_norm_by_position``. Only sizes, counts, distances, weights and norms are
+        read from them.
     """
     found: dict[str, pa.Table] = {}
     with duckdb.connect() as connection:
