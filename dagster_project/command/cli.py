@@ -391,7 +391,7 @@ def tour(
     only_sql: Annotated[bool, typer.Option("--sql", help="Print the statement alone, to paste or to change.")] = False,
     form: Annotated[str, typer.Option("--format", help="table, or markdown for the page of all questions.")] = "table",
 ) -> None:
-    """Learn to ask: twenty worked questions with their SQL and their answers from your own data.
+    """Learn to ask: worked questions with their SQL and their answers from your own data.
 
     What there is: `attention-geometry tour`
 

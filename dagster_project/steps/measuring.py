@@ -135,7 +135,7 @@ def make_metrics(work: Work) -> Made:
     with exclusive(home.lock(name), f"study '{name}'", wait=0):
         tensors = SequenceStore.open(home.tensors(name), TENSORS).whole()
         home.discard_replaced(name)
-        device = _cuda_device(tensors.provenance) if scheduler == "threads" else None
+        device = cuda_device(tensors.provenance) if scheduler == "threads" else None
         if not home.metrics(name).exists():
             check_space(Extent(home, name, study, tensors.sizes, missing=0), work.assets)
         made_of = _MetricsInputs(name, tensors, study.analysis, device)
@@ -183,7 +183,7 @@ def _measure_here(
         dask.config.set(num_workers=min(cores, CUDA_WORKERS) if device else cores),
     ):
         for sequence in _progress(missing, len(missing)):
-            with _device_errors(metrics.provenance["study"], device):
+            with device_errors(metrics.provenance["study"], device):
                 metrics.write(sequence, _measured(tensors, metrics.sizes, analysis, sequence, device=device))
 
 
@@ -324,7 +324,7 @@ def _measured(
     return found
 
 
-def _cuda_device(provenance: Mapping[str, Any]) -> str | None:
+def cuda_device(provenance: Mapping[str, Any]) -> str | None:
     """The CUDA device on which these tensors were computed, if there is one now; which one, if the study says so.
 
     None, with a warning, if Triton is missing, in which the kernels for it are written.
@@ -342,7 +342,7 @@ def _cuda_device(provenance: Mapping[str, Any]) -> str | None:
 
 
 @contextmanager
-def _device_errors(name: str, device: str | None) -> Iterator[None]:
+def device_errors(name: str, device: str | None) -> Iterator[None]:
     """Tell the user what to do where a CUDA device has too little memory, is gone or cannot be used."""
     try:
         yield
