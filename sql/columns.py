@@ -28,13 +28,6 @@ METRICS: Mapping[str, str] = {
 }
 """The metrics that are averaged and bounded, and what comments call them."""
 
-MEANS: Mapping[str, str] = {
-    **METRICS,
-    "specificity": "specificity, the share of the keys left out that are farther than r_max",
-    "precision_excess": "Precision above its floor n / n_keys, as a share of what is possible",
-}
-"""The metrics that are averaged, in the order of ``geometry.bootstrap.METRICS``, and what comments call them."""
-
 FIT: Mapping[str, tuple[str, str]] = {
     "status": ("VARCHAR NOT NULL", "'ok'; 'too_few': fewer than two points; 'one_x': all points have the same x"),
     "slope": ("DOUBLE", "b of y = e^a x^b, by least squares of ln y over ln x; NULL unless status is 'ok'"),
@@ -52,6 +45,13 @@ FIT: Mapping[str, tuple[str, str]] = {
     "clusters": ("INTEGER NOT NULL", "number of clusters of the points fitted"),
 }
 """Type and comment of the columns of a fit on two logarithmic axes, as ``geometry.power_law.PowerLaw`` has them."""
+
+MEANS: Mapping[str, str] = {
+    **METRICS,
+    "specificity": "specificity, the share of the keys left out that are farther than r_max",
+    "precision_excess": "Precision above its floor n / n_keys, as a share of what is possible",
+}
+"""The metrics that are averaged, in the order of ``geometry.bootstrap.METRICS``, and what comments call them."""
 
 CONCENTRATION = tuple(
     quantity for quantity in declared(Concentration).values() if quantity.unit not in {"index", "code"}

@@ -61,17 +61,17 @@ SELECTION_BYTES, KAPPA_BYTES = 100, 8
 MEAN_BYTES, MEAN_KAPPA_BYTES = 430, 60
 """The same for every selection of one sequence: means, bounds and diagnostics over all sequences have rows for each."""
 
-NULL_BYTES = 1500
-"""The same for every N of the log grid of a query and head that is measured beside nulls: six measures, two nulls."""
-
 EXTERNAL = "external_scores"
 """The table of scores of heads by other people's tools."""
 
 TEMPERATURE_BYTES, SENSITIVITY_BYTES = 160, 20
 """Bytes for every temperature of a query and head: for each N of the log grid, and for each sequence."""
 
+NULL_BYTES = 1500
+"""The same for every N of the log grid of a query and head that is measured beside nulls: six measures, two nulls."""
+
 EMPTY_TABLES = 15 * 10**6
-"""Bytes of tables that hold next to nothing. These are held against real landings in the tests."""
+"""Bytes of tables that hold next to nothing. These seven are held against real landings in the tests."""
 
 
 def make_warehouse(work: Work) -> Made:
@@ -247,17 +247,7 @@ def _position_tables(metrics: "SequenceStore") -> dict[str, Any]:
 
 
 def expected_rows(tensors: "SequenceStore", *, kappas: int, nulls: bool, temperatures: int = 5) -> dict[str, int]:
-    """How many rows each table must get, from what was extracted and these settings alone.
-
-    Parameters
-    ----------
-    tensors
-        The tensors of the study.
-    kappas, temperatures
-        How many there are.
-    nulls
-        Whether nulls are drawn.
-    """
+    """How many rows each table must get, from what was extracted and the analysis asked for alone."""
     from geometry.comparisons import MEASURES
     from geometry.nulls import NULLS
 
@@ -353,16 +343,12 @@ def _bytes(extent: Extent) -> int:
         for position in study.query_positions
     )
     of_means = selections * (by_sequence + MEAN_BYTES + MEAN_KAPPA_BYTES * kappas)
-    return EMPTY_TABLES + of_means + tempered * by_temperature + _bytes_of_nulls(study, sizes)
-
-
-def _bytes_of_nulls(study: Study, sizes: Mapping[str, int]) -> int:
-    """Bytes of what is measured beside nulls."""
-    if not study.analysis.nulls.draws:
-        return 0
-    grid = log_grid(max(study.query_positions) + 1)
-    below = int(np.searchsorted(grid, study.query_positions, side="right").sum())
-    return sizes["layer"] * sizes["head"] * below * NULL_BYTES
+    total = EMPTY_TABLES + of_means + tempered * by_temperature
+    if study.analysis.nulls.draws:
+        grid = log_grid(max(study.query_positions) + 1)
+        below = int(np.searchsorted(grid, study.query_positions, side="right").sum())
+        total += sizes["layer"] * sizes["head"] * below * NULL_BYTES
+    return total
 
 
 WAREHOUSE = Asset(

@@ -202,11 +202,6 @@ class AnalysisSettings(BaseModel):
     monte_carlo: MonteCarloGrid | None = Field(
         default=None, description="grid of drawn heads to hold the bounds against in expectation; none if left out"
     )
-    nulls: Annotated[Nulls, BeforeValidator(_no_nulls)] = Field(
-        default_factory=Nulls,
-        description="what Precision, Recall, F, specificity and AUC of every head are held against: random selections, "
-        "and value states that have changed places; null, or 0 draws: neither AUC nor nulls are computed",
-    )
     temperatures: Annotated[tuple[float, ...], BeforeValidator(_temperatures)] = Field(
         default=(0.25, 0.5, 1.0, 2.0, 4.0),
         description="list of the temperatures T at which selections are looked at again, with the weights softmax(l/T) "
@@ -217,6 +212,11 @@ class AnalysisSettings(BaseModel):
         ge=1,
         description="how many of the first sequences selections at other temperatures are computed for, all if there "
         "are fewer; how sensitive weights are to their logits is computed for all sequences",
+    )
+    nulls: Annotated[Nulls, BeforeValidator(_no_nulls)] = Field(
+        default_factory=Nulls,
+        description="what Precision, Recall, F, specificity and AUC of every head are held against: random selections, "
+        "and value states that have changed places; null, or 0 draws: neither AUC nor nulls are computed",
     )
     effects: EffectsSettings | None = Field(
         default=None,
