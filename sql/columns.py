@@ -46,6 +46,13 @@ FIT: Mapping[str, tuple[str, str]] = {
 }
 """Type and comment of the columns of a fit on two logarithmic axes, as ``geometry.power_law.PowerLaw`` has them."""
 
+MEANS: Mapping[str, str] = {
+    **METRICS,
+    "specificity": "specificity, the share of the keys left out that are farther than r_max",
+    "precision_excess": "Precision above its floor n / n_keys, as a share of what is possible",
+}
+"""The metrics that are averaged, in the order of ``geometry.bootstrap.METRICS``, and what comments call them."""
+
 CONCENTRATION = tuple(
     quantity for quantity in declared(Concentration).values() if quantity.unit not in {"index", "code"}
 )

@@ -123,6 +123,24 @@ class MonteCarloGrid(BaseModel):
         return n
 
 
+class Nulls(BaseModel):
+    """How much of a study is measured beside what chance would do."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    sequences: int = Field(
+        default=16, ge=1, description="how many sequences, the first ones, are looked at; all if there are fewer"
+    )
+    draws: int = Field(
+        default=1, ge=0, le=1000, description="draws of each null for every sequence, query and head; 0: no nulls"
+    )
+
+
+def _no_nulls(given: object) -> object:
+    """Nothing means no draws."""
+    return {"draws": 0} if given is None else given
+
+
 Share = Annotated[float, Field(gt=0, le=1)]
 
 
@@ -194,6 +212,11 @@ class AnalysisSettings(BaseModel):
         ge=1,
         description="how many of the first sequences selections at other temperatures are computed for, all if there "
         "are fewer; how sensitive weights are to their logits is computed for all sequences",
+    )
+    nulls: Annotated[Nulls, BeforeValidator(_no_nulls)] = Field(
+        default_factory=Nulls,
+        description="what Precision, Recall, F, specificity and AUC of every head are held against: random selections, "
+        "and value states that have changed places; null, or 0 draws: neither AUC nor nulls are computed",
     )
     effects: EffectsSettings | None = Field(
         default=None,

@@ -1,6 +1,8 @@
 """The assets between metrics and warehouse: means, fits, bounds in expectation and sources of figures."""
 
 from dagster_project.steps.assets import Asset
+from dagster_project.steps.summaries.arithmetic import arithmetic
+from dagster_project.steps.summaries.chance import separability
 from dagster_project.steps.summaries.contributions import contributions
 from dagster_project.steps.summaries.convergence import convergence
 from dagster_project.steps.summaries.directions import value_directions
@@ -41,7 +43,7 @@ FITS = (
 )
 """The fits of the three assumptions, from which heads are drawn."""
 
-MEANS = tables_asset("selection_means", selection_means, tables=("selection_means", "selection_means_model"), version=2)
+MEANS = tables_asset("selection_means", selection_means, tables=("selection_means", "selection_means_model"), version=3)
 """The means, from which budgets of keys are taken."""
 
 LIMITS = (
@@ -81,6 +83,18 @@ SUMMARIES: tuple[Asset, ...] = (
     ),
     MEANS,
     tables_asset("sink_effect", sink_effect, tables=("sink_effect",), version=1),
+    tables_asset(
+        "separability",
+        separability,
+        tables=("separability", "separability_model", "separation_curves"),
+        version=1,
+        settings=("nulls",),
+        reads=("attention", "values"),
+        parallel=True,
+    ),
+    tables_asset(
+        "arithmetic", arithmetic, tables=("arithmetic",), version=1, reads=("attention", "values"), parallel=True
+    ),
     tables_asset("contributions", contributions, tables=("contributions",), version=1, reads=("attention",)),
     tables_asset(
         "value_directions",
