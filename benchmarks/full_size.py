@@ -264,7 +264,7 @@ def _write(home: Home, name: str) -> float:
     target = SequenceStore.resume(Local(home.root / "copy.zarr"), specs, source.sizes, source.provenance, source.layers)
     seconds = []
     for sequence in range(source.sizes["sequence"]):
-        arrays = {key: source.read(key, sequence) for key in source.specs if key != "finished"}
+        arrays = {key: source.read(key, sequence) for key in target.specs if key != "finished"}
         start = time.perf_counter()
         target.write(sequence, arrays)
         seconds.append(time.perf_counter() - start)

@@ -50,11 +50,23 @@ class Batch:
     captured: Captured
 
 
-def batch_bytes(layers: Sequence[LayerSize], *, batch: int, queries: int, keys: int, dtype: torch.dtype) -> int:
-    """Bytes of the captured tensors of one batch: weights and learned sinks in float32, value states in ``dtype``."""
+def batch_bytes(
+    layers: Sequence[LayerSize],
+    *,
+    batch: int,
+    queries: int,
+    keys: int,
+    dtype: torch.dtype,
+    received: bool = False,
+) -> int:
+    """Bytes of the captured tensors of one batch: value states in ``dtype``, all else in float32.
+
+    For each query of a head that is a weight for each key, one of the learned sink, and two norms; with ``received``
+    attention, a number for each key of a head on top.
+    """
     heads, kv_heads, head_dim = widest(layers)
-    weights = len(layers) * queries * heads * (keys + 1) * torch.float32.itemsize
-    return batch * (weights + len(layers) * kv_heads * keys * head_dim * dtype.itemsize)
+    numbers = heads * (queries * (keys + 3) + received * keys)
+    return batch * len(layers) * (numbers * torch.float32.itemsize + kv_heads * keys * head_dim * dtype.itemsize)
 
 
 def widest(layers: Sequence[LayerSize]) -> tuple[int, int, int]:
@@ -78,6 +90,7 @@ def batch_size(settings: ExtractionSettings, attention: Attention) -> int:
             queries=len(settings.query_positions),
             keys=settings.context_length,
             dtype=attention.dtype,
+            received=settings.sink_measure,
         )
         wanted = min(MOST_TOGETHER, max(1, CAPTURED_BYTES // one))
     else:
@@ -179,6 +192,7 @@ class _Reader:
             queries=len(self.settings.query_positions),
             keys=self.settings.context_length,
             dtype=self.attention.dtype,
+            received=self.settings.sink_measure,
             pin=self.pinned,
         )
         self.buffers.appendleft(made)

@@ -1,12 +1,13 @@
 """Host memory for what is captured of one batch, filled layer by layer while the forward pass goes on.
 
-Holds ``Buffers``: one tensor each for weights, value states and learned sinks, the layer as the first axis, so that
-what one layer brings has one contiguous place, copied to from a GPU beside its work. What does not belong here: how
+Holds ``Buffers``: one tensor for each array that layers bring, the layer as the first axis, so that what one layer
+brings has one contiguous place, copied to from a GPU beside its work. What does not belong here: how
 attention is captured (``extract.capture``, ``extract.two_pass``), and what becomes of it (``extract.extraction``).
 """
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import astuple
 
 import torch
 from torch import Tensor
@@ -16,6 +17,18 @@ from storage.zarr.arrays import LayerSize
 
 IN_FLIGHT = 2
 """Layers whose copies from a GPU may be under way; ``put`` waits for earlier ones, so their temporaries are freed."""
+
+
+AXES = {
+    "weights": "bqhk",
+    "values": "bgkd",
+    "learned_sink": "bqh",
+    "query_norm": "bqh",
+    "key_norm": "bqh",
+    "received": "bhk",
+}
+"""Axes of what one layer brings: sequence (b), query (q), query head (h), KV head (g), key (k), element of a value
+state (d)."""
 
 
 class Buffers:
@@ -31,11 +44,15 @@ class Buffers:
     batch, queries, keys
         Sequences in a batch at most, queries of each, and length of each.
     dtype
-        Of the value states.
+        Of the value states; all else is float32.
+    received
+        Whether there is room for received attention.
     pin
         Whether the memory is page-locked, which lets a GPU copy to it while it goes on computing.
     """
 
+    tensors: dict[str, Tensor]
+    """All of the memory, by the names of ``AXES``, each behind an axis of layers."""
     weights: Tensor
     """Softmax weights, float32 (L, B, Q, H, K)."""
     values: Tensor
@@ -51,19 +68,27 @@ class Buffers:
         queries: int,
         keys: int,
         dtype: torch.dtype,
+        received: bool = False,
         pin: bool = False,
     ) -> None:
         self.layers = tuple(layers)
-        heads = max(size.heads for size in layers)
-        kv_heads = max(size.kv_heads for size in layers)
-        head_dim = max(size.head_dim for size in layers)
-        count = len(self.layers)
-        self.weights = torch.empty(count, batch, queries, heads, keys, dtype=torch.float32, pin_memory=pin)
-        self.values = torch.empty(count, batch, kv_heads, keys, head_dim, dtype=dtype, pin_memory=pin)
-        self.learned_sink = torch.empty(count, batch, queries, heads, dtype=torch.float32, pin_memory=pin)
-        for layer, size in enumerate(self.layers):
-            if size != LayerSize(heads, kv_heads, head_dim):
-                for tensor in (self.weights, self.values, self.learned_sink):
+        self._lengths = {"b": batch, "q": queries, "k": keys}
+        largest = LayerSize(*(max(column) for column in zip(*map(astuple, layers), strict=True)))
+        self.tensors = {
+            name: torch.empty(
+                len(self.layers),
+                *self._shape(name, largest),
+                dtype=dtype if name == "values" else torch.float32,
+                pin_memory=pin,
+            )
+            for name in AXES
+            if received or name != "received"
+        }
+        self.weights, self.values = self.tensors["weights"], self.tensors["values"]
+        self.learned_sink = self.tensors["learned_sink"]
+        for name, tensor in self.tensors.items():
+            for layer, size in enumerate(self.layers):
+                if size != largest or name in {"query_norm", "key_norm"}:
                     tensor[layer].fill_(torch.nan)
         self._streams: dict[torch.device, torch.cuda.Stream] = {}
         self._in_flight: deque[torch.cuda.Event] = deque()
@@ -71,13 +96,15 @@ class Buffers:
     @property
     def nbytes(self) -> int:
         """Bytes of the memory."""
-        return self.weights.nbytes + self.values.nbytes + self.learned_sink.nbytes
+        return sum(tensor.nbytes for tensor in self.tensors.values())
 
-    def put(self, layer: int, weights: Tensor, values: Tensor, learned_sink: Tensor | None = None) -> None:
-        """Copy one layer's weights (B, Q, H, K), value states (B, Hkv, K, D) and sinks (B, Q, H; None: no head's).
+    def put(
+        self, layer: int, weights: Tensor, values: Tensor, learned_sink: Tensor | None = None, **others: Tensor
+    ) -> None:
+        """Copy what one layer brings: tensors with the axes that ``AXES`` says, of up to as many sequences.
 
-        From a GPU the copies go on after this returns, until ``wait``; the tensors given may be freed meanwhile, and
-        must not be changed.
+        Without ``learned_sink`` no head has one; norms that are not brought stay NaN. From a GPU the copies go on after
+        this returns, until ``wait``; the tensors given may be freed meanwhile, and must not be changed.
 
         Raises
         ------
@@ -85,22 +112,21 @@ class Buffers:
             If a tensor has not the layer's shape, or more sequences than there is room for.
         """
         sinks = weights.new_zeros(weights.shape[:3]) if learned_sink is None else learned_sink
-        size, batch, kept = self.layers[layer], len(weights), (self.weights, self.values, self.learned_sink)
-        _, room, queries, _, keys = self.weights.shape
-        shapes = (
-            (batch, queries, size.heads, keys),
-            (batch, size.kv_heads, keys, size.head_dim),
-            (batch, queries, size.heads),
-        )
-        given = (weights, values, sinks)
-        if batch > room or any(new.shape != shape for new, shape in zip(given, shapes, strict=True)):
-            msg = (
-                f"layer {layer} brings {[tuple(new.shape) for new in given]}, expected {list(shapes)}, room for {room}"
-            )
+        given = {"weights": weights, "values": values, "learned_sink": sinks, **others}
+        batch, room = len(weights), self._lengths["b"]
+        found = {name: tuple(new.shape) for name, new in given.items()}
+        shapes = {name: (batch, *self._shape(name, self.layers[layer])[1:]) for name in given}
+        if batch > room or found != shapes:
+            msg = f"layer {layer} brings {found}, expected {shapes}, room for {room}"
             raise ValueError(msg)
-        for destination, new in zip(kept, given, strict=True):
-            self._copy(destination[layer, :batch], new)
+        for name, new in given.items():
+            self._copy(self.tensors[name][layer, :batch], new)
         self._limit(values.device)
+
+    def _shape(self, name: str, size: LayerSize) -> tuple[int, ...]:
+        """Shape of what a layer of a size brings."""
+        lengths = self._lengths | {"h": size.heads, "g": size.kv_heads, "d": size.head_dim}
+        return tuple(lengths[axis] for axis in AXES[name])
 
     def wait(self) -> None:
         """Wait until all that was put has arrived."""

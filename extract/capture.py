@@ -1,9 +1,9 @@
 """Capture of attention while a model reads: chosen queries' weights and the value states of every layer.
 
 Holds ``probe``, which finds out how a model's attention is read, ``capture``, which reads a batch, and the attention
-function that transformers calls instead of its own. What does not belong here: models that call none
-(``extract.two_pass``), the memory for what is captured (``extract.buffers``), loading models (``extract.models``), and
-batches, files and provenance (``extract.extraction``).
+function that transformers calls instead of its own. What does not belong here: the arithmetic (``extract.attention``),
+models that call none (``extract.two_pass``), the memory for what is captured (``extract.buffers``), loading models
+(``extract.models``), and batches, files and provenance (``extract.extraction``).
 
 The layer's own output still comes from SDPA, and beside it only the chosen queries meet the keys, so memory stays
 O(queries * context) for each head; SDPA knows no soft-capped logits and no learned sinks, so layers with those are
@@ -24,6 +24,14 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from extract import two_pass
+from extract.attention import (
+    attend,
+    attended_norms,
+    by_kv_head,
+    query_weights,
+    received_attention,
+    visible_keys,
+)
 from extract.buffers import Buffers
 from extract.hub import one_line
 from extract.kinds import OTHER_KINDS, layer_kinds
@@ -33,9 +41,6 @@ from storage.zarr.arrays import LayerSize
 
 ATTENTION = "attention_geometry_queries"
 """Name of the attention function in transformers' registries."""
-
-QUERY_BLOCK = 128
-"""Queries computed at a time where SDPA cannot compute the layer's output."""
 
 TOLERANCE = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 """How far ``probe`` lets weights and outputs be from the model's own, relative to the largest element, by the type the
@@ -78,6 +83,16 @@ class Captured:
     """First position each query attends to, up to its own, int32 (Q, L); -1 in a layer without softmax attention."""
     query_position: Tensor
     """Positions of the queries, int32 (Q,), in the order they were asked for."""
+    query_norm: Tensor
+    """Norms of the queries times the scale, float32 (L, B, Q, H), of the vectors that are multiplied: after rotation
+    and whatever else the model does to them. NaN of a model read in two passes."""
+    key_norm: Tensor
+    """Largest norm of a key that each query attends to, float32 (L, B, Q, H), as ``query_norm``. No logit of the query
+    is larger than the product of both, or with a soft cap c than c·tanh(product / c)."""
+    logit_cap: Tensor
+    """Soft cap of each layer's logits, float32 (L,); NaN without one, and of a model read in two passes."""
+    received: Tensor | None
+    """Mean weight that each key gets from the queries at and after it, float32 (L, B, H, K); None if not asked for."""
     buffers: Buffers
     """The memory."""
 
@@ -97,11 +112,28 @@ class _Recorder:
     sizes: dict[int, LayerSize] = field(default_factory=dict)
     dtypes: dict[int, torch.dtype] = field(default_factory=dict)
     first_key: dict[int, list[int]] = field(default_factory=dict)
+    caps: dict[int, float] = field(default_factory=dict)
     _rows: dict[torch.device, Tensor] = field(default_factory=dict)
     _last_mask: tuple[Tensor, list[int]] | None = None
 
-    def record(self, layer: int | None, weights: Tensor, value: Tensor, sink: Tensor | None, first: list[int]) -> None:
-        """Keep one layer's weights (B, Q, H, K), value states (B, Hkv, K, D) and learned sinks (B, Q, H)."""
+    @property
+    def wants_received(self) -> bool:
+        """Whether received attention is kept."""
+        return self.buffers is not None and "received" in self.buffers.tensors
+
+    def record(
+        self,
+        layer: int | None,
+        weights: Tensor,
+        value: Tensor,
+        sink: Tensor | None,
+        first: list[int],
+        **others: Tensor,
+    ) -> None:
+        """Keep one layer's weights (B, Q, H, K), value states (B, Hkv, K, D) and learned sinks (B, Q, H).
+
+        And ``others`` that ``Buffers.put`` takes.
+        """
         if layer is None or not 0 <= layer < self.layers:
             msg = f"{self.model} computes attention outside its {self.layers} numbered layers; it cannot be captured"
             raise UserError(msg)
@@ -112,7 +144,7 @@ class _Recorder:
         self.dtypes[layer] = value.dtype
         self.first_key[layer] = first
         if self.buffers is not None:
-            self.buffers.put(layer, weights, value, sink)
+            self.buffers.put(layer, weights, value, sink, **others)
 
     def rows(self, device: torch.device) -> Tensor:
         """Positions of the queries, int64 (Q,), on a device; copied there once."""
@@ -205,13 +237,15 @@ def capture(
     if buffers is None:
         buffers = Buffers(attention.layers, batch=batch, queries=len(queries), keys=keys, dtype=attention.dtype)
     if attention.path == "two-pass":
-        first = two_pass.read(model, _on_device(model, input_ids), queries, buffers.put)
+        first, caps = two_pass.read(model, _on_device(model, input_ids), queries, buffers.put), {}
     else:
         recorder = _run(model, input_ids, queries, buffers)
         missing = [n for n, size in enumerate(attention.layers) if size != NO_LAYER and n not in recorder.sizes]
         _refuse_in_part(recorder.model, missing, recorder.layers)
         none = [-1] * len(queries)
         first = [recorder.first_key.get(layer, none) for layer in range(recorder.layers)]
+        caps = recorder.caps
+    received = buffers.tensors.get("received")
     return Captured(
         layers=attention.layers,
         weights=buffers.weights[:, :batch],
@@ -219,6 +253,10 @@ def capture(
         learned_sink=buffers.learned_sink[:, :batch],
         first_key=torch.tensor(first, dtype=torch.int32).T.contiguous(),
         query_position=torch.tensor(queries, dtype=torch.int32),
+        query_norm=buffers.tensors["query_norm"][:, :batch],
+        key_norm=buffers.tensors["key_norm"][:, :batch],
+        logit_cap=torch.tensor([caps.get(layer, torch.nan) for layer in range(len(attention.layers))]),
+        received=None if received is None else received[:, :batch],
         buffers=buffers,
     )
 
@@ -294,91 +332,24 @@ def _forward(
             module, query, key, value, attention_mask, scaling=scaling, is_causal=is_causal, **kwargs
         )
     else:
-        output = _attend(query, key, value, attention_mask, scale, softcap, s_aux)
+        output = attend(query, key, value, attention_mask, scale, softcap, s_aux)
     layer = getattr(module, "layer_idx", None)
     if recorder.buffers is None:
         given = {"scaling": scale, "softcap": softcap, "s_aux": s_aux, **kwargs}
         _verify(recorder.model, module, (query, key, value), attention_mask, weights, sink, output, rows, **given)
-    recorder.record(layer, weights.transpose(1, 2), value, None if sink is None else sink.transpose(1, 2), first)
+    of_query, of_key = attended_norms(query, key, attention_mask, rows, scale)
+    others = {"query_norm": of_query.transpose(1, 2), "key_norm": of_key.transpose(1, 2)}
+    if recorder.wants_received:
+        others["received"] = received_attention(query, key, attention_mask, scale, softcap, s_aux)
+    sinks = None if sink is None else sink.transpose(1, 2)
+    recorder.record(layer, weights.transpose(1, 2), value, sinks, first, **others)
+    if layer is not None and softcap is not None:
+        recorder.caps[layer] = softcap
     return output, None
 
 
 AttentionInterface.register(ATTENTION, _forward)
 AttentionMaskInterface.register(ATTENTION, sdpa_mask)  # without it every mask would silently be None
-
-
-def query_weights(
-    query: Tensor,
-    key: Tensor,
-    mask: Tensor | None,
-    rows: Tensor,
-    scale: float,
-    softcap: float | None,
-    s_aux: Tensor | None,
-) -> tuple[Tensor, Tensor | None]:
-    """Softmax weights of the queries at the positions ``rows`` (Q,), float32 (B, H, Q, K), computed in float32.
-
-    And those of the heads' learned sinks, float32 (B, H, Q), None if the heads have none. The other arguments are as
-    for ``_forward``. Each query meets the keys by itself: one product for all would round each by how many there are.
-    """
-    float_key, keys = key.float(), key.shape[2]
-    weights = torch.cat(
-        [
-            _probabilities(query[:, :, row], float_key, _visible(mask, row, keys), scale, softcap, s_aux)
-            for row in rows.split(1)
-        ],
-        dim=2,
-    )
-    return weights[..., :keys], None if s_aux is None else weights[..., keys]
-
-
-def _visible(mask: Tensor | None, rows: Tensor, keys: int) -> Tensor:
-    """Which keys the queries at the positions ``rows`` see, bool (B or 1, H or 1, Q, K); all up to them if no mask."""
-    if mask is None:
-        return (torch.arange(keys, device=rows.device) <= rows[:, None])[None, None]
-    return mask[:, :, rows]
-
-
-def _probabilities(
-    query: Tensor, key: Tensor, visible: Tensor, scale: float, softcap: float | None, s_aux: Tensor | None
-) -> Tensor:
-    """Softmax weights, float32 (B, H, Q, K), of some queries (B, H, Q, D) over float32 keys (B, Hkv, K, D).
-
-    With learned sinks, one logit for each head, their weights follow those of the keys: (B, H, Q, K + 1).
-    """
-    logits = _by_kv_head(query.float(), key) @ key.transpose(-1, -2)  # (B, Hkv, H / Hkv * Q, K)
-    logits = logits.reshape(*query.shape[:3], key.shape[2]) * scale
-    if softcap is not None:
-        logits = torch.tanh(logits / softcap) * softcap
-    logits = logits.masked_fill(~visible, float("-inf"))
-    if s_aux is None:
-        return logits.softmax(dim=-1)
-    sink = s_aux.float().reshape(1, -1, 1, 1).expand(*logits.shape[:3], 1)
-    return torch.cat([logits, sink], dim=-1).softmax(dim=-1)
-
-
-def _by_kv_head(tensor: Tensor, key: Tensor) -> Tensor:
-    """(B, H, Q, X) as (B, Hkv, H / Hkv * Q, X): the query heads that share a KV head, side by side."""
-    return tensor.reshape(tensor.shape[0], key.shape[1], -1, tensor.shape[-1])
-
-
-def _attend(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    mask: Tensor | None,
-    scale: float,
-    softcap: float | None,
-    s_aux: Tensor | None,
-) -> Tensor:
-    """Attention output (B, K, H, D), ``QUERY_BLOCK`` queries at a time; arguments as for ``_forward``."""
-    float_key, blocks = key.float(), []
-    for rows in torch.split(torch.arange(key.shape[2], device=key.device), QUERY_BLOCK):
-        visible = _visible(mask, rows, key.shape[2])
-        part = query[:, :, rows]
-        weights = _probabilities(part, float_key, visible, scale, softcap, s_aux)[..., : key.shape[2]].to(value.dtype)
-        blocks.append((_by_kv_head(weights, key) @ value).reshape(*part.shape[:3], value.shape[-1]))
-    return torch.cat(blocks, dim=2).transpose(1, 2).contiguous()
 
 
 def _refuse_other_masks(model: str, module: torch.nn.Module, mask: Tensor | None, is_causal: bool | None) -> None:
@@ -425,7 +396,7 @@ def _first_key(model: str, mask: Tensor, rows: Tensor) -> list[int]:
 
     That holds in every sequence and head alike.
     """
-    visible = _visible(mask, rows, mask.shape[3]).flatten(0, 1)  # (B * H, Q, K)
+    visible = visible_keys(mask, rows, mask.shape[3]).flatten(0, 1)  # (B * H, Q, K)
     positions = torch.arange(mask.shape[3], device=rows.device)
     first = visible[0].int().argmax(dim=-1)
     expected = (first[:, None] <= positions) & (positions <= rows[:, None])
@@ -456,7 +427,7 @@ def _verify(
     output at the queries must be the weights times the value states, too.
     """
     value = states[2].float()
-    ours = (_by_kv_head(weights, value) @ value).reshape(*weights.shape[:3], -1).transpose(1, 2)  # (B, Q, H, D)
+    ours = (by_kv_head(weights, value) @ value).reshape(*weights.shape[:3], -1).transpose(1, 2)  # (B, Q, H, D)
     their_output, their_weights = _eager(model, module, states, mask, **kwargs)
     theirs, exact = their_weights[:, :, rows], TOLERANCE[torch.float32]
     same_weights = not _differ(weights, theirs, exact) or (
@@ -483,7 +454,7 @@ def _eager(
         msg = f"{model} has no eager attention in the source of its {type(module).__name__}, which alone could confirm "
         raise UserError(msg + "what is captured; choose another model")
     query, key, value = (state.float() for state in states)
-    visible = _visible(mask, torch.arange(key.shape[2], device=key.device), key.shape[2])
+    visible = visible_keys(mask, torch.arange(key.shape[2], device=key.device), key.shape[2])
     added = torch.zeros_like(visible, dtype=torch.float32).masked_fill(~visible, torch.finfo(torch.float32).min)
     output, weights = attend(module, query, key, value, added, **kwargs)
     return output, weights

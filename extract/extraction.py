@@ -35,7 +35,16 @@ from extract.capture import Attention, probe
 from extract.corpora import Windows
 from extract.hub import means_a_path, quiet
 from extract.models import Description
-from extract.settings import EMBEDDED, EXTRACTION_VERSION, SYNTHETIC, CorpusSettings, ExtractionSettings, Shard, changes
+from extract.settings import (
+    EMBEDDED,
+    EXTRACTION_VERSION,
+    SAME_NUMBERS,
+    SYNTHETIC,
+    CorpusSettings,
+    ExtractionSettings,
+    Shard,
+    changes,
+)
 from storage.errors import UserError
 from storage.files.places import Place, Remote
 from storage.zarr.arrays import TENSORS, LayerSize, tensor_specs
@@ -48,6 +57,9 @@ PROBE_TOKENS = 64
 PROBED = ("attention", "layer_kinds")
 """What the provenance says of a model that only running it tells."""
 
+VERSION = "extraction_version"
+"""Where the provenance has the version of the numbers."""
+
 UNRECORDED = 3
 """The version of a store whose provenance names none."""
 
@@ -55,6 +67,7 @@ CHANGED = {
     ("corpus", "sha256"): "the corpus file has changed",
     ("model", "sha256"): "the model's weights have changed",
     ("model", "architecture"): "the model's architecture has changed",
+    ("model", "initialised_by"): "the libraries that draw the model's random weights have changed",
     ("tokenizer", "sha256"): "the model's tokenizer has changed",
     ("tokenizer", "bos"): "the model's tokenizer has changed",
 }
@@ -130,7 +143,8 @@ class _Task:
         self, sizes: Mapping[str, int], layers: Sequence[LayerSize] | None, inputs: Mapping[str, Any], device: str
     ) -> SequenceStore:
         """The store, made where there is none."""
-        specs = tensor_specs(values=self.settings.values, computed=self.settings.dtype)
+        settings = self.settings
+        specs = tensor_specs(values=settings.values, computed=settings.dtype, sink_measure=settings.sink_measure)
         provenance = _provenance(self.settings, self.study, inputs, device)
         if self.path.exists():
             provenance = _where_it_was(self.settings, provenance, SequenceStore.open(self.path, TENSORS).provenance)
@@ -241,8 +255,8 @@ def why_replaced(settings: ExtractionSettings, *, study: str, path: Place) -> st
             raise
         return f"cannot be read ({str(error).partition(';')[0]})"
     was = store.provenance
-    version_was = was.get("extraction_version", UNRECORDED)
-    if version_was != EXTRACTION_VERSION:
+    version_was = was.get(VERSION, UNRECORDED)
+    if version_was not in {EXTRACTION_VERSION, *SAME_NUMBERS}:
         return f"made by version {version_was} of its code, now {EXTRACTION_VERSION}"
     now = _provenance(settings, study, _inputs_now(settings, was["inputs"]), "any")
     now = _where_it_was(settings, now, was)
@@ -256,7 +270,7 @@ def why_replaced(settings: ExtractionSettings, *, study: str, path: Place) -> st
 def _where_it_was(settings: ExtractionSettings, now: Provenance, was: Provenance) -> Provenance:
     """What makes a store ``now``, but that local inputs with the hash they had ``was`` made of have the path they had.
 
-    A model or a text that has only been moved is the same.
+    A model or a text that has only been moved is the same, and so are the numbers of versions in ``SAME_NUMBERS``.
     """
     here = {
         "model": settings.model.id == EMBEDDED or means_a_path(settings.model.id),
@@ -268,7 +282,11 @@ def _where_it_was(settings: ExtractionSettings, now: Provenance, was: Provenance
         if digest and digest == was["inputs"][part].get("sha256"):
             known[part] = known[part] | path
             inputs[part] = inputs[part] | (path if "id" in inputs[part] else {})
-    return {**now, "settings": known, "inputs": inputs}
+    made = {**now, "settings": known, "inputs": inputs}
+    if was.get(VERSION, UNRECORDED) in SAME_NUMBERS:
+        del made[VERSION]
+        made |= {VERSION: was[VERSION]} if VERSION in was else {}
+    return made
 
 
 def _changed_inputs(now: Mapping[str, Any], was: Mapping[str, Any]) -> str | None:
@@ -284,7 +302,8 @@ def _inputs_now(settings: ExtractionSettings, was: Mapping[str, Any]) -> dict[st
     if settings.model.id == EMBEDDED or means_a_path(settings.model.id):
         anywhere = settings.model_copy(update={"device": "cpu"})  # the numbers that are there need no device
         return _asked(settings, models.describe(anywhere).provenance, was)
-    return _asked(settings, {part: was[part] for part in ("model", "tokenizer") if part in was}, was)
+    known = {part: was[part] for part in ("model", "tokenizer") if part in was}
+    return _asked(settings, known | {"model": known["model"] | models.random_weights(settings)}, was)
 
 
 def _changed_versions(settings: ExtractionSettings, was: Mapping[str, Any]) -> str:
@@ -347,6 +366,7 @@ def _extract(task: _Task, description: Description) -> tuple[SequenceStore, int]
     _check_vocabulary(description, windows)
     model = models.load(description)
     attention = _probe(model, windows, settings)
+    _check_sink_measure(model, attention, settings)
     sizes, missing = _sizes(settings, attention), task.missing()
     task.ask(sizes, attention.layers, missing)
     read = batches(model, attention, windows.tokens, missing, settings, _first_size(task, attention, missing))
@@ -367,6 +387,16 @@ def _probe(model: PreTrainedModel, windows: Windows, settings: ExtractionSetting
         if models.out_of_memory(error):
             refuse_for_memory(settings)
         raise
+
+
+def _check_sink_measure(model: PreTrainedModel, attention: Attention, settings: ExtractionSettings) -> None:
+    """Refuse a measure over all queries of a model that tells the weights of single queries only."""
+    if settings.sink_measure and attention.path == "two-pass":
+        msg = (
+            f"{type(model).__name__} is read in two passes, which tell the weights of single queries only; "
+            "set sink_measure: false"
+        )
+        raise UserError(msg)
 
 
 def _first_size(task: _Task, attention: Attention, missing: Sequence[int]) -> int:
@@ -422,6 +452,10 @@ def _arrays(batch: Batch, row: int, settings: ExtractionSettings) -> dict[str, N
         "attention": captured.weights[:, row].transpose(0, 1).numpy(),
         "values": captured.values[:, row].to(getattr(torch, settings.values)).numpy(),
         "learned_sink": captured.learned_sink[:, row].transpose(0, 1).numpy(),
+        "query_norm": captured.query_norm[:, row].transpose(0, 1).numpy(),
+        "key_norm": captured.key_norm[:, row].transpose(0, 1).numpy(),
+        "logit_cap": captured.logit_cap.numpy(),
+        **({} if captured.received is None else {"received_attention": captured.received[:, row].numpy()}),
         "tokens": batch.tokens[row],
         "first_key": captured.first_key.numpy(),
         "query_position": captured.query_position.numpy(),
@@ -469,8 +503,8 @@ def _check_vocabulary(description: Description, windows: Windows) -> None:
 
 def _provenance(settings: ExtractionSettings, study: str, inputs: Mapping[str, Any], device: str) -> Provenance:
     """What makes the store, as JSON; two runs with equal provenance write equal bytes."""
-    numbered = {} if EXTRACTION_VERSION == UNRECORDED else {"extraction_version": EXTRACTION_VERSION}
-    return numbered | {
+    return {
+        VERSION: EXTRACTION_VERSION,
         "study": study,
         "settings": settings.model_dump(mode="json"),
         "inputs": dict(inputs),

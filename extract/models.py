@@ -9,6 +9,7 @@ Only safetensors are read and no code that comes with a checkpoint is ever run.
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -80,13 +81,19 @@ class Description:
     device_map: str | None
     """How the layers are spread over several GPUs; None: all are on ``device``."""
     dtype: torch.dtype
-    provenance: dict[str, dict[str, str | bool]]
-    """``model``: id, commit or SHA-256 of the files, architecture; ``tokenizer``: SHA-256, whether it has a BOS."""
+    provenance: dict[str, dict[str, Any]]
+    """``model``: id, commit or SHA-256 of the files, architecture, what draws random weights (``random_weights``);
+    ``tokenizer``: SHA-256, whether it has a BOS."""
+    weights_seed: int | None = None
+    """Seed of random weights; None: those of the checkpoint."""
 
 
 @quiet()
 def describe(settings: ExtractionSettings) -> Description:
     """Find the model, read its configuration and tokenizer and hash its files; no weights are loaded.
+
+    A model with random weights is identified by its configuration, the seed and the versions that draw them: files of
+    weights need not be there, and are not read.
 
     Raises
     ------
@@ -100,26 +107,48 @@ def describe(settings: ExtractionSettings) -> Description:
     _check_length(source, config, settings.context_length)
     tokenizer = _tokenizer(source)
     architecture = (config.architectures or [type(config).__name__])[0]
-    weights = {"commit": source.commit} if source.commit else {"sha256": _files_hash(Path(source.location))}
-    provenance: dict[str, dict[str, str | bool]] = {
-        "model": {"id": source.name, **weights, "architecture": architecture},
+    trained = settings.weights_seed is None
+    local = not source.commit
+    made_of = {"sha256": _files_hash(Path(source.location), trained=trained)} if local else {"commit": source.commit}
+    provenance: dict[str, dict[str, Any]] = {
+        "model": {"id": source.name, **made_of, "architecture": architecture, **random_weights(settings)},
         "tokenizer": {"sha256": _tokenizer_hash(tokenizer), "bos": tokenizer.bos_token_id is not None},
     }
     dtype = getattr(torch, settings.dtype)
-    return Description(source, config, tokenizer, device, settings.device_map, dtype, provenance)
+    return Description(source, config, tokenizer, device, settings.device_map, dtype, provenance, settings.weights_seed)
+
+
+def random_weights(settings: ExtractionSettings) -> dict[str, Any]:
+    """What decides random weights beside the configuration: their seed and the versions that draw them.
+
+    Returns
+    -------
+    dict
+        ``weights``, ``weights_seed`` and ``initialised_by``; empty where the weights are the checkpoint's.
+    """
+    if settings.weights_seed is None:
+        return {}
+    drawn_by = f"torch {torch.__version__}, transformers {transformers.__version__}"
+    return {"weights": "random", "weights_seed": settings.weights_seed, "initialised_by": drawn_by}
 
 
 @quiet()
 def load(description: Description) -> PreTrainedModel:
     """The described model in eval mode, in its dtype, on its device, or spread over all GPUs.
 
-    Weights go from the files to where they stay; nowhere are there two copies of the model.
+    Weights go from the files to where they stay; nowhere are there two copies of the model. Random ones are drawn on
+    the CPU, in the model's dtype, so that they are the same on every device.
 
     Raises
     ------
     UserError
         If the weights cannot be read, do not cover the model, or do not fit into memory.
     """
+    return _trained(description) if description.weights_seed is None else _random(description)
+
+
+def _trained(description: Description) -> PreTrainedModel:
+    """The model with the checkpoint's weights."""
     source = description.source
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
@@ -134,9 +163,7 @@ def load(description: Description) -> PreTrainedModel:
         )
         model: PreTrainedModel = loaded[0].eval()
     except (*LOADING_ERRORS, MemoryError) as error:
-        remedy = "; set dtype: bfloat16 or device_map: auto, or use another device" if out_of_memory(error) else ""
-        msg = f"The weights of the model '{source.name}' cannot be loaded: {one_line(error)}{remedy}"
-        raise UserError(msg) from error
+        raise UserError(_not_loaded("The weights", source, error)) from error
     prefix = f"{model.base_model_prefix}."
     if lacking := sorted(key for key in loaded[1]["missing_keys"] if key.startswith(prefix)):
         msg = (
@@ -145,6 +172,42 @@ def load(description: Description) -> PreTrainedModel:
         )
         raise UserError(msg)
     return model
+
+
+def _random(description: Description) -> PreTrainedModel:
+    """The model as its architecture initialises it, under the seed; the state of torch's generator is left alone."""
+    source, seed = description.source, description.weights_seed
+    try:
+        with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+            torch.default_generator.manual_seed(seed or 0)
+            made: Any = AutoModelForCausalLM.from_config(deepcopy(description.config), dtype=description.dtype)
+        made.eval()
+        model: PreTrainedModel = (
+            _spread(made, description.device_map) if description.device_map else made.to(description.device)
+        )
+    except (*LOADING_ERRORS, MemoryError) as error:
+        raise UserError(_not_loaded("Random weights", source, error)) from error
+    return model
+
+
+def _spread(model: PreTrainedModel, device_map: str) -> PreTrainedModel:
+    """A model whose layers are spread over all GPUs as ``device_map`` says; left where it is without any."""
+    from accelerate import dispatch_model, infer_auto_device_map
+    from accelerate.utils import get_balanced_memory, get_max_memory
+
+    whole = {"no_split_module_classes": sorted(model._no_split_modules or ())}
+    if device_map == "sequential":
+        room = get_max_memory()
+    else:
+        room = get_balanced_memory(model, low_zero=device_map == "balanced_low_0", **whole)
+    spread: PreTrainedModel = dispatch_model(model, infer_auto_device_map(model, max_memory=room, **whole))
+    return spread
+
+
+def _not_loaded(what: str, source: Source, error: BaseException) -> str:
+    """What to say when weights cannot be brought into memory."""
+    remedy = "; set dtype: bfloat16 or device_map: auto, or use another device" if out_of_memory(error) else ""
+    return f"{what} of the model '{source.name}' cannot be loaded: {one_line(error)}{remedy}"
 
 
 def out_of_memory(error: BaseException) -> bool:
@@ -200,10 +263,9 @@ def find_device(name: str) -> torch.device:
 
 def _locate(model: ModelSettings) -> Source:
     """The directory of a local model, or the hub id with the commit its revision stands for."""
-    if model.id == EMBEDDED:
-        return Source(model.id, str(_directory(model.id, _embedded())), None)
-    if means_a_path(model.id):
-        return Source(model.id, str(_directory(model.id, Path(model.id).expanduser())), None)
+    if model.id == EMBEDDED or means_a_path(model.id):
+        path = _embedded() if model.id == EMBEDDED else Path(model.id).expanduser()
+        return Source(model.id, str(_directory(model.id, path, trained=model.weights == "trained")), None)
     return Source(model.id, model.id, _commit(model))
 
 
@@ -212,15 +274,15 @@ def _embedded() -> Path:
     return Path(str(files("extract.embedded") / "model"))
 
 
-def _directory(name: str, path: Path) -> Path:
-    """A directory that holds a configuration and weights in safetensors."""
+def _directory(name: str, path: Path, *, trained: bool) -> Path:
+    """A directory that holds a configuration and, where those are ``trained``, weights in safetensors."""
     if not path.is_dir():
         msg = f"There is no model directory '{name}'; give a directory, a hub id such as gpt2, or '{EMBEDDED}'"
         raise UserError(msg)
     if not (path / "config.json").is_file():
         msg = f"The model directory '{name}' has no config.json; write it with model.save_pretrained"
         raise UserError(msg)
-    if not any(path.glob("*.safetensors")):
+    if trained and not any(path.glob("*.safetensors")):
         pickled = sorted(file.name for file in path.iterdir() if file.suffix in PICKLED)
         found = (
             f"pickled weights only ({pickled[0]}), which may run code and are never read" if pickled else "no weights"
@@ -327,10 +389,11 @@ def _tokenizer_hash(tokenizer: PreTrainedTokenizerBase) -> str:
     return hashlib.sha256(f"{rules}{tokenizer.bos_token_id},{tokenizer.eos_token_id}".encode()).hexdigest()
 
 
-def _files_hash(directory: Path) -> str:
-    """SHA-256 over configuration and weights, by name, in order of their names."""
+def _files_hash(directory: Path, *, trained: bool) -> str:
+    """SHA-256 over configuration and trained weights, by name, in order of their names."""
     digest = hashlib.sha256()
-    for path in sorted([directory / "config.json", *directory.glob("*.safetensors")]):
+    weights = directory.glob("*.safetensors") if trained else ()
+    for path in sorted([directory / "config.json", *weights]):
         with path.open("rb") as file:
             digest.update(f"{path.name} {hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
     return digest.hexdigest()

@@ -23,8 +23,11 @@ EMBEDDED = "embedded"
 SYNTHETIC = "synthetic"
 """The name of the model, and of its corpus, whose tensors are drawn from the paper's assumptions."""
 
-EXTRACTION_VERSION = 3
-"""Version of the numbers in a tensor store; raised when their computation changes, so that stores are made anew."""
+EXTRACTION_VERSION = 4
+"""Version of the numbers in a tensor store; raised when their computation changes, so that stores are rebuilt."""
+
+SAME_NUMBERS = frozenset({3})
+"""Earlier versions that computed the same numbers: their stores are kept, and lack only optional arrays."""
 
 MOST_QUERIES = 64
 """Most queries of a study: each has weights of its own in the store."""
@@ -42,6 +45,34 @@ class ModelSettings(_Settings):
 
     id: str = Field(min_length=1, description="`embedded`, a local directory, a Hugging Face hub id, or `synthetic`")
     revision: str = Field("main", min_length=1, description="branch, tag or commit of the hub id")
+    weights: Literal["trained", "random"] = Field(
+        "trained",
+        exclude_if=lambda weights: weights == "trained",  # a study without it has the settings it had
+        description="`trained`: those of the checkpoint; `random`: drawn by the architecture's own initialisation, a "
+        "control that has learned nothing",
+    )
+    weights_seed: int | None = Field(
+        None,
+        ge=0,
+        exclude_if=lambda seed: seed is None,
+        description="decides the random weights; left out: the study's seed",
+    )
+
+    @field_validator("weights")
+    @classmethod
+    def _has_weights(cls, weights: str, known: ValidationInfo) -> str:
+        """A synthetic study has none."""
+        if weights == "random" and known.data.get("id") == SYNTHETIC:
+            _refuse("a synthetic study has no model and no weights; leave it out")
+        return weights
+
+    @field_validator("weights_seed")
+    @classmethod
+    def _seeds(cls, seed: int | None, known: ValidationInfo) -> int | None:
+        """Only random weights are drawn."""
+        if seed is not None and known.data.get("weights", "random") != "random":
+            _refuse("input goes with `weights: random` only")
+        return seed
 
 
 class CorpusSettings(_Settings):
@@ -144,6 +175,12 @@ class ExtractionSettings(_Settings):
     values: Literal["float32", "float16"] = Field(
         "float32", description="type that value states are stored in; float16 takes half the space and rounds them"
     )
+    sink_measure: bool = Field(
+        False,
+        exclude_if=lambda asked: not asked,  # a study without it has the settings it had
+        description="also keep the mean weight that each key receives from later queries, which takes the weights of "
+        "all queries and so about as long again as the attention",
+    )
     synthetic: SyntheticSettings | None = Field(
         None, validate_default=True, description="what the tensors of the model `synthetic` are drawn from"
     )
@@ -209,6 +246,14 @@ class ExtractionSettings(_Settings):
             _refuse("input should be auto or a whole number from 1")
         return given
 
+    @field_validator("sink_measure")
+    @classmethod
+    def _receives(cls, asked: bool, known: ValidationInfo) -> bool:
+        """Weights are drawn for the chosen queries alone."""
+        if asked and _is_synthetic(known):
+            _refuse("a synthetic study has weights of the chosen queries alone; leave it out")
+        return asked
+
     @field_validator("synthetic", mode="before")
     @classmethod
     def _draws(cls, given: Any, known: ValidationInfo) -> Any:
@@ -229,6 +274,13 @@ class ExtractionSettings(_Settings):
             message = "weights should grow by e^{most} at most from t_2 to the last query, not by e^{growth}"
             _refuse(message, most=MOST_GROWTH, growth=round(growth))
         return drawn
+
+    @property
+    def weights_seed(self) -> int | None:
+        """What decides the model's random weights; None where they are the checkpoint's."""
+        if self.model.weights == "trained":
+            return None
+        return self.seed if self.model.weights_seed is None else self.model.weights_seed
 
     @property
     def query_positions(self) -> tuple[int, ...]:

@@ -58,6 +58,9 @@ class ArraySpec:
     """A type that a store may hold instead of ``dtype``; readers widen it again."""
     compression: Compression = "zstd"
     """What a new array is compressed with; a store says itself what its arrays are compressed with."""
+    optional: bool = False
+    """Whether a store may lack it, like one made before it was declared, and a writer may leave it out: it reads as
+    fill."""
 
     @property
     def types(self) -> frozenset[str]:
@@ -93,6 +96,18 @@ def _finished() -> ArraySpec:
     )
 
 
+def _of_rows(name: str, unit: str, meaning: str) -> ArraySpec:
+    return ArraySpec(
+        name,
+        ("sequence", "query", "layer", "head"),
+        "float32",
+        unit,
+        f"{meaning}; NaN of a model read in two passes",
+        whole=("query", "layer", "head"),
+        optional=True,
+    )
+
+
 TENSORS: tuple[ArraySpec, ...] = (
     ArraySpec(
         "attention",
@@ -120,6 +135,27 @@ TENSORS: tuple[ArraySpec, ...] = (
         "probability",
         "softmax weight of the head's learned sink, which is no key; 0 for a head without one",
         whole=("query", "layer", "head"),
+    ),
+    _of_rows("query_norm", "logit", "norm of the query times the attention's scale, as it is multiplied with the keys"),
+    _of_rows("key_norm", "model units", "largest norm of a key that the query attends to, as it is multiplied with it"),
+    ArraySpec(
+        "logit_cap",
+        ("sequence", "layer"),
+        "float32",
+        "logit",
+        "soft cap c of the layer's logits x, which are c·tanh(x / c); NaN without one. With it no logit is larger than "
+        "c·tanh(query_norm·key_norm / c), without it than query_norm·key_norm",
+        whole=("layer",),
+        optional=True,
+    ),
+    ArraySpec(
+        "received_attention",
+        ("sequence", "layer", "head", "key"),
+        "float32",
+        "probability",
+        "mean weight that a key gets from the queries at and after it: their sum over (number of keys - position)",
+        whole=("head", "key"),
+        optional=True,
     ),
     ArraySpec("tokens", ("sequence", "key"), "int32", "token id", "the sequence itself", whole=("key",), fill=-1),
     ArraySpec(
@@ -154,7 +190,7 @@ TENSORS: tuple[ArraySpec, ...] = (
 """What extraction stores: one group per study."""
 
 
-def tensor_specs(*, values: str, computed: str) -> tuple[ArraySpec, ...]:
+def tensor_specs(*, values: str, computed: str, sink_measure: bool = False) -> tuple[ArraySpec, ...]:
     """The ``TENSORS`` as one study stores them.
 
     Parameters
@@ -164,11 +200,15 @@ def tensor_specs(*, values: str, computed: str) -> tuple[ArraySpec, ...]:
     computed
         Type that the model computes in. Where it is narrower than what is stored, the bits that it lacks are 0 and
         value states are compressed.
+    sink_measure
+        Whether ``received_attention`` is stored.
     """
     widened = np.dtype(values).itemsize > 2 and computed != "float32"
     compression: Compression = "blosclz" if widened else "none"
     return tuple(
-        replace(spec, dtype=values, compression=compression) if spec.name == "values" else spec for spec in TENSORS
+        replace(spec, dtype=values, compression=compression) if spec.name == "values" else spec
+        for spec in TENSORS
+        if sink_measure or spec.name != "received_attention"
     )
 
 

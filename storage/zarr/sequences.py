@@ -40,10 +40,16 @@ class SequenceStore:
     one machine or on many, may write different sequences of one store at the same time.
     """
 
+    specs: dict[str, ArraySpec]
+    """The declared arrays by name."""
+    absent: frozenset[str]
+    """Names of the optional arrays that the store was made without; they read as fill."""
+
     def __init__(self, path: Place, group: zarr.Group, specs: Sequence[ArraySpec]) -> None:
         self.path = path
         self.specs = {spec.name: spec for spec in specs}
         self._group = group
+        self.absent = frozenset(spec.name for spec in specs if spec.optional and self._found(spec.name) is None)
 
     @classmethod
     def open(cls, path: Place, specs: Sequence[ArraySpec]) -> Self:
@@ -137,9 +143,10 @@ class SequenceStore:
         layers: Sequence[LayerSize],
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """What must be alike of this store and of the one asked for."""
-        types = {name: str(self._array(name).dtype) for name in self.specs}
+        types = {name: str(self._array(name).dtype) for name in self._present}
+        asked = {spec.name: spec.dtype for spec in specs if spec.name not in self.absent}
         old = self.provenance | {"sizes": self.sizes, "types": types}
-        new = dict(provenance) | {"sizes": dict(sizes), "types": {spec.name: spec.dtype for spec in specs}}
+        new = dict(provenance) | {"sizes": dict(sizes), "types": asked}
         stored = self.layers if self.sizes == dict(sizes) else layers
         if unlike := [number for number, layer in enumerate(layers) if layer != stored[number]]:
             number = unlike[0]
@@ -152,12 +159,17 @@ class SequenceStore:
     def _validate(self) -> None:
         """Refuse a store whose arrays are not the declared ones."""
         sizes = self.sizes
-        for spec in self.specs.values():
+        for spec in self._present.values():
             array = self._array(spec.name)
             wanted, found = (spec.shape(sizes), spec.dtype), (array.shape, str(array.dtype))
             if array.shape != spec.shape(sizes) or str(array.dtype) not in spec.types:
                 msg = f"The array '{spec.name}' of {self.path} is {found}, declared {wanted}; run again with --fresh"
                 raise UserError(msg)
+
+    @property
+    def _present(self) -> dict[str, ArraySpec]:
+        """The declared arrays that the store was made with, by name."""
+        return {name: spec for name, spec in self.specs.items() if name not in self.absent}
 
     @property
     def provenance(self) -> dict[str, Any]:
@@ -188,7 +200,7 @@ class SequenceStore:
     @property
     def dropped(self) -> tuple[str, ...]:
         """Names of the arrays whose data have been deleted, ascending."""
-        return tuple(sorted(name for name in self.specs if self._is_dropped(name)))
+        return tuple(sorted(name for name in self._present if self._is_dropped(name)))
 
     def _is_dropped(self, name: str) -> bool:
         """Whether the store says so, or, in a folder, has sequences but not this array's chunks.
@@ -205,24 +217,33 @@ class SequenceStore:
         Raises
         ------
         UserError
-            If its data have been dropped, or its document is lost or damaged.
+            If the store was made without it, its data have been dropped, or its document is lost or damaged.
         """
-        if self._is_dropped(name):
+        if name not in self.absent and self._is_dropped(name):
             msg = f"The array '{name}' of {self.path} has been dropped to save space, or is lost; {self._remedy()}"
             raise UserError(msg)
         return self._array(name)
 
     def _array(self, name: str) -> zarr.Array[Any]:
+        if (array := self._found(name)) is None:
+            msg = f"The store {self.path} has no array '{name}'; run the study again with --fresh"
+            raise UserError(msg)
+        return array
+
+    def _found(self, name: str) -> zarr.Array[Any] | None:
+        """The array, if there is one."""
         try:
             array = self._group.get(name)
         except (OSError, ValueError, KeyError, TypeError) as error:
             said = " ".join(str(error).split())
             msg = f"The array '{name}' of {self.path} is damaged ({said}); run the study again with --fresh"
             raise UserError(msg) from error
-        if not isinstance(array, zarr.Array):
-            msg = f"The store {self.path} has no array '{name}'; run the study again with --fresh"
-            raise UserError(msg)
-        return array
+        return array if isinstance(array, zarr.Array) else None
+
+    def _fill(self, name: str) -> NDArray[Any]:
+        """What an absent array reads as, in its shape; takes the memory of one number."""
+        spec = self.specs[name]
+        return np.broadcast_to(np.array(spec.fill, spec.dtype), spec.shape(self.sizes))
 
     def _remedy(self) -> str:
         """What to do where data are gone: a store that is derived from another can be made anew by itself."""
@@ -240,6 +261,11 @@ class SequenceStore:
         """
         import dask.array as da
 
+        if name in self.absent:
+            spec = self.specs[name]
+            shape, chunks = spec.shape(self.sizes), spec.chunk(self.sizes)
+            filled: da.Array = da.full(shape, spec.fill, dtype=spec.dtype, chunks=chunks)
+            return filled
         array = self.array(name)
         lazy: da.Array = da.from_array(
             _Readable(self, name, array),
@@ -257,6 +283,8 @@ class SequenceStore:
         UserError
             If its data have been dropped, or a finished sequence is damaged.
         """
+        if name in self.absent:
+            return np.array(self._fill(name)[index])
         found = _Readable(self, name, self.array(name))[index]
         return found.astype(np.float32) if found.dtype == np.float16 else found
 
@@ -310,6 +338,7 @@ class SequenceStore:
             Index along the axis ``sequence``.
         arrays
             Every declared array but the ledger, by name, each without the axis ``sequence``; they may be strided views.
+            Optional ones may be left out, and are not written where the store was made without them.
         before_ledger
             Called once the arrays are written; what it raises keeps the sequence out of the ledger.
 
@@ -320,7 +349,9 @@ class SequenceStore:
         UserError
             If an array has been dropped, or an object store does not take it.
         """
-        wanted = {name: spec.shape(self.sizes)[1:] for name, spec in self.specs.items() if name != LEDGER}
+        wanted = {name: spec.shape(self.sizes)[1:] for name, spec in self._present.items() if name != LEDGER}
+        left_out = {name: self._fill(name)[0] for name in wanted if self.specs[name].optional}
+        arrays = left_out | {name: array for name, array in arrays.items() if name not in self.absent}
         found = {name: array.shape for name, array in arrays.items()}
         if wanted != found:
             msg = f"one sequence of {self.path.name} needs the shapes {wanted}, got {found}"

@@ -140,7 +140,7 @@ def test_a_text_that_is_gone_is_an_error_and_not_stale(copied: Path, own_inputs:
 
 
 def of_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(extraction, "EXTRACTION_VERSION", 4)
+    monkeypatch.setattr(extraction, "EXTRACTION_VERSION", 99)
 
 
 def of_metrics(monkeypatch: pytest.MonkeyPatch) -> None:

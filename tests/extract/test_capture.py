@@ -21,8 +21,9 @@ from transformers.models.llama.modeling_llama import LlamaAttention
 
 from extract import capture as module
 from extract import two_pass
+from extract.attention import query_weights
 from extract.buffers import Buffers
-from extract.capture import Captured, capture, probe, query_weights
+from extract.capture import Captured, capture, probe
 from extract.hub import quiet
 from storage.errors import UserError
 from storage.zarr.arrays import LayerSize
@@ -255,7 +256,7 @@ UNEVEN = (LayerSize(4, 2, 8), LayerSize(0, 0, 0), LayerSize(2, 1, 16))
 
 def test_buffers_keep_each_layer_and_nan_beyond_it() -> None:
     buffers = Buffers(UNEVEN, batch=3, queries=2, keys=5, dtype=torch.bfloat16)
-    assert buffers.nbytes == sum(t.nbytes for t in (buffers.weights, buffers.values, buffers.learned_sink))
+    assert buffers.nbytes == sum(tensor.nbytes for tensor in buffers.tensors.values())
     for seed in (0, 1):  # the second batch finds nothing of the first
         given = filled(buffers, seed=seed)
         buffers.wait()
@@ -304,17 +305,22 @@ cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUD
 def test_a_gpu_captures_the_same(family: object) -> None:
     here = model_of(family.name)
     attention = attention_of(family.name)
-    expected = capture(here, attention, ids(), QUERIES)
+    room = {"batch": 2, "queries": 3, "keys": KEYS, "dtype": attention.dtype, "received": attention.path != "two-pass"}
+    expected = capture(here, attention, ids(), QUERIES, Buffers(attention.layers, **room))
     there = AutoModelForCausalLM.from_config(here.config).eval()
     there.load_state_dict(here.state_dict())
     there.to("cuda")
     assert probe(there, ids(1)) == attention
-    buffers = Buffers(attention.layers, batch=2, queries=3, keys=KEYS, dtype=attention.dtype, pin=True)
+    buffers = Buffers(attention.layers, **room, pin=True)
     captured = capture(there, attention, ids(), QUERIES, buffers)
     captured.wait()
     assert captured.weights.is_pinned()
     torch.testing.assert_close(captured.weights, expected.weights, atol=1e-4, rtol=0, equal_nan=True)
     torch.testing.assert_close(captured.learned_sink, expected.learned_sink, atol=1e-4, rtol=0, equal_nan=True)
+    torch.testing.assert_close(captured.query_norm, expected.query_norm, atol=1e-3, rtol=1e-3, equal_nan=True)
+    torch.testing.assert_close(captured.key_norm, expected.key_norm, atol=1e-3, rtol=1e-3, equal_nan=True)
+    if captured.received is not None:
+        torch.testing.assert_close(captured.received, expected.received, atol=1e-4, rtol=0, equal_nan=True)
     torch.testing.assert_close(captured.values, expected.values, atol=1e-3, rtol=0, equal_nan=True)
     assert torch.equal(captured.first_key, expected.first_key)
 
@@ -362,7 +368,7 @@ def test_memory_grows_linearly_with_the_context() -> None:
 
 def test_captured_tensors_own_exactly_their_memory() -> None:
     captured = read(tiny_model("llama"), ids(), QUERIES)
-    for tensor in (captured.weights, captured.values, captured.learned_sink):
+    for tensor in captured.buffers.tensors.values():
         assert tensor.untyped_storage().nbytes() == tensor.numel() * 4
 
 

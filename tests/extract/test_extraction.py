@@ -210,8 +210,8 @@ def test_a_batch_is_computed_whole_and_only_what_is_missing_is_written(
     path = tmp_path / "store"
     shutil.copytree(uninterrupted, path)
     store = SequenceStore.open(path, TENSORS)
-    for name, spec in store.specs.items():
-        store.array(name)[5] = spec.fill
+    for name in store.specs.keys() - store.absent:
+        store.array(name)[5] = store.specs[name].fill
     computed: list[torch.Tensor] = []
     original = batches.capture
 
@@ -285,6 +285,40 @@ def test_a_model_and_a_text_that_have_been_moved_are_the_same(
     assert "settings.corpus.id" in refusal(moved, uninterrupted)
 
 
+def test_a_study_of_random_weights_says_so_and_knows_when_it_is_stale(
+    inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, path = Path(shutil.copytree(inputs, tmp_path / "inputs")), tmp_path / "store"
+    (folder / "tiny" / "model.safetensors").unlink()
+    drawn = {"model": {"id": str(folder / "tiny"), "weights": "random"}}
+    run(folder, path, **drawn)
+    provenance = SequenceStore.open(path, TENSORS).provenance
+    assert provenance["settings"]["model"]["weights"] == "random"
+    assert provenance["inputs"]["model"]["weights_seed"] == 0
+    assert run(folder, path, **drawn).written == 0
+
+    def why(**others: object) -> str | None:
+        return extraction.why_stale(settings(folder, **drawn | others), study="tiny", path=path)
+
+    assert why() is None
+    assert why(seed=1) == "setting 'seed' is 1, was 0"
+    monkeypatch.setattr(models.torch, "__version__", "9.9")
+    assert why() == "the libraries that draw the model's random weights have changed"
+    assert "inputs.model.initialised_by (stored 'torch " in refusal(folder, path, **drawn)
+
+
+def test_random_weights_of_a_hub_id_are_stale_with_other_libraries(
+    inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, asked = tmp_path / "store", {"model": {"id": str(inputs / "tiny"), "weights": "random"}}
+    run(inputs, path, **asked)
+    monkeypatch.setattr(extraction, "means_a_path", lambda _: False)  # as if it were one
+    assert extraction.why_stale(settings(inputs, **asked), study="tiny", path=path) is None
+    monkeypatch.setattr(models.torch, "__version__", "9.9")
+    why = extraction.why_stale(settings(inputs, **asked), study="tiny", path=path)
+    assert why == "the libraries that draw the model's random weights have changed"
+
+
 @pytest.mark.parametrize("part", ["model", "corpus"])
 def test_what_has_a_hub_id_now_is_another(part: str, inputs: Path, uninterrupted: Path) -> None:
     asked = settings(inputs, **{part: "someone/something"})
@@ -344,22 +378,24 @@ def test_writing_overlaps_computing_and_holds_at_most_two_batches(
     assert threading.get_ident() not in writers
 
 
+@pytest.mark.parametrize("received", [False, True])
 def test_batch_bytes_are_those_of_the_captured_tensors(
-    inputs: Path, uninterrupted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    received: bool, inputs: Path, uninterrupted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken: list[int] = []
     original = batches.capture
 
     def measured(*arguments: object) -> Captured:
         captured = original(*arguments)
-        tensors = (captured.weights, captured.values, captured.learned_sink)
+        tensors = captured.buffers.tensors.values()
         taken.append(sum(tensor.untyped_storage().nbytes() for tensor in tensors))
         return captured
 
     monkeypatch.setattr(batches, "capture", measured)
-    run(inputs, tmp_path / "store", dtype="bfloat16")
+    run(inputs, tmp_path / "store", dtype="bfloat16", sink_measure=received)
     layers = SequenceStore.open(uninterrupted, TENSORS).layers
-    stated = batch_bytes(layers, batch=BATCH, queries=len(QUERIES), keys=KEYS, dtype=torch.bfloat16)
+    room = {"batch": BATCH, "queries": len(QUERIES), "keys": KEYS, "dtype": torch.bfloat16}
+    stated = batch_bytes(layers, **room, received=received)
     assert taken == [stated] * 5  # the last batch, of one sequence, in the same memory
 
 
@@ -650,9 +686,9 @@ def test_sequences_lost_before_and_after_a_halving_are_computed_as_before(
     path = tmp_path / "store"
     written(inputs, path, 5)
     before, store, lost = tree(path), SequenceStore.open(path, TENSORS), [2, 4, 5, 9]
-    for name, spec in store.specs.items():
+    for name in store.specs.keys() - store.absent:
         for sequence in lost:
-            store.array(name)[sequence] = spec.fill
+            store.array(name)[sequence] = store.specs[name].fill
     assert written(inputs, path, 5) == lost
     assert tree(path) == before
 
@@ -801,6 +837,103 @@ def test_value_states_beyond_float16_are_refused(inputs: Path, tmp_path: Path) -
     assert re.search(r"value states of up to \S+ in layer 2, too large for float16; set values: float32", said)
     assert not (tmp_path / "data").exists()
     run(folder, tmp_path / "store")
+
+
+# --- arrays that a store may lack ---
+
+
+def test_norms_are_stored_and_bound_the_weights(uninterrupted: Path) -> None:
+    store = SequenceStore.open(uninterrupted, TENSORS)
+    assert store.absent == {"received_attention"}
+    product = store.read("query_norm", ...) * store.read("key_norm", ...)
+    assert (product > 0).all()
+    assert np.isnan(store.read("logit_cap", ...)).all()
+    weights, count = store.read("attention", ...), np.minimum(np.array(QUERIES) + 1, WINDOW)[:, None, None]
+    assert (weights.max(-1) <= np.exp(2 * product) / count).all()
+    assert np.isnan(store.read("received_attention", ...)).all()
+
+
+def test_the_sink_measure_is_stored_where_it_is_asked_for(inputs: Path, uninterrupted: Path, tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    run(inputs, path, sink_measure=True)
+    store, plain = SequenceStore.open(path, TENSORS), SequenceStore.open(uninterrupted, TENSORS)
+    assert store.absent == set()
+    for name in plain.specs.keys() - plain.absent:
+        np.testing.assert_array_equal(store.read(name, ...), plain.read(name, ...), err_msg=name)
+    model = AutoModelForCausalLM.from_pretrained(inputs / "tiny", attn_implementation="eager")
+    with torch.inference_mode():
+        found = model(input_ids=torch.from_numpy(store.read("tokens", ...)).long(), output_attentions=True).attentions
+    expected = torch.stack([layer.sum(-2) / torch.arange(KEYS, 0, -1) for layer in found], dim=1)
+    np.testing.assert_allclose(store.read("received_attention", ...), expected, atol=5e-6)
+    assert "settings.sink_measure (stored True, asked None)" in refusal(inputs, path)
+    assert "settings.sink_measure (stored None, asked True)" in refusal(inputs, uninterrupted, sink_measure=True)
+
+
+def test_the_sink_measure_of_two_passes_is_refused_before_anything_is_made(inputs: Path, tmp_path: Path) -> None:
+    folder = with_model(model_of("GPT-J"), inputs, tmp_path)
+    said = refusal(folder, tmp_path / "data" / "store", sink_measure=True)
+    assert said.endswith("tell the weights of single queries only; set sink_measure: false")
+    assert not (tmp_path / "data").exists()
+    run(folder, tmp_path / "store")
+    store = SequenceStore.open(tmp_path / "store", TENSORS)
+    assert np.isnan(store.read("query_norm", ...)).all()
+
+
+LATER = ("query_norm", "key_norm", "logit_cap")
+"""Arrays that version 3 did not have."""
+
+
+def earlier(store: Path, *, version: int | None = None, lost: Sequence[int] = ()) -> SequenceStore:
+    """The store as an earlier version would have made it, without some sequences; version 3 did not say its own."""
+    document = json.loads((store / "zarr.json").read_text())
+    provenance = document["attributes"]["provenance"]
+    del provenance["extraction_version"]
+    provenance |= {} if version is None else {"extraction_version": version}
+    (store / "zarr.json").write_text(json.dumps(document))
+    for name in LATER:
+        shutil.rmtree(store / name)
+    found = SequenceStore.open(store, TENSORS)
+    for name in found.specs.keys() - found.absent:
+        for sequence in lost:
+            found.array(name)[sequence] = found.specs[name].fill
+    return found
+
+
+def test_a_store_of_the_version_before_is_kept_and_lacks_what_is_new(
+    inputs: Path, uninterrupted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = Path(shutil.copytree(uninterrupted, tmp_path / "store"))
+    store = earlier(path)
+    before = tree(path)
+    monkeypatch.setattr(models, "load", lambda _: pytest.fail("the weights were loaded"))
+    assert extraction.why_stale(settings(inputs), study="tiny", path=path) is None
+    assert run(inputs, path).written == 0
+    assert tree(path) == before
+    assert store.absent == {*LATER, "received_attention"}
+    for name in store.absent:
+        assert np.isnan(store.read(name, ...)).all()
+    assert "settings.seed" in refusal(inputs, path, seed=1)
+
+
+def test_an_unfinished_store_of_the_version_before_is_continued_as_it_was(
+    inputs: Path, uninterrupted: Path, tmp_path: Path
+) -> None:
+    path, whole = (Path(shutil.copytree(uninterrupted, tmp_path / name)) for name in ("store", "whole"))
+    earlier(whole)
+    earlier(path, lost=[4, 5, 8])
+    assert extraction.why_stale(settings(inputs), study="tiny", path=path) == f"3 of {SEQUENCES} sequences missing"
+    assert run(inputs, path).written == 3
+    assert tree(path) == tree(whole)
+
+
+def test_a_store_of_a_version_that_computed_otherwise_is_stale(
+    inputs: Path, uninterrupted: Path, tmp_path: Path
+) -> None:
+    path = Path(shutil.copytree(uninterrupted, tmp_path / "store"))
+    earlier(path, version=2)
+    why = extraction.why_stale(settings(inputs), study="tiny", path=path)
+    assert why == "made by version 2 of its code, now 4"
+    assert "extraction_version (stored 2, asked 4)" in refusal(inputs, path)
 
 
 def test_how_attention_was_read_stands_in_the_provenance(uninterrupted: Path) -> None:

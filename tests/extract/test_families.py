@@ -9,10 +9,12 @@ from torch import Tensor
 from transformers import AttentionMaskInterface, PreTrainedModel
 from transformers.models.gpt_neo.modeling_gpt_neo import GPTNeoSelfAttention
 
+from extract import attention as blockwise
 from extract import capture as module
 from extract import two_pass
+from extract.attention import query_weights
 from extract.buffers import Buffers
-from extract.capture import capture, probe, query_weights
+from extract.capture import capture, probe
 from extract.hub import quiet
 from extract.kinds import OTHER_KINDS
 from storage.errors import UserError
@@ -59,7 +61,7 @@ def _noiseless() -> Iterator[None]:
 
 @every_family
 def test_matches_eager_at_every_query_of_every_layer(family: Family, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "QUERY_BLOCK", 7)  # several blocks, the last one shorter
+    monkeypatch.setattr(blockwise, "QUERY_BLOCK", 7)  # several blocks, the last one shorter
     measured = measure(family)
     assert max(measured.weights.values()) < WEIGHT_TOLERANCE
     assert max(measured.values) < VALUE_TOLERANCE
@@ -149,7 +151,9 @@ def make_mistake(control: str, family: str, monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setattr(
             Buffers,
             "put",
-            lambda self, layer, weights, values, *sinks: put(self, layer, weights, mistake(values), *sinks),
+            lambda self, layer, weights, values, *sinks, **others: put(
+                self, layer, weights, mistake(values), *sinks, **others
+            ),
         )
     elif control == "mask":
         monkeypatch.delitem(AttentionMaskInterface._global_mapping, module.ATTENTION)
@@ -202,6 +206,8 @@ def test_a_query_is_bit_identical_alone_and_with_others(family: Family) -> None:
         alone = capture(model, attention, ids(), (query,))
         compare(together.weights[:, :, q], alone.weights[:, :, 0])
         compare(together.learned_sink[:, :, q], alone.learned_sink[:, :, 0])
+        compare(together.query_norm[:, :, q], alone.query_norm[:, :, 0])
+        compare(together.key_norm[:, :, q], alone.key_norm[:, :, 0])
         compare(together.values, alone.values)
         assert torch.equal(together.first_key[q], alone.first_key[0])
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import huggingface_hub.constants
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
@@ -22,6 +23,7 @@ from extract.models import describe, load, out_of_memory, token_texts
 from extract.settings import ExtractionSettings, ModelSettings
 from storage.errors import UserError
 from tests.extract.fake_hub import COMMIT, REFUSALS, serve
+from tests.extract.families import FAMILIES, Family
 from tests.extract.tiny import VOCABULARY, text, tiny_tokenizer, write_checkpoint
 
 
@@ -35,11 +37,12 @@ def checkpoint(original: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(original, tmp_path / "tiny"))
 
 
-def settings(model: Path | str, **others: object) -> ExtractionSettings:
-    return ExtractionSettings(model=str(model), corpus="embedded", **({"context_length": 32, "sequences": 1} | others))
+def settings(model: Path | str | dict[str, object], **others: object) -> ExtractionSettings:
+    named = model if isinstance(model, dict) else str(model)
+    return ExtractionSettings(model=named, corpus="embedded", **({"context_length": 32, "sequences": 1} | others))
 
 
-def refusal(model: Path | str, **others: object) -> str:
+def refusal(model: Path | str | dict[str, object], **others: object) -> str:
     with pytest.raises(UserError) as caught:
         load(describe(settings(model, **others)))
     message = str(caught.value)
@@ -267,6 +270,131 @@ def test_token_texts_keep_spaces_and_special_tokens(checkpoint: Path) -> None:
     assert len(token_texts(ModelSettings(id=str(checkpoint)), range(VOCABULARY))) == VOCABULARY
 
 
+# --- random weights ---
+
+
+def random_settings(model: Path | str, seed: int | None = None, **others: object) -> ExtractionSettings:
+    return settings({"id": str(model), "weights": "random", "weights_seed": seed}, **others)
+
+
+def parameters(described: models.Description) -> dict[str, torch.Tensor]:
+    return load(described).state_dict()
+
+
+def equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_random_weights_follow_the_seed_and_nothing_else(checkpoint: Path) -> None:
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    first = parameters(describe(random_settings(checkpoint, seed=3)))
+    assert torch.equal(torch.get_rng_state(), before)  # whoever else draws is not disturbed
+    torch.manual_seed(6)
+    assert equal(parameters(describe(random_settings(checkpoint, 3))), first)
+    assert equal(parameters(describe(random_settings(checkpoint, seed=None).model_copy(update={"seed": 3}))), first)
+    assert equal(parameters(describe(random_settings(checkpoint, 3).model_copy(update={"seed": 9}))), first)
+    assert not equal(parameters(describe(random_settings(checkpoint, 4))), first)
+    trained = parameters(describe(settings(checkpoint)))
+    assert trained.keys() == first.keys()
+    assert {name: weight.shape for name, weight in trained.items()} == {n: weight.shape for n, weight in first.items()}
+    assert not any(torch.equal(first[name], trained[name]) for name in first if name.endswith("proj.weight"))
+
+
+def test_random_weights_are_those_of_the_architecture_s_initialisation(checkpoint: Path) -> None:
+    change_config(checkpoint, initializer_range=0.3)
+    found = parameters(describe(random_settings(checkpoint)))
+    for name, weight in found.items():
+        if "norm" in name:
+            assert (weight == 1).all()
+        else:
+            assert weight.std() == pytest.approx(0.3, rel=0.05), name
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name.replace(" ", ""))
+def test_every_family_initialises_all_of_its_weights(family: Family) -> None:
+    """Memory that nobody writes is filled with NaN, so that a weight left out is found."""
+    torch.use_deterministic_algorithms(True)
+    try:
+        config = getattr(transformers, family.config)(**family.settings)
+        source = models.Source(family.name, "nowhere", None)
+        described = models.Description(
+            source, config, tiny_tokenizer(), torch.device("cpu"), None, torch.float32, {}, weights_seed=1
+        )
+        first, second = parameters(described), parameters(described)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert equal(first, second)
+    assert all(weight.isfinite().all() for weight in first.values())
+
+
+def test_random_weights_need_no_files_of_weights(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = parameters(describe(random_settings(checkpoint)))
+    provenance = describe(random_settings(checkpoint)).provenance
+    (checkpoint / "model.safetensors").unlink()
+    monkeypatch.setattr(models.AutoModelForCausalLM, "from_pretrained", lambda *_, **__: pytest.fail("files were read"))
+    described = describe(random_settings(checkpoint))
+    assert equal(parameters(described), whole)
+    assert described.provenance == provenance
+    assert token_texts(ModelSettings(id=str(checkpoint), weights="random"), [0]) == ["<s>"]
+
+
+def test_random_weights_are_identified_by_configuration_seed_and_versions(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def identity(**changes: object) -> dict[str, object]:
+        return describe(random_settings(checkpoint, **changes)).provenance["model"]
+
+    first = identity()
+    assert first["weights"] == "random"
+    assert first["weights_seed"] == 0
+    assert first["initialised_by"] == f"torch {torch.__version__}, transformers {transformers.__version__}"
+    assert describe(settings(checkpoint)).provenance["model"].keys() == first.keys() - {
+        "weights",
+        "weights_seed",
+        "initialised_by",
+    }
+    assert identity(seed=1) == first | {"weights_seed": 1}
+    write_checkpoint(checkpoint, seed=1)  # other weights in the files do not matter
+    assert identity() == first
+    change_config(checkpoint, rms_norm_eps=1e-3)
+    assert identity()["sha256"] != first["sha256"]
+    monkeypatch.setattr(models.transformers, "__version__", "9.9")
+    assert str(identity()["initialised_by"]).endswith("transformers 9.9")
+
+
+def test_random_weights_have_the_dtype_asked_for_and_may_be_spread(checkpoint: Path) -> None:
+    model = load(describe(random_settings(checkpoint, dtype="bfloat16")))
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.bfloat16}
+    assert not model.training
+    plain = load(describe(random_settings(checkpoint)))
+    for device_map in ("auto", "balanced_low_0", "sequential"):
+        spread = load(describe(random_settings(checkpoint, device_map=device_map)))
+        with torch.inference_mode():
+            assert torch.equal(spread(torch.arange(9)[None]).logits, plain(torch.arange(9)[None]).logits)
+
+
+def test_random_weights_without_memory(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> object:
+        msg = "CUDA out of memory. Tried to allocate 2.00 GiB."
+        raise torch.OutOfMemoryError(msg)
+
+    monkeypatch.setattr(models.AutoModelForCausalLM, "from_config", full)
+    said = refusal({"id": str(checkpoint), "weights": "random"})
+    assert re.search(
+        r"Random weights of the model .* cannot be loaded: CUDA out of memory.*; set dtype: bfloat16", said
+    )
+
+
+def test_random_weights_of_a_hub_id_download_none(checkpoint: Path, tmp_path: Path) -> None:
+    bare = Path(shutil.copytree(checkpoint, tmp_path / "bare"))
+    (bare / "model.safetensors").unlink()
+    with serve({"acme/bare": bare}) as endpoint:
+        said = ask_hub(["acme/bare"], tmp_path / "home", endpoint, weights="random")
+    assert said["acme/bare"][:2] == [COMMIT, "LlamaForCausalLM"]
+    assert "'weights': 'random'" in said["acme/bare"][2]
+
+
 SECRET = "hf_NobodyShallEverReadThis"
 
 IN_ANOTHER_PROCESS = """
@@ -277,9 +405,11 @@ from extract.settings import ExtractionSettings
 from storage.errors import UserError
 assert get_token()
 said = {}
-for name in sys.argv[1:]:
+weights, *names = sys.argv[1:]
+for name in names:
     try:
-        asked = ExtractionSettings(model={"id": name}, corpus="embedded", context_length=32, sequences=1)
+        model = {"id": name, "weights": weights}
+        asked = ExtractionSettings(model=model, corpus="embedded", context_length=32, sequences=1)
         description = describe(asked)
         said[name] = [description.source.commit, type(load(description)).__name__, str(description.provenance)]
     except UserError as error:
@@ -288,9 +418,9 @@ print(json.dumps(said))
 """
 
 
-def ask_hub(names: list[str], home: Path, endpoint: str) -> dict[str, str | list[str]]:
+def ask_hub(names: list[str], home: Path, endpoint: str, weights: str = "trained") -> dict[str, str | list[str]]:
     """What a fresh process, whose hub is ``endpoint``, makes of some ids."""
-    python = [sys.executable, "-c", IN_ANOTHER_PROCESS, *names]
+    python = [sys.executable, "-c", IN_ANOTHER_PROCESS, weights, *names]
     source = str(Path(models.__file__).parents[1])
     hub = {"HF_HOME": str(home), "HF_ENDPOINT": endpoint, "HF_TOKEN": SECRET}
     done = subprocess.run(

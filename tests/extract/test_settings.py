@@ -66,6 +66,54 @@ def test_queries_without_a_length_do_not_hide_that_it_is_missing() -> None:
         parse_study("one", given | {"queries": [7]}, "studies.yaml")
 
 
+# --- random weights ---
+
+
+def test_weights_are_the_checkpoint_s_unless_random_ones_are_asked_for() -> None:
+    study = parse_study("one", GIVEN, "studies.yaml")
+    assert study.extraction().weights_seed is None
+    assert study.model_dump(mode="json")["model"] == {"id": "embedded", "revision": "main"}  # as it was
+    drawn = parse_study("one", GIVEN | {"model": {"id": "embedded", "weights": "random"}, "seed": 7}, "studies.yaml")
+    assert drawn.extraction().weights_seed == 7
+    seeded = {"id": "embedded", "weights": "random", "weights_seed": 0}
+    drawn = parse_study("one", GIVEN | {"model": seeded, "seed": 7}, "studies.yaml")
+    assert drawn.extraction().weights_seed == 0
+    assert drawn.model_dump(mode="json")["model"] == seeded | {"revision": "main"}
+    for form in ("json", "python"):
+        assert parse_study("one", drawn.model_dump(mode=form), "studies.yaml") == drawn
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        ({"id": "embedded", "weights": "none"}, "field 'model.weights': input should be 'trained' or 'random'"),
+        ({"id": "embedded", "weights_seed": 1}, "field 'model.weights_seed': input goes with `weights: random` only"),
+        ({"id": "embedded", "weights": "random", "weights_seed": -1}, "field 'model.weights_seed': input should be"),
+        (
+            {"id": "synthetic", "weights": "random"},
+            "field 'model.weights': a synthetic study has no model and no",
+        ),
+    ],
+)
+def test_random_weights_with_an_error(model: dict[str, object], said: str) -> None:
+    with pytest.raises(UserError) as caught:
+        parse_study("one", GIVEN | {"model": model}, "studies.yaml")
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_sink_measure_is_off_unless_asked_for() -> None:
+    study = parse_study("one", GIVEN, "studies.yaml")
+    assert study.extraction().sink_measure is False
+    assert "sink_measure" not in study.model_dump(mode="json")
+    asked = parse_study("one", GIVEN | {"sink_measure": True}, "studies.yaml")
+    assert asked.extraction().sink_measure is True
+    assert parse_study("one", asked.model_dump(mode="json"), "studies.yaml") == asked
+    drawn = {"model": "synthetic", "context_length": 64, "sequences": 1, "sink_measure": True}
+    with pytest.raises(UserError, match="'sink_measure': a synthetic study has weights of the chosen queries alone"):
+        parse_study("one", drawn, "studies.yaml")
+
+
 # --- batches and devices ---
 
 

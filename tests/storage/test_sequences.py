@@ -294,6 +294,43 @@ def test_every_array_is_declared_once_and_whole() -> None:
             assert set(spec.whole) <= set(spec.dims)
 
 
+def test_an_array_that_a_store_lacks_reads_as_fill(tmp_path: Path) -> None:
+    """An optional one: any other is refused (``test_foreign_and_older_stores_are_refused``)."""
+    optional = {spec.name: spec for spec in TENSORS if spec.optional}
+    earlier = [spec for spec in TENSORS if not spec.optional]
+    SequenceStore.resume(tmp_path / "s.zarr", earlier, SIZES, provenance()).write(1, one_sequence(1))
+    store = SequenceStore.resume(tmp_path / "s.zarr", TENSORS, SIZES, provenance())
+    assert store.absent == optional.keys() == {"query_norm", "key_norm", "logit_cap", "received_attention"}
+    assert store.dropped == ()
+    before = sorted(store.path.rglob("*"))
+    given = {name: np.ones(spec.shape(SIZES)[1:], np.float32) for name, spec in optional.items()}
+    store.write(0, one_sequence(0) | given)  # what there is no array for is not written
+    assert {path.relative_to(store.path).parts[0] for path in set(store.path.rglob("*")) - set(before)} == {
+        spec.name for spec in earlier
+    }
+    for name, spec in optional.items():
+        for found in (store.read(name, ...), store.lazy(name).compute()):
+            assert found.shape == spec.shape(SIZES)
+            assert found.dtype == np.float32
+            assert np.isnan(found).all()
+        index = (slice(None), *[0] * (len(spec.dims) - 1))
+        np.testing.assert_array_equal(store.read(name, index), np.full(3, np.nan))
+        assert np.isnan(store.read(name, tuple([1] * len(spec.dims))))
+        with pytest.raises(UserError, match=f"has no array '{name}'"):
+            store.array(name)
+
+
+def test_an_optional_array_left_out_of_a_sequence_is_fill_there(tmp_path: Path) -> None:
+    store = SequenceStore.resume(tmp_path / "s.zarr", TENSORS, SIZES, provenance())
+    given = {"logit_cap": np.array([2, np.nan], np.float32)}
+    store.write(0, one_sequence(0) | given)
+    store.write(1, one_sequence(1))
+    np.testing.assert_array_equal(store.read("logit_cap", slice(2)), [[2, np.nan], [np.nan, np.nan]])
+    assert np.isnan(store.read("received_attention", 1)).all()  # written, and so not damaged
+    with pytest.raises(ValueError, match="needs the shapes"):
+        store.write(2, one_sequence(2) | {"logit_cap": np.zeros(3, np.float32)})
+
+
 LAYERS = (LayerSize(4, 2, 4), LayerSize(0, 0, 0), LayerSize(2, 1, 2), LayerSize(4, 2, 4))
 
 

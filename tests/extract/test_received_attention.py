@@ -1,0 +1,104 @@
+"""The weight that each key receives: the published definition on eager's matrices, and the memory it takes."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from torch import Tensor
+
+from extract import attention
+from extract.buffers import Buffers
+from extract.capture import Captured, capture, probe
+from extract.hub import quiet
+from tests.extract.families import FAMILIES, KEYS, QUERIES, Family, attention_of, ids, model_of, plain_of
+from tests.extract.test_capture import Largest
+from tests.extract.tiny import tiny_model
+
+TOLERANCE = 5e-6
+
+through_the_interface = pytest.mark.parametrize(
+    "family", [family for family in FAMILIES if not family.alone], ids=lambda family: family.name.replace(" ", "")
+)
+
+
+@pytest.fixture(autouse=True)
+def _noiseless() -> Iterator[None]:
+    with quiet():
+        yield
+
+
+def read(family: Family) -> Captured:
+    known = attention_of(family.name)
+    buffers = Buffers(known.layers, batch=2, queries=3, keys=KEYS, dtype=known.dtype, received=True)
+    return capture(model_of(family.name), known, ids(), QUERIES, buffers)
+
+
+def importance(weights: Tensor) -> Tensor:
+    """The scores of Attention-Sink's ``eval_sink_open_source.py``: weights (B, H, T, T) over T - k, summed by query."""
+    count = weights.shape[-1]
+    return (weights.double() / torch.arange(count, 0, -1)).sum(dim=-2)
+
+
+def farthest(family: Family, definition: Callable[[Tensor], Tensor]) -> float:
+    """Largest difference from what a definition makes of eager's matrices."""
+    found, largest = read(family), 0.0
+    assert found.received is not None
+    for layer, weights in plain_of(family.name).weights.items():
+        ours = found.received[layer, :, : weights.shape[1]]
+        assert found.received[layer, :, weights.shape[1] :].isnan().all()
+        largest = max(largest, float((ours - definition(weights)).abs().max()))
+    return largest
+
+
+@through_the_interface
+@pytest.mark.parametrize("bytes_", [attention.BLOCK_BYTES, 4 * 2 * 4 * KEYS * 7], ids=["whole", "blocks"])
+def test_it_is_what_the_definition_makes_of_eager_s_matrices(
+    family: Family, bytes_: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attention, "BLOCK_BYTES", bytes_)
+    assert farthest(family, importance) < TOLERANCE
+
+
+OTHER_DEFINITIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "over all queries": lambda weights: weights.mean(dim=-2),
+    "without its own": lambda weights: (
+        (weights - weights.diagonal(dim1=-2, dim2=-1).diag_embed()).sum(-2) / torch.arange(KEYS, 0, -1)
+    ),
+    "last query": lambda weights: weights[:, :, -1],
+    "by query": lambda weights: weights.sum(dim=-1),
+}
+
+
+@pytest.mark.parametrize("other", OTHER_DEFINITIONS)
+@pytest.mark.parametrize("name", ["Llama 2, Llama 3", "Mistral", "gpt-oss", "Gemma 2"])
+def test_other_definitions_are_told_apart(name: str, other: str) -> None:
+    family = next(family for family in FAMILIES if family.name == name)
+    assert farthest(family, OTHER_DEFINITIONS[other]) > 1000 * TOLERANCE
+
+
+def test_it_changes_nothing_else() -> None:
+    for name in ("Llama 2, Llama 3", "gpt-oss"):
+        plain = capture(model_of(name), attention_of(name), ids(), QUERIES)
+        assert plain.received is None
+        found = read(next(family for family in FAMILIES if family.name == name))
+        assert torch.equal(found.weights, plain.weights)
+        assert torch.equal(found.values, plain.values)
+
+
+def test_memory_is_that_of_a_block_of_queries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At 1024 keys a head's matrix has 2^20 numbers, a layer's 2^22; a block is told to have 2^18."""
+    keys = 1024
+    monkeypatch.setattr(attention, "BLOCK_BYTES", 2**20)
+    model = tiny_model("llama", max_position_embeddings=keys)
+    known = probe(model, ids(1))
+    buffers = Buffers(known.layers, batch=1, queries=1, keys=keys, dtype=known.dtype, received=True)
+    with Largest() as largest:
+        capture(model, known, ids(1, keys), (keys - 1,), buffers)
+    assert largest.elements <= 2**18
+    monkeypatch.setattr(attention, "BLOCK_BYTES", 1)  # one query at a time, however little room there is
+    with Largest() as largest:
+        capture(model, known, ids(1, 64), (63,), Buffers(known.layers, **ROOM, dtype=known.dtype))
+    assert 0 < largest.elements <= 64 * 64 * 2
+
+
+ROOM = {"batch": 1, "queries": 1, "keys": 64, "received": True}
