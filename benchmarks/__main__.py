@@ -14,11 +14,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import cluster, extraction, fits, gpu, landing, load, queries, selection
+from benchmarks import cluster, extraction, fits, gpu, landing, load, queries, selection, separation
 from benchmarks.measure import Benchmark, Result, machine
 
 BENCHMARKS: tuple[Benchmark, ...] = (
     *selection.BENCHMARKS,
+    separation.BENCHMARK,
     gpu.BENCHMARK,
     *extraction.BENCHMARKS,
     landing.BENCHMARK,

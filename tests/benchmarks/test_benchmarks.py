@@ -13,7 +13,19 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from benchmarks import __main__ as command
-from benchmarks import cluster, extraction, fits, full_size, gpu, landing, measure, pytorch, queries, selection
+from benchmarks import (
+    cluster,
+    extraction,
+    fits,
+    full_size,
+    gpu,
+    landing,
+    measure,
+    pytorch,
+    queries,
+    selection,
+    separation,
+)
 from benchmarks.measure import Benchmark, Result
 from geometry import selection_profile
 
@@ -23,6 +35,7 @@ TINY: dict[str, Callable[[], list[Result]]] = {
     "landing": lambda: landing.landing(sequences=2, layers=2, heads=2, context=8, repeats=2),
     "queries": lambda: queries.queries(layers=2, heads=2, kv_heads=1, context=8, sequences=2, repeats=2),
     "product": lambda: selection.against_product(n=16, head_dim=4, repeats=2),
+    "separation": lambda: separation.against_product(n=16, head_dim=4, length=5, repeats=2),
     "pytorch": lambda: selection.against_pytorch(n=16, head_dim=4, repeats=2),
     "growth": lambda: selection.growth(
         lengths=(8, 16, 2048), head_dim=4, repeats=2

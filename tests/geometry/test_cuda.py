@@ -3,12 +3,10 @@
 Also that the kernels compile for Hopper GPUs, in float64, on machines without any GPU.
 """
 
-import json
 import os
 import re
-import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,6 +26,7 @@ from geometry import SelectionProfile, cuda, cuda_kernels, selection_profile  # 
 from geometry.quantities import BY_N, declared  # noqa: E402
 from tests.geometry import oracle  # noqa: E402
 from tests.geometry.draws import HEADS, aligned_head, random_head  # noqa: E402
+from tests.geometry.triton_launches import Recorder, compiled_for_hopper  # noqa: E402
 
 Heads = list[tuple[np.ndarray, np.ndarray]]
 needs_gpu = pytest.mark.skipif(DEVICE == "cpu", reason="there is no CUDA device")
@@ -347,71 +346,10 @@ def test_memory_is_bounded_whatever_the_number_of_pairs() -> None:
 
 # Compilation for a GPU that is not there
 
-COMPILE = """
-import json, sys
-import triton
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
-from geometry import cuda_kernels
-
-for name, (signature, constants, aligned, options) in json.load(sys.stdin):
-    names = list(signature)
-    attrs = {(names.index(key),): [["tt.divisibility", 16]] for key in aligned}
-    source = ASTSource(getattr(cuda_kernels, name), signature=signature, constexprs=constants, attrs=attrs)
-    compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
-    assert len(compiled.asm["cubin"]) > 0
-    print(json.dumps([name, compiled.asm["ttir"], compiled.metadata.shared]))
-"""
-TYPES = {
-    torch.float64: "fp64",
-    torch.float32: "fp32",
-    torch.bfloat16: "bf16",
-    torch.float16: "fp16",
-    torch.int32: "i32",
-    torch.int64: "i64",
-}
-
-
-class Recorder:
-    """The kernels, which note how they are launched."""
-
-    def __init__(self) -> None:
-        self.launches: dict[str, Any] = {}
-
-    def __getattr__(self, name: str) -> Any:
-        kernel = getattr(cuda_kernels, name)
-        return Launcher(partial(self.launch, name, kernel)) if hasattr(kernel, "arg_names") else kernel
-
-    def launch(self, name: str, kernel: Any, grid: tuple[int, ...], *args: Any, **options: Any) -> None:
-        constants = {key: value for key, value in options.items() if key in kernel.arg_names}
-        options = {key: value for key, value in options.items() if key not in kernel.arg_names}
-        signature, aligned, ones = {}, [], {}
-        for key, value in zip(kernel.arg_names, args, strict=False):
-            number = not isinstance(value, torch.Tensor)
-            signature[key] = "i32" if number else "*" + TYPES[value.dtype]
-            if number and value == 1:
-                ones[key] = 1
-            elif not number or value % 16 == 0:
-                aligned.append(key)
-        signature |= dict.fromkeys(constants | ones, "constexpr")
-        signature = {key: signature[key] for key in kernel.arg_names}
-        self.launches.setdefault(name, (signature, constants | ones, aligned, options))
-        kernel[grid](*args, **constants if DEVICE == "cpu" else constants | options)
-
-
-class Launcher:
-    """A kernel that is launched as ``kernel[grid](…)``."""
-
-    def __init__(self, launch: Callable[..., None]) -> None:
-        self.launch = launch
-
-    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
-        return partial(self.launch, grid)
-
 
 def launches(monkeypatch: pytest.MonkeyPatch, n: int, d: int, dtype: torch.dtype, components: int) -> Iterator[Any]:
     """Name and launch of each kernel, as Triton specialises it, for heads of so many components."""
-    recorder = Recorder()
+    recorder = Recorder(cuda_kernels)
     monkeypatch.setattr(cuda, "_kernels", lambda: recorder)
     profile([random_head(n, d, 0)], dtypes=(torch.float32, dtype))
     for name, (signature, constants, *rest) in recorder.launches.items():
@@ -422,18 +360,7 @@ def launches(monkeypatch: pytest.MonkeyPatch, n: int, d: int, dtype: torch.dtype
 def test_kernels_compile_for_hopper_in_float64(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     kernels = [*launches(monkeypatch, 16, 16, torch.bfloat16, 128), *launches(monkeypatch, 2, 1, torch.float64, 1)]
     assert len(kernels) == 10
-    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
-    run = subprocess.run(
-        [sys.executable, "-c", COMPILE],
-        input=json.dumps(kernels),
-        env=environment | {"TRITON_CACHE_DIR": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=Path(__file__).parents[2],
-    )
-    assert run.returncode == 0, run.stderr
-    for name, code, shared in map(json.loads, run.stdout.splitlines()):
+    for name, code, shared in compiled_for_hopper(cuda_kernels, kernels, tmp_path):
         assert shared < 2**17, name
         if name == "profile_rows":
             rounded = set(re.findall(r"arith.constant (?:dense<)?([^ >]+)>? : (?:tensor<\w+x)?f32", code))

@@ -1,0 +1,66 @@
+"""AUC and the nulls on a grid of N against one matrix product.
+
+Holds the benchmarks ``separation.*``. What does not belong here: the profile (``benchmarks.selection``), whose heads
+and whose product these are. Everything keeps to one thread and is measured in the process's own time.
+"""
+
+from functools import partial
+from itertools import count
+from time import process_time
+
+import numpy as np
+
+from benchmarks.measure import Benchmark, Result, alternate, compare
+from benchmarks.selection import draw, one_thread, product
+from geometry.chance import separability, separation
+from geometry.comparison_kernels import I64
+from geometry.comparisons import keys_of
+from geometry.grids import log_grid
+from geometry.nulls import key_of, random_selection, shuffled_values
+
+DRAWS = 8
+"""Draws of each null in the measurement of a whole head."""
+
+
+def grid_of_length(n: int, length: int) -> I64:
+    """So many N, evenly spaced on a log axis: the coarsest ``log_grid`` that has them, less what it has too many."""
+    grid = next(grid for points in count(2) if len(grid := log_grid(n, points)) >= length)
+    return np.delete(grid, np.arange(length - 1, len(grid) - 1))
+
+
+def against_product(*, n: int, head_dim: int, length: int, repeats: int) -> list[Result]:
+    """AUC of one head and one draw of each null, on so many N, against one float32 matrix product n x d x n."""
+    weights, values = draw(n, head_dim=head_dim)
+    saturated, _ = draw(n, head_dim=head_dim, spread=20)
+    grid, key, keys = grid_of_length(n, length), key_of(np.array([0])), keys_of(weights, values)
+    with one_thread():
+        seconds = alternate(
+            lambda: separation(weights, values, grid),
+            lambda: separation(saturated, values, grid),
+            lambda: random_selection(keys, key, 0, grid),
+            lambda: shuffled_values(weights, values, key, 0, grid, sink=True),
+            lambda: separability(weights, values, grid, draws=DRAWS, seed=0),
+            product(values),
+            repeats=repeats,
+            clock=process_time,
+        )
+    against = ("one float32 matrix product n x d x n, one thread", seconds[:, -1])
+    sizes = {"n": n, "head_dim": head_dim, "grid": len(grid)}
+    contenders = (
+        ("separation.auc", "separation of one head (AUC), one thread", 1.5),
+        ("separation.saturated", "the same of a saturated head, weights of which underflow", 1.5),
+        ("separation.random_selection", "six measures of one random selection of a head", 1.0),
+        ("separation.shuffled_values", "six measures of a head whose value states are shuffled once", 1.0),
+        ("separation.separability", f"separability of one head, {DRAWS} draws of each null", None),
+    )
+    return [
+        compare(name, "cost", (what, seconds[:, index]), against, sizes=sizes, target=target)
+        for index, (name, what, target) in enumerate(contenders)
+    ]
+
+
+BENCHMARK = Benchmark(
+    "separation",
+    full=partial(against_product, n=1024, head_dim=128, length=48, repeats=51),
+    small=partial(against_product, n=256, head_dim=64, length=24, repeats=5),
+)

@@ -1,0 +1,153 @@
+"""What Precision's and Recall's counts would be in plain arithmetic: a diagnostic, beside the exact ones.
+
+Holds ``plain_arithmetic``. What does not belong here: exact counts (``geometry.profile``).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from geometry.chance import each_head
+from geometry.comparison_kernels import I64
+from geometry.grids import grid_of
+from geometry.kernels import F64, Floats
+from geometry.profile import _array, _check, selection_counts
+
+ARITHMETICS = ("float32_loop", "float32_cdist", "float64_literal")
+"""In order of an axis ``arithmetic``.
+
+``float32_loop``: ‖s − y‖² from the differences, all in float32, as a loop over N has it. ``float32_cdist``:
+``torch.cdist`` in float32 with its matrix product, √(‖s‖² + ‖y‖² − 2⟨s, y⟩). ``float64_literal``: ‖s − y‖² from the
+differences, in float64. In each, s is the running sum of y in the same type.
+"""
+
+CHUNK_BYTES = 2**26
+"""Size of the differences of some N, or of those of one N if that is larger."""
+
+I32 = NDArray[np.int32]
+Distances = Callable[[Floats, Floats], Floats]
+"""From s (rows, d) and y (n, d) to something that orders their distances, (rows, n)."""
+
+
+@dataclass(frozen=True)
+class PlainArithmetic:
+    """Exact counts of the selection of the N largest weights, and those of ``ARITHMETICS``."""
+
+    n: I64
+    """N, (grid,)."""
+    exact_k_in: I32
+    """K_in, (…, grid)."""
+    exact_k_out: I32
+    """K_out, (…, grid)."""
+    k_in: I32
+    """K_in in each arithmetic, (…, arithmetic, grid)."""
+    k_out: I32
+    """K_out in each arithmetic, (…, arithmetic, grid)."""
+
+    @property
+    def recall_differs(self) -> F64:
+        """Share of the N whose Recall, and so K_in, is not the exact one, (…, arithmetic)."""
+        differs: F64 = (self.k_in != self.exact_k_in[..., None, :]).mean(axis=-1)
+        return differs
+
+    @property
+    def precision_differs(self) -> F64:
+        """Share of the N whose Precision, and so K_out, is not the exact one, (…, arithmetic)."""
+        differs: F64 = (self.k_out != self.exact_k_out[..., None, :]).mean(axis=-1)
+        return differs
+
+    @property
+    def recall_difference(self) -> F64:
+        """Recall minus the exact Recall, (…, arithmetic, grid)."""
+        difference: F64 = (self.k_in - self.exact_k_in[..., None, :]) / self.n
+        return difference
+
+    @property
+    def precision_difference(self) -> F64:
+        """Precision minus the exact Precision, (…, arithmetic, grid)."""
+        difference: F64 = self.n / (self.n + self.k_out) - self.n / (self.n + self.exact_k_out[..., None, :])
+        return difference
+
+
+def plain_arithmetic(weights: ArrayLike, values: ArrayLike, n: Sequence[int] | I64 | None = None) -> PlainArithmetic:
+    """K_in and K_out as plain float32 and float64 arithmetic gives them, beside the exact ones.
+
+    ‖s_N‖² is common to all distances from s_N and can be a million times larger than the differences that decide the
+    counts; equal keys may come out unequally far, and unequal ones equally. How often, is what this tells.
+
+    Parameters
+    ----------
+    weights, values
+        As for ``selection_profile``, (…, n) and (…, n, d).
+    n
+        N, ascending whole numbers from 1 to n − 1, (grid,); by default all of them.
+
+    Returns
+    -------
+    PlainArithmetic
+        Arrays int32; exact counts as ``selection_counts`` gives them.
+
+    Raises
+    ------
+    ValueError
+        If ``n`` is not ascending within 1 to n − 1, or as ``selection_profile``.
+
+    Notes
+    -----
+    O(grid · n · d) operations for each head and arithmetic; beside y and s, differences of at most ``CHUNK_BYTES``, or
+    of one N (8 n d bytes).
+    """
+    alpha, states = _array(weights), _array(values)
+    _check(alpha, states)
+    keys = alpha.shape[-1]
+    sizes = np.arange(1, keys) if n is None else grid_of(n, keys)
+    exact = selection_counts(alpha, states)
+    lead = exact.k_in.shape[:-1]
+    counts = np.empty((*lead, 2, len(ARITHMETICS), len(sizes)), np.int32)
+    for head, row, of_keys in each_head(alpha, states):
+        counts[head] = np.stack([_counts(row, of_keys, sizes, name) for name in ARITHMETICS], axis=1)
+    k_in, k_out = np.moveaxis(counts, -3, 0)
+    return PlainArithmetic(sizes, exact.k_in[..., sizes - 1], exact.k_out[..., sizes - 1], k_in, k_out)
+
+
+def _counts(weights: Floats, values: Floats, sizes: I64, arithmetic: str) -> I32:
+    """K_in and K_out of one head, (2, grid)."""
+    order, of = np.argsort(-weights, kind="stable"), _DISTANCES[arithmetic]
+    dtype: type[np.floating[Any]] = np.float64 if arithmetic == "float64_literal" else np.float32
+    y: Floats = weights[order, None].astype(dtype) * values[order].astype(dtype)
+    s = np.cumsum(y, axis=0, dtype=dtype)[sizes - 1]
+    counts, rows = np.empty((2, len(sizes)), np.int32), max(1, CHUNK_BYTES // y.nbytes)
+    for first in range(0, len(sizes), rows):
+        part = slice(first, first + rows)
+        far = of(s[part], y)
+        selected = np.arange(len(y)) < sizes[part, None]
+        nearest = np.where(selected, np.inf, far).min(axis=-1, keepdims=True)
+        farthest = np.where(selected, far, -np.inf).max(axis=-1, keepdims=True)
+        counts[:, part] = (selected & (far <= nearest)).sum(-1), (~selected & (far <= farthest)).sum(-1)
+    return counts
+
+
+def _by_differences(s: Floats, y: Floats) -> Floats:
+    """‖s − y‖² in the type of both."""
+    difference = s[:, None] - y
+    squares: Floats = np.einsum("rnd,rnd->rn", difference, difference)
+    return squares
+
+
+def _by_products(s: Floats, y: Floats) -> Floats:
+    """‖s − y‖ by ``torch.cdist``."""
+    import torch
+
+    centres, keys = (torch.from_numpy(np.ascontiguousarray(array))[None] for array in (s, y))
+    distances: Floats = torch.cdist(centres, keys, compute_mode="use_mm_for_euclid_dist")[0].numpy()
+    return distances
+
+
+_DISTANCES: dict[str, Distances] = {
+    "float32_loop": _by_differences,
+    "float32_cdist": _by_products,
+    "float64_literal": _by_differences,
+}

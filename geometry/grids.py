@@ -1,0 +1,62 @@
+"""The values of N at which curves over N are computed where every N would cost too much.
+
+Holds ``log_grid`` and the check of a grid. What does not belong here: what is computed at them.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+I64 = NDArray[np.int64]
+
+
+def log_grid(n_keys: int, points: int = 48) -> I64:
+    """Whole numbers from 1 to n_keys − 1, evenly spaced on a log axis.
+
+    The same numbers as the SQL macro ``log_grid(n_keys - 1, points := points)`` gives: (n_keys − 1)^(i/(points − 1))
+    for i = 0, …, points − 1, halves rounded up, each number once.
+
+    Parameters
+    ----------
+    n_keys
+        n, the number of keys, at least 2.
+    points
+        How many numbers there are before repetitions are left out, at least 2. Small numbers repeat: of 48 points
+        41 are left at n = 1024.
+
+    Returns
+    -------
+    ndarray
+        int64 (grid,), ascending, the first 1, the last n_keys − 1.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer than 2 keys or points.
+    """
+    if n_keys < 2 or points < 2:
+        msg = f"a grid needs n_keys ≥ 2 and points ≥ 2, got n_keys = {n_keys} and points = {points}"
+        raise ValueError(msg)
+    largest = float(n_keys - 1)
+    # Python's power is the C library's, as DuckDB's is; NumPy's own may differ in the last digit
+    return np.unique([math.floor(largest ** (step / (points - 1)) + 0.5) for step in range(points)])
+
+
+def grid_of(n: Any, n_keys: int) -> I64:
+    """The N that are asked for, int64 (grid,); ``log_grid`` where none are.
+
+    Raises
+    ------
+    ValueError
+        If they are not ascending whole numbers from 1 to n_keys − 1.
+    """
+    if n is None:
+        return log_grid(n_keys)
+    given = np.asarray(n)
+    grid = given.astype(np.int64) if np.issubdtype(given.dtype, np.integer) else np.empty(0, np.int64)
+    if grid.ndim != 1 or not len(grid) or grid[0] < 1 or grid[-1] >= n_keys or (np.diff(grid) <= 0).any():
+        msg = f"n must be ascending whole numbers from 1 to {n_keys - 1} for {n_keys} keys, got {n!r}"
+        raise ValueError(msg)
+    return grid

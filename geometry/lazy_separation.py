@@ -1,0 +1,140 @@
+"""Measures beside chance over whole studies: ``separability`` as lazy Dask arrays, block by block.
+
+Holds the lifting of ``geometry.chance.separability`` to Dask arrays. What does not belong here: kernels, and where the
+arrays come from or go to; nothing here opens a file or computes.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import dask.array as da
+import numpy as np
+
+from geometry.chance import scratch_bytes, separability
+from geometry.comparison_kernels import I64
+from geometry.comparisons import MEASURES
+from geometry.kernels import F32
+from geometry.lazy import Index, _attended, _check, _keys, _of_group, _over_queries
+from geometry.nulls import NULLS
+
+SOURCES = ("observed", *NULLS)
+"""What is measured, in order: the selections themselves, and the nulls."""
+
+
+def separability_arrays(
+    attention: da.Array,
+    values: da.Array,
+    first_key: da.Array,
+    queries: Sequence[int],
+    *,
+    sequences: Sequence[int],
+    layers: Sequence[int],
+    n: I64,
+    draws: int,
+    seed: int,
+    device: str | None = None,
+) -> dict[str, da.Array]:
+    """``separability`` of every sequence, query, layer and head, lazily.
+
+    Parameters
+    ----------
+    attention, values, first_key, queries
+        As for ``geometry.lazy.selection_arrays``: float32 (sequence, query, layer, head, key), float32 (sequence,
+        layer, kv_head, key, head_dim), int (sequence, query, layer), and the position of each query.
+    sequences, layers
+        What sequences and layers of the study these are. With ``seed``, the position of the query and the head they
+        identify the random draws, which are thus the same however a study is cut into arrays.
+    n
+        N, ascending, (grid,), the same for all queries; ``log_grid`` of the longest query's number of keys.
+    draws
+        Draws of each null, at least 0.
+    seed
+        A whole number ≥ 0.
+    device
+        As for ``selection_profile``.
+
+    Returns
+    -------
+    dict
+        By name of ``SOURCES``, float32 (sequence, query, layer, head, measure, grid), measures in the order of
+        ``MEASURES``. NaN where N is not below the number of keys of a query. One block is one layer of one query of
+        one sequence (or some of its heads, if ``values`` is chunked along kv_head).
+
+    Raises
+    ------
+    ValueError
+        If axes that must agree do not, or a query is no position.
+    """
+    _check(attention, values, first_key, queries)
+    if (len(sequences), len(layers)) != values.shape[:2]:
+        msg = f"{len(sequences)} sequences and {len(layers)} layers do not match values {values.shape}"
+        raise ValueError(msg)
+    values = values.rechunk({0: 1, 1: 1, 3: -1, 4: -1})
+    group = attention.shape[3] // values.shape[2]
+    head_chunks = tuple(group * length for length in values.chunks[2])
+    places = np.meshgrid(sequences, queries, layers, np.arange(attention.shape[3]), indexing="ij")
+    words = np.stack([np.full_like(places[0], seed), *places], axis=-1)
+    stacked = _over_queries(
+        _separability_block,
+        "xsqlhmn",
+        *(attention.rechunk((1, 1, 1, head_chunks, -1)), "sqlhk"),
+        *(values, "slhkd"),  # h here counts KV heads: their blocks pair off with those of the query heads
+        *_keys(first_key, queries),
+        *(da.from_array(words, chunks=(1, 1, 1, head_chunks, -1)), "sqlhw"),
+        new_axes={"x": len(SOURCES), "m": len(MEASURES), "n": len(n)},
+        n=np.asarray(n),
+        draws=draws,
+        device=device,
+    )
+    return {name: stacked[index] for index, name in enumerate(SOURCES)}
+
+
+def block_bytes(sizes: Mapping[str, int], heads: int, kv_heads: int, grid: int) -> int:
+    """Upper bound of the memory one block of ``separability_arrays`` takes while it is computed on the CPU, in bytes.
+
+    The input of this block and of the next; the measures in float64 and in their stacked form, those of the block
+    before and their copies by name; and the scratch of one head. A run of one query on T threads holds at most T of
+    these at once, as for ``geometry.lazy.block_bytes``.
+
+    Parameters
+    ----------
+    sizes
+        Sizes of the axes ``key`` and ``head_dim``.
+    heads, kv_heads
+        Query heads and KV heads of one block.
+    grid
+        How many N there are.
+    """
+    keys, head_dim = sizes["key"], sizes["head_dim"]
+    loaded = 2 * 4 * keys * (heads + kv_heads * head_dim)
+    results = (2 * 8 + 3 * 4) * len(SOURCES) * len(MEASURES) * heads * grid
+    return loaded + results + scratch_bytes(keys, head_dim, grid)
+
+
+def _separability_block(
+    attention: F32,
+    values: F32,
+    first_key: Index,
+    query: Index,
+    words: I64,
+    *,
+    n: I64,
+    draws: int,
+    device: str | None,
+) -> F32:
+    """One block, the first arguments as for ``geometry.lazy``; (1, 1, 1, head, words) → (x, 1, 1, 1, head, m, grid)."""
+    weights, keys = _of_group(attention, values.shape[2]), _attended(first_key, query)
+    found = np.full((len(SOURCES), *weights.shape[:2], len(MEASURES), len(n)), np.nan, np.float32)
+    below = n < keys.stop - keys.start
+    if below.any():
+        seen = separability(
+            weights[..., keys],
+            values[0, 0, :, None, keys],
+            n[below],
+            draws=draws,
+            seed=words.reshape(*weights.shape[:2], -1),
+            sink=keys.start == 0,
+            device=device,
+        )
+        for index, name in enumerate(SOURCES):
+            found[index][..., below] = getattr(seen, name)
+    return found.reshape(len(SOURCES), 1, 1, 1, attention.shape[3], len(MEASURES), len(n))

@@ -1,0 +1,425 @@
+"""AUC, the measures on a grid and their nulls against the definitions, with wrong readings that must show."""
+
+import tracemalloc
+from collections.abc import Callable
+from dataclasses import fields
+from fractions import Fraction
+
+import duckdb
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import sql
+from geometry import selection_counts
+from geometry.chance import MEASURES, NULLS, Separability, scratch_bytes, separability, separation
+from geometry.comparison_kernels import compare_by_differences, enclose_energies, error_factors
+from geometry.grids import log_grid
+from geometry.nulls import key_of, random_order, shuffled_places
+from tests.geometry import oracle, separation_oracle
+from tests.geometry.draws import HEADS, confined_head, grouped, random_head, saturated_head, small_heads
+from tests.geometry.separation_oracle import Reading, with_replacement
+
+WORDS = (7, 0, 511, 3, 2**40)
+MEANS = {"rtol": 0, "atol": 1e-12}
+"""Rounding of a mean over draws."""
+
+
+def every(weights: np.ndarray) -> np.ndarray:
+    """All N."""
+    return np.arange(1, len(weights))
+
+
+def assert_right(found: Separability, weights: np.ndarray, values: np.ndarray, draws: int, *, sink: bool) -> None:
+    head = weights, values, found.n
+    np.testing.assert_array_equal(found.observed, separation_oracle.observed(*head))
+    random = separation_oracle.random_selection(*head, WORDS, draws)
+    np.testing.assert_allclose(found.random_selection, random, **MEANS)
+    shuffled = separation_oracle.shuffled_values(*head, WORDS, draws, sink=sink)
+    np.testing.assert_allclose(found.shuffled_values, shuffled, **MEANS)
+
+
+class TestAgainstTheDefinitions:
+    """In rational arithmetic, which decides every comparison, or in long double."""
+
+    @pytest.mark.parametrize("kind", HEADS)
+    @pytest.mark.parametrize(("n", "d"), [(2, 3), (3, 1), (14, 6)])
+    @pytest.mark.parametrize("sink", [True, False])
+    def test_measures_and_nulls(self, kind: str, n: int, d: int, sink: bool) -> None:
+        weights, values = HEADS[kind](n, d, n + d)
+        found = separability(weights, values, every(weights), draws=2, seed=WORDS, sink=sink)
+        assert_right(found, weights, values, 2, sink=sink)
+
+    @settings(max_examples=150, deadline=None)
+    @given(small_heads(), st.booleans())
+    def test_ties_count_as_in_exact_arithmetic(self, head: tuple[np.ndarray, np.ndarray], sink: bool) -> None:
+        """Weights of 0, repeated value states, and keys that are equally far in different directions."""
+        weights, values = head
+        found = separability(weights, values, every(weights), draws=1, seed=WORDS, sink=sink)
+        assert_right(found, weights, values, 1, sink=sink)
+
+    @pytest.mark.parametrize("kind", HEADS)
+    @pytest.mark.parametrize(("n", "d"), [(300, 16), (130, 128)])
+    def test_auc_of_long_heads(self, kind: str, n: int, d: int) -> None:
+        weights, values = HEADS[kind](n, d, n)
+        sizes = log_grid(n)
+        expected = separation_oracle.auc_in_long_double(weights, values, sizes)
+        np.testing.assert_array_equal(separation(weights, values), expected)
+
+    @pytest.mark.parametrize("spread", [0.1, 10.0, 40.0, 200.0])
+    def test_auc_under_underflow(self, spread: float) -> None:
+        weights, values = random_head(200, 8, 5, spread)
+        expected = separation_oracle.auc_in_long_double(weights, values, every(weights))
+        np.testing.assert_array_equal(separation(weights, values, every(weights)), expected)
+
+    @pytest.mark.parametrize("kind", HEADS)
+    def test_counts_are_those_of_all_n(self, kind: str) -> None:
+        """Precision and Recall on the grid follow from ``selection_counts``."""
+        weights, values = grouped(HEADS[kind], 2, 2, 260, 16)
+        counts, found = selection_counts(weights, values), separability(weights, values, draws=0, seed=0)
+        k_in, k_out = (array[..., found.n - 1] for array in (counts.k_in, counts.k_out))
+        named = dict(zip(MEASURES, np.moveaxis(found.observed, -2, 0), strict=True))
+        np.testing.assert_array_equal(named["precision"], found.n / (found.n + k_out))
+        np.testing.assert_array_equal(named["recall"], k_in / found.n)
+        np.testing.assert_allclose(named["specificity"], 1 - k_out / (260 - found.n), atol=1e-15)
+        np.testing.assert_array_equal(named["auc"], separation(weights, values))
+
+    def test_one_key_with_all_weight_leaves_ties_at_0(self) -> None:
+        """The heavy key is s itself; all others, selected or not, are equally far."""
+        n, sizes = 1000, np.arange(1, 1000)
+        weights, values = np.zeros(n, np.float32), np.random.default_rng(0).standard_normal((n, 8)).astype(np.float32)
+        weights[17] = 1
+        np.testing.assert_allclose(separation(weights, values, sizes), (sizes + 1) / (2 * sizes), rtol=1e-15)
+
+    def test_two_clusters_are_worse_than_chance(self) -> None:
+        """Two equal weights in opposite directions: s is 0, and both lie farther from it than all others."""
+        weights, values = np.array([0.4, 0.4, 0.1, 0.1]), np.array([[1.0], [-1.0], [0.5], [0.2]])
+        assert separation(weights, values, [2]) == [0]
+
+    @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+    def test_tensors_of_every_float_type_are_taken_at_their_own_value(self, dtype: torch.dtype) -> None:
+        weights, values = (torch.from_numpy(array).to(dtype) for array in random_head(12, 4, seed=2))
+        expected = separation_oracle.observed(weights.double().numpy(), values.double().numpy(), range(1, 12))
+        np.testing.assert_array_equal(separation(weights, values, range(1, 12)), expected[-1])
+
+    @pytest.mark.parametrize("exponent", [-900, -140, 127, 900])
+    def test_the_scale_of_values_does_not_matter(self, exponent: int) -> None:
+        weights, values = random_head(64, 8, seed=8)
+        scaled = np.ldexp(values.astype(np.float64), exponent)
+        asked = {"draws": 1, "seed": 1}
+        for field in fields(Separability):
+            given, expected = (getattr(separability(weights, v, **asked), field.name) for v in (scaled, values))
+            np.testing.assert_array_equal(given, expected, err_msg=field.name)
+
+
+class TestGrid:
+    def test_every_n_is_computed_by_itself(self) -> None:
+        weights, values = random_head(90, 8, 1)
+        whole = separability(weights, values, every(weights), draws=2, seed=3)
+        for sizes in (log_grid(90), [1, 89], [40]):
+            part = separability(weights, values, sizes, draws=2, seed=3)
+            for name in ("observed", *NULLS):
+                np.testing.assert_array_equal(getattr(part, name), getattr(whole, name)[:, np.array(sizes) - 1])
+
+    @pytest.mark.parametrize("points", [2, 24, 48, 161])
+    def test_log_grid_is_that_of_sql(self, points: int) -> None:
+        lengths = [*range(2, 200), 257, 511, 512, 513, 1000, 1024, 2048, 4096, 8192, 32768, 131072, 10**6 + 1]
+        with duckdb.connect() as connection:
+            connection.execute(sql.statement("macros", "log_grid").code)
+            for n_keys in lengths:
+                query = f"SELECT point FROM log_grid({n_keys - 1}, points := {points}) ORDER BY ALL"
+                expected = [point for (point,) in connection.execute(query).fetchall()]
+                assert log_grid(n_keys, points).tolist() == expected, n_keys
+
+    def test_log_grid_by_hand(self) -> None:
+        assert log_grid(2).tolist() == [1]
+        assert log_grid(5, 3).tolist() == [1, 2, 4]
+        assert log_grid(17, 3).tolist() == [1, 4, 16]
+        assert log_grid(3, 161).tolist() == [1, 2]
+        assert len(log_grid(1024)) == 41
+        for n_keys, points in ((1, 48), (10, 1)):
+            with pytest.raises(ValueError, match="a grid needs n_keys ≥ 2 and points ≥ 2"):
+                log_grid(n_keys, points)
+
+    @pytest.mark.parametrize("n", [[0], [10], [3, 3], [4, 2], [], [1.0], [[1]], np.array([5, 2], np.uint8)])
+    def test_other_grids_are_named(self, n: object) -> None:
+        for call in (separation, lambda *args: separability(*args, draws=1, seed=0)):
+            with pytest.raises(ValueError, match="n must be ascending whole numbers from 1 to 9 for 10 keys"):
+                call(*random_head(10, 2, 0), n)
+
+
+class TestNulls:
+    """What the draws are, and that they are what they are called."""
+
+    def test_a_random_order_is_one_and_takes_every_key_equally_often(self) -> None:
+        orders = np.array([random_order(key_of(np.array(WORDS)), draw, 10) for draw in range(4000)])
+        assert (np.sort(orders) == np.arange(10)).all()
+        often = np.array([np.bincount(column, minlength=10) for column in orders.T])
+        assert np.abs(often - 400).max() < 5 * np.sqrt(400)
+
+    @pytest.mark.parametrize("sink", [True, False])
+    def test_shuffling_moves_all_but_the_sink_and_the_last(self, sink: bool) -> None:
+        key = key_of(np.array(WORDS))
+        places = np.array([shuffled_places(key, draw, 8, sink=sink) for draw in range(4000)])
+        assert (np.sort(places) == np.arange(8)).all()
+        fixed = [0, 7] if sink else [7]
+        assert (places[:, fixed] == fixed).all()
+        moved = np.delete(np.arange(8), fixed)
+        often = np.array([np.bincount(places[:, at], minlength=8)[moved] for at in moved])
+        assert np.abs(often - 4000 / len(moved)).max() < 5 * np.sqrt(4000 / len(moved))
+
+    def test_draws_depend_on_the_words_the_null_and_their_number_alone(self) -> None:
+        keys = [key_of(np.array(words)) for words in (WORDS, (*WORDS[:-1], 0), (0, *WORDS[1:]), (1, 2), (2, 1), (1,))]
+        orders = [tuple(random_order(key, draw, 50)) for key in keys for draw in (0, 1)]
+        orders += [tuple(shuffled_places(key, 0, 51, sink=False)[:-1]) for key in keys]
+        assert len(set(orders)) == len(orders)
+        assert orders == [tuple(random_order(key, draw, 50)) for key in keys for draw in (0, 1)] + orders[12:]
+
+    def test_a_mean_is_that_of_its_draws(self) -> None:
+        head, asked = random_head(20, 4, 0), {"n": [1, 5, 19], "seed": WORDS}
+        one, four = (separability(*head, draws=draws, **asked) for draws in (1, 4))
+        key, total = key_of(np.array(WORDS)), 0
+        for draw in range(4):
+            rank = np.argsort(random_order(key, draw, 20))
+            total = total + oracle_of_ranks(*head, rank, [1, 5, 19])
+        np.testing.assert_allclose(four.random_selection, total / 4, **MEANS)
+        np.testing.assert_array_equal(one.observed, four.observed)
+        assert (one.random_selection != four.random_selection).any()
+
+    def test_one_number_as_a_seed_draws_for_every_head_by_its_index(self) -> None:
+        weights, values = grouped(random_head, 2, 3, 30, 4)
+        found = separability(weights, values, draws=1, seed=5)
+        for index in np.ndindex(2, 3):
+            alone = separability(weights[index], values[index[0], 0], draws=1, seed=(5, *index))
+            for name in ("observed", *NULLS):
+                np.testing.assert_array_equal(getattr(found, name)[index], getattr(alone, name))
+        words = np.stack([np.full((2, 3), 5), *np.indices((2, 3))], axis=-1)
+        again = separability(weights, values, draws=1, seed=words)
+        np.testing.assert_array_equal(again.shuffled_values, found.shuffled_values)
+
+    def test_without_draws_there_are_no_nulls(self) -> None:
+        found = separability(*random_head(9, 2, 0), draws=0, seed=0)
+        assert np.isnan(found.random_selection).all()
+        assert np.isnan(found.shuffled_values).all()
+        assert np.isfinite(found.observed).all()
+
+    def test_keys_that_cannot_move_leave_the_measures_as_they_are(self) -> None:
+        for n, sink in ((2, True), (3, True), (2, False)):
+            found = separability(*random_head(n, 4, 1), draws=3, seed=0, sink=sink)
+            np.testing.assert_allclose(found.shuffled_values, found.observed, rtol=1e-15)
+
+    def test_chance_is_chance(self) -> None:
+        """Over draws a random key is nearer than another one about half of the time, short of what its own part in s
+        does; values without any geometry are shuffled to no effect.
+        """
+        rng = np.random.default_rng(0)
+        weights, values = np.full(200, 1 / 200), rng.standard_normal((200, 64))
+        found = separability(weights, values, [20], draws=200, seed=0)
+        at = MEASURES.index("auc")
+        assert found.observed[at] == pytest.approx(found.random_selection[at], abs=0.1)
+        assert found.observed[at] == pytest.approx(found.shuffled_values[at], abs=0.1)
+        assert 0.5 < found.random_selection[at] < 1
+
+    @pytest.mark.parametrize("seed", [-1, 1.5, (1, -2), [], "a"])
+    def test_other_seeds_are_named(self, seed: object) -> None:
+        with pytest.raises(ValueError, match="seed must be whole numbers ≥ 0"):
+            separability(*random_head(9, 2, 0), draws=1, seed=seed)
+
+    def test_seeds_of_other_heads_are_named(self) -> None:
+        with pytest.raises(ValueError, match=r"seed must have the shape .* broadcast to \(\), got \(3, 2\)"):
+            separability(*random_head(9, 2, 0), draws=1, seed=np.ones((3, 2), int))
+
+    def test_negative_draws_are_named(self) -> None:
+        with pytest.raises(ValueError, match="draws must be at least 0, got -1"):
+            separability(*random_head(9, 2, 0), draws=-1, seed=0)
+
+
+def oracle_of_ranks(weights: np.ndarray, values: np.ndarray, rank: np.ndarray, sizes: list[int]) -> np.ndarray:
+    """The measures of the selections in which a key of the i-th largest weight comes at place rank[i]."""
+    falling, y = np.array(oracle.selected(weights, len(weights))), oracle.rational(weights, values)
+    return separation_oracle.table(separation_oracle.of_selection(y, falling[rank < size].tolist()) for size in sizes)
+
+
+class TestControls:
+    """Wrong readings, and float32, give other numbers: what the tests above would miss if they could not fail."""
+
+    @pytest.mark.parametrize(
+        ("reading", "wrong"),
+        [
+            (Reading(tie=Fraction(0)), {"auc"}),
+            (Reading(tie=Fraction(1)), {"auc"}),
+            (Reading(closed=False), {"precision", "recall", "f_r_max", "f_r_min", "specificity"}),
+        ],
+    )
+    def test_other_ties_are_noticed(self, reading: Reading, wrong: set[str]) -> None:
+        weights, values = np.full(6, 1 / 8), np.ones((6, 2))
+        expected = separation_oracle.observed(weights, values, every(weights), reading)
+        found = separability(weights, values, every(weights), draws=0, seed=0).observed
+        assert {MEASURES[index] for index in np.flatnonzero((found != expected).any(axis=-1))} == wrong
+
+    @pytest.mark.parametrize(
+        "reading", [Reading(moves_sink=True), Reading(moves_last=True), Reading(moves_sink=True, moves_last=True)]
+    )
+    def test_shuffling_the_sink_or_the_last_is_noticed(self, reading: Reading) -> None:
+        weights, values = random_head(14, 3, 0)
+        expected = separation_oracle.shuffled_values(weights, values, every(weights), WORDS, 4, reading=reading)
+        found = separability(weights, values, every(weights), draws=4, seed=WORDS).shuffled_values
+        assert (np.abs(found - expected).max(axis=-1) > 1e-3).all()
+
+    def test_a_sink_that_a_window_hides_is_no_sink(self) -> None:
+        head = random_head(14, 3, 0)
+        seen, hidden = (separability(*head, draws=2, seed=WORDS, sink=sink) for sink in (True, False))
+        np.testing.assert_array_equal(seen.observed, hidden.observed)
+        np.testing.assert_array_equal(seen.random_selection, hidden.random_selection)
+        assert (seen.shuffled_values != hidden.shuffled_values).any()
+
+    def test_a_selection_with_replacement_is_noticed(self) -> None:
+        weights, values = random_head(14, 3, 0)
+        reading, sizes = Reading(order=with_replacement), [1, 3, 6]
+        expected = separation_oracle.random_selection(weights, values, sizes, WORDS, 4, reading)
+        found = separability(weights, values, sizes, draws=4, seed=WORDS).random_selection
+        assert (np.abs(found - expected).max(axis=-1) > 1e-3).all()
+
+    @pytest.mark.parametrize(("draw", "least"), [(saturated_head, 0.3), (confined_head, 0.9)])
+    def test_distances_in_float32_alone_miscount(self, draw: object, least: float) -> None:
+        weights, values = draw(300, 16, 0)
+        y = (weights[:, None] * values)[np.argsort(-weights, kind="stable")]
+        wrong = []
+        for size, auc in zip(every(weights), separation(weights, values, every(weights)), strict=True):
+            far = ((y[:size].sum(axis=0) - y) ** 2).sum(axis=1)
+            nearer = far[size:] < far[:size, None]
+            wrong.append(1 - (nearer + (far[size:] == far[:size, None]) / 2).mean() != auc)
+        assert y.dtype == far.dtype == np.float32
+        assert np.mean(wrong) > least
+
+    def test_without_the_error_bound_equal_keys_are_not_ties(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A matrix product need not round the inner products of equal keys alike, and does not those of near ones."""
+        heads, sizes = [near_head(seed) for seed in range(5)], range(1, 12)
+        expected = [separation_oracle.observed(*head, sizes)[-1] for head in heads]
+        np.testing.assert_array_equal([separation(*head, sizes) for head in heads], expected)
+        monkeypatch.setattr("geometry.comparisons.error_factors", lambda _d: (0.0, 0.0))
+        assert np.mean(np.array([separation(*head, sizes) for head in heads]) != expected) > 0.1
+
+
+def near_head(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Equal weights, and float64 value states that differ in the last bit of one component."""
+    rng = np.random.default_rng(seed)
+    values = np.tile(rng.standard_normal(6), (12, 1))
+    for key in range(1, 12):
+        component = rng.integers(6)
+        values[key, component] = np.nextafter(values[key, component], 9.0)
+    return np.full(12, 1 / 16), values
+
+
+class TestDifferences:
+    """The last resort by itself: all pairs of some keys by differences."""
+
+    @settings(max_examples=200, deadline=None)
+    @given(small_heads(), st.randoms(use_true_random=False))
+    def test_equals_exact_arithmetic(self, head: tuple[np.ndarray, np.ndarray], random: object) -> None:
+        weights, values = head
+        n, y = len(weights), weights[:, None].astype(float) * values
+        rank, split = np.array(random.sample(range(n), n)), random.randint(1, n - 1)
+        s = y[rank < split].sum(axis=0)
+        found = compare_by_differences(np.arange(n), rank, split, s, y, np.linalg.norm(y, axis=1), np.ones(n))
+        inside = np.flatnonzero(rank < split).tolist()
+        precision, recall, *_, auc = separation_oracle.of_selection(oracle.rational(weights, values), inside)
+        assert found[0] == 2 * split * (n - split) * (1 - auc)
+        assert (Fraction(found[1], split), Fraction(split, split + found[2])) == (recall, precision)
+
+
+class TestIntervals:
+    """The error bound of float64 energies, against rational arithmetic."""
+
+    @staticmethod
+    def shares(factors: Callable[[int], tuple[float, float]]) -> list[float]:
+        """|E in float64 − E| over its error bound, of keys whose norms lie up to 2⁵⁰⁰ apart."""
+        rng, found = np.random.default_rng(0), []
+        for _ in range(200):
+            n, d = int(rng.integers(2, 6)), int(rng.choice([1, 2, 5, 32]))
+            y = rng.standard_normal((n, d)) * np.exp2(rng.uniform(-500 if rng.random() < 0.5 else -20, 0, (n, 1)))
+            s, a, (low, high) = y[: n // 2 + 1].sum(axis=0), np.linalg.norm(y, axis=1), np.empty((2, 1, n))
+            enclose_energies(s[None] @ y.T, a, np.linalg.norm(s[None], axis=1), *factors(d), low, high)
+            exact = oracle.energies(list(map(Fraction, s)), [list(map(Fraction, key)) for key in y])
+            for energy, lower, upper in zip(exact, low[0], high[0], strict=True):
+                middle, error = (Fraction(upper) + Fraction(lower)) / 2, (Fraction(upper) - Fraction(lower)) / 2
+                found.append(float(abs(energy - middle) / error) if error else float(energy != middle) * 9)
+        return found
+
+    def test_they_hold_the_exact_energies_and_are_no_mere_guess(self) -> None:
+        shares = self.shares(error_factors)
+        assert max(shares) <= 1
+        assert max(shares) > 0.01
+
+    def test_without_a_bound_they_would_not(self) -> None:
+        assert max(self.shares(lambda _d: (0.0, 0.0))) > 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(sorted(HEADS)), st.integers(2, 40), st.integers(1, 12), st.integers(0, 2**31))
+def test_ranges_and_identities(kind: str, n: int, d: int, seed: int) -> None:
+    """0 to 1 everywhere; K_out ≤ W and N − K_in ≤ W (eq. 22 and 24), ties being whole there, in AUC halved."""
+    weights, values = HEADS[kind](n, d, seed)
+    found = separability(weights, values, every(weights), draws=1, seed=seed)
+    for name in ("observed", *NULLS):
+        array = getattr(found, name)
+        assert ((array >= 0) & (array <= 1)).all()
+        precision, recall, _, _, specificity, auc = array
+        size = every(weights)
+        half = (1 - auc) * size * (n - size) + 1e-6
+        assert (size / precision - size <= 2 * half).all()
+        assert (size - recall * size <= 2 * half).all()
+        np.testing.assert_allclose((1 - specificity) * (n - size), size / precision - size, atol=1e-9)
+    assert found.observed[1, 0] == 1  # D of the one selected key is 0
+
+
+@pytest.mark.parametrize(
+    ("weights", "values", "part"),
+    [
+        (np.ones(1), np.ones((1, 2)), "weights must have the shape"),
+        (np.full(3, 0.3), np.ones((4, 2)), "values must have the shape"),
+        (np.full(3, 0.3), np.full((3, 2), np.inf), "values of shape .* must be finite"),
+        (np.array([0.5, -0.1, 0.1]), np.ones((3, 2)), "weights of shape .* must be rows"),
+    ],
+)
+def test_bad_input_is_named(weights: np.ndarray, values: np.ndarray, part: str) -> None:
+    for call in (separation, lambda *args: separability(*args, draws=1, seed=0)):
+        with pytest.raises(ValueError, match=part):
+            call(weights, values)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_a_gpu_that_is_not_there_is_named() -> None:
+    with pytest.raises(RuntimeError, match="no CUDA device that PyTorch can use for device='cuda'"):
+        separation(*random_head(9, 2, 0), device="cuda")
+
+
+def test_inputs_are_left_as_they_are() -> None:
+    weights, values = grouped(random_head, 2, 2, 30, 4)
+    before = weights.copy(), values.copy()
+    for array in (weights, values):
+        array.flags.writeable = False
+    separability(weights, values, draws=1, seed=0)
+    np.testing.assert_array_equal(weights, before[0])
+    np.testing.assert_array_equal(values, before[1])
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize(("n", "d", "grid"), [(2, 8, 48), (64, 256, 63), (1500, 8, 48), (3000, 64, 48), (400, 4, 399)])
+def test_the_stated_memory_is_enough(n: int, d: int, grid: int, dtype: type) -> None:
+    """However many heads: scratch is that of one."""
+    weights, values = random_head(n, d, 0)
+    values, sizes = np.tile(values.astype(dtype), (3, 1, 1)), log_grid(n) if grid == 48 else np.arange(1, grid + 1)
+    separability(weights[:9], values[:, :9], draws=1, seed=0)  # compiled before memory is watched
+    tracemalloc.start()
+    found = separability(weights, values, sizes, draws=2, seed=0)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    results = sum(getattr(found, name).nbytes for name in ("observed", *NULLS))
+    assert peak - results <= scratch_bytes(n, d, len(sizes))
+
+
+def test_the_stated_memory_holds_no_matrix_of_all_pairs() -> None:
+    assert scratch_bytes(32768, 64, 48) < 8 * 32768**2 / 40
