@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import cluster, extraction, fits, gpu, landing, load, queries, selection, separation
+from benchmarks import cluster, extraction, fits, gpu, landing, load, queries, selection, separation, startup
 from benchmarks.measure import Benchmark, Result, machine
 
 BENCHMARKS: tuple[Benchmark, ...] = (
@@ -27,6 +27,7 @@ BENCHMARKS: tuple[Benchmark, ...] = (
     queries.BENCHMARK,
     fits.BENCHMARK,
     cluster.BENCHMARK,
+    startup.BENCHMARK,
 )
 
 RESULTS = Path(__file__).parent / "results"

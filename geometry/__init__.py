@@ -8,9 +8,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from geometry.arithmetic import PlainArithmetic as PlainArithmetic
+    from geometry.arithmetic import plain_arithmetic as plain_arithmetic
+    from geometry.chance import MEASURES as MEASURES
+    from geometry.chance import NULLS as NULLS
+    from geometry.chance import Separability as Separability
+    from geometry.chance import separability as separability
+    from geometry.chance import separation as separation
+    from geometry.curves import SeparationCurve as SeparationCurve
+    from geometry.curves import separation_curve as separation_curve
     from geometry.decay import fit_decay as fit_decay
     from geometry.distances import critical_n as critical_n
     from geometry.distances import random_subset_distance as random_subset_distance
+    from geometry.effective_keys import concentration as concentration
+    from geometry.grids import log_grid as log_grid
     from geometry.lower import lower_bounds as lower_bounds
     from geometry.parts import output_parts as output_parts
     from geometry.phases import fit_phases as fit_phases
@@ -19,6 +30,7 @@ if TYPE_CHECKING:
     from geometry.profile import selection_counts as selection_counts
     from geometry.profile import selection_profile as selection_profile
     from geometry.quantities import SELECTION as SELECTION
+    from geometry.quantities import Concentration as Concentration
     from geometry.quantities import OutputParts as OutputParts
     from geometry.quantities import Quantity as Quantity
     from geometry.quantities import ScaleFreeBounds as ScaleFreeBounds
@@ -31,14 +43,20 @@ if TYPE_CHECKING:
     from geometry.similarity import sink_cosines as sink_cosines
 
 _MODULES = {
+    "arithmetic": ("PlainArithmetic", "plain_arithmetic"),
+    "chance": ("MEASURES", "NULLS", "Separability", "separability", "separation"),
+    "curves": ("SeparationCurve", "separation_curve"),
+    "grids": ("log_grid",),
     "decay": ("fit_decay",),
     "distances": ("critical_n", "random_subset_distance"),
+    "effective_keys": ("concentration",),
     "lower": ("lower_bounds",),
     "parts": ("output_parts",),
     "phases": ("fit_phases",),
     "profile": ("SCALES", "Scale", "selection_counts", "selection_profile"),
     "quantities": (
         "SELECTION",
+        "Concentration",
         "OutputParts",
         "Quantity",
         "ScaleFreeBounds",

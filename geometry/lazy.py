@@ -11,6 +11,7 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
+from geometry.effective_keys import concentration, concentration_bytes
 from geometry.kernels import F32
 from geometry.parts import output_parts
 from geometry.profile import Scale, scratch_bytes, selection_profile
@@ -20,6 +21,7 @@ from geometry.quantities import (
     BY_KV_HEAD,
     BY_N,
     SELECTION,
+    Concentration,
     OutputParts,
     ScaleFreeBounds,
     SelectionProfile,
@@ -34,7 +36,7 @@ PROFILE = tuple(declared(SelectionProfile, BY_N))
 PER_KAPPA = tuple(declared(SelectionProfile, BY_KAPPA))
 """The arrays of a profile with one number per κ and N."""
 
-PER_HEAD = (*declared(SelectionProfile, BY_HEAD), *declared(OutputParts))
+PER_HEAD = (*declared(SelectionProfile, BY_HEAD), *declared(OutputParts), *declared(Concentration))
 """The arrays with one number per query and head."""
 
 PER_KV_HEAD = (*declared(SelectionProfile, BY_KV_HEAD), "rho_0_of_keys")
@@ -102,7 +104,7 @@ def selection_arrays(
         device=device,
         longest=max(queries),
     )
-    totals = _over_queries(_parts_block, "msqlh", *of_heads, *of_values, *of_keys, new_axes={"m": len(PER_HEAD)})
+    totals = _over_queries(_head_block, "msqlh", *of_heads, *of_values, *of_keys, new_axes={"m": len(PER_HEAD)})
     kv_totals = _over_queries(
         _kv_head_block, "msqlh", value_norms(values), "slhk", *of_values, *of_keys, new_axes={"m": len(PER_KV_HEAD)}
     )
@@ -220,10 +222,10 @@ def scale_free_bounds(
 def block_bytes(sizes: Mapping[str, int], heads: int, kv_heads: int, kappas: int = 1) -> int:
     """Upper bound of the memory one block of ``selection_arrays`` takes while it is computed on the CPU, in bytes.
 
-    The input of this block and of the next; the profile in float64 and in its stacked form, that of the block before
-    and its copies by name; and the scratch of one head. A run of one query on T threads holds at most T of these at
-    once, however long the study. Queries that are computed together share value states, which Dask then reads ahead of
-    their blocks: compute them one after the other.
+    The input of this block and of the next; the profile in its stacked form, that of the block before and its copies by
+    name; and the larger of the profile in float64 with the scratch of one head, and of what ``concentration`` takes. A
+    run of one query on T threads holds at most T of these at once, however long the study. Queries that are computed
+    together share value states, which Dask then reads ahead of their blocks: compute them one after the other.
 
     Parameters
     ----------
@@ -236,8 +238,9 @@ def block_bytes(sizes: Mapping[str, int], heads: int, kv_heads: int, kappas: int
     """
     n, head_dim = sizes["key"], sizes["head_dim"]
     loaded = 2 * 4 * n * (heads + kv_heads * head_dim)
-    results = (8 + 3 * 4) * (len(PROFILE) + len(PER_KAPPA) * kappas) * heads * n
-    return loaded + results + scratch_bytes(n, head_dim)
+    numbers = (len(PROFILE) + len(PER_KAPPA) * kappas) * heads * n
+    computing = max(8 * numbers + scratch_bytes(n, head_dim), concentration_bytes(heads, n))
+    return loaded + 3 * 4 * numbers + computing
 
 
 def similarity_bytes(sizes: Mapping[str, int], kv_heads: int) -> int:
@@ -301,12 +304,12 @@ def _of_group(attention: F32, kv_heads: int) -> F32:
     return attention.reshape(kv_heads, -1, attention.shape[-1])
 
 
-def _parts_block(attention: F32, values: F32, first_key: Index, query: Index) -> F32:
+def _head_block(attention: F32, values: F32, first_key: Index, query: Index) -> F32:
     """The arrays of ``PER_HEAD`` of one block, arguments as for ``_profile_block`` → (m, 1, 1, 1, head)."""
     keys = _attended(first_key, query)
-    weights = _of_group(attention, values.shape[2])[..., keys]
-    parts = output_parts(weights, values[0, 0, :, None, keys], sink=keys.start == 0)
-    found = vars(parts) | {"weight_sum": weights.sum(axis=-1, dtype=np.float64)}
+    seen = _of_group(attention, values.shape[2])[..., keys], values[0, 0, :, None, keys]
+    of_query = [of(*seen, sink=keys.start == 0) for of in (output_parts, concentration)]
+    found = vars(of_query[0]) | vars(of_query[1]) | {"weight_sum": seen[0].sum(axis=-1, dtype=np.float64)}
     return np.stack([found[name].ravel() for name in PER_HEAD]).astype(np.float32)[:, None, None, None]
 
 

@@ -187,7 +187,7 @@ def _widened(tensor: Any) -> Any:
     return tensor.float() if tensor.is_floating_point() and tensor.itemsize < 4 else tensor
 
 
-def _check(weights: Any, values: Any) -> None:
+def _check(weights: Any, values: Any, *, least_keys: int = 2) -> None:
     """A ValueError that names what is wrong with which of the two arrays, or tensors."""
     for name, array in (("weights", weights), ("values", values)):
         if not (array.is_floating_point() if _is_tensor(array) else np.issubdtype(array.dtype, np.floating)):
@@ -195,8 +195,8 @@ def _check(weights: Any, values: Any) -> None:
             msg = f"{name} must be floating-point numbers {wanted}, got {array.dtype} {tuple(array.shape)}"
             raise ValueError(msg)
     shape, states = tuple(weights.shape), tuple(values.shape)
-    if len(shape) < 1 or shape[-1] < 2:
-        msg = f"weights must have the shape (…, n) with n ≥ 2 keys, got {shape}"
+    if len(shape) < 1 or shape[-1] < least_keys:
+        msg = f"weights must have the shape (…, n) with n ≥ {least_keys} keys, got {shape}"
         raise ValueError(msg)
     if len(states) < 2 or states[-2] != shape[-1] or states[-1] < 1:
         msg = f"values must have the shape (…, {shape[-1]}, d) to match weights {shape}, got {states}"

@@ -43,6 +43,9 @@ BY_KEY: Axes = ("layer", "kv_head", "key")
 OF_SEQUENCE: Axes = ("layer", "kv_head")
 """One number per KV head, whatever the query."""
 
+ROLES = ("sink", "last", "other")
+"""What a key may be to a query, by code: position 0, the query's own position, any other."""
+
 MODEL_UNITS = "model units"
 """The unit of the value states, and of every length that is made of them."""
 
@@ -483,6 +486,101 @@ def _column(array: NDArray[Any], quantity: Quantity, known: NDArray[np.bool_]) -
     return pa.ListArray.from_arrays(offsets, pa.array(rows.ravel(), from_pandas=True))
 
 
+def _index(meaning: str, **settings: Any) -> Quantity:
+    """Which of the keys, counted from the first that the query attends to."""
+    place = "index among the keys, the first of which is at position query + 1 - n_keys"
+    return Quantity(
+        meaning=f"{meaning}: {place}", unit="index", axes=BY_HEAD, dtype="int32", low=0, high="n_keys - 1", **settings
+    )
+
+
+def _role(meaning: str, **settings: Any) -> Quantity:
+    """What a key is to the query."""
+    codes = ", ".join(f"{code} {role}" for code, role in enumerate(ROLES))
+    text = f"{meaning}: {codes}; the query's own position is last, even if it is the sink's"
+    return Quantity(meaning=text, unit="code", axes=BY_HEAD, dtype="int32", low=0, high=len(ROLES) - 1, **settings)
+
+
+def _entropy(meaning: str, **settings: Any) -> Quantity:
+    """An entropy."""
+    return Quantity(meaning=meaning, unit="nats", axes=BY_HEAD, low=0.0, **settings)
+
+
+def _effective(meaning: str, **settings: Any) -> Quantity:
+    """A number of keys that need not be whole."""
+    domain: dict[str, Any] = {"low": 1.0, "high": "n_keys", "slack": 1e-6}
+    return Quantity(meaning=meaning, unit="keys", axes=BY_HEAD, **domain, **settings)
+
+
+def _top(meaning: str, **settings: Any) -> Quantity:
+    """The largest of shares that sum to 1."""
+    return _ratio(meaning, "", BY_HEAD, low="1 / n_keys", **settings)
+
+
+def _fewest(meaning: str, high: str, **settings: Any) -> Quantity:
+    """The fewest keys that hold a share of something."""
+    return _keys(meaning, "", BY_HEAD, low=1, high=high, **settings)
+
+
+_NO_OUTPUT = "if all weighted norms are 0"
+
+
+@_documented
+@dataclass(frozen=True)
+class Concentration:
+    """How the weights and the contributions ‖α v‖ of one query are spread over its keys.
+
+    Arrays of the leading axes (…); whole numbers are int32, all else is float64.
+    """
+
+    entropy_keys: Annotated[F64, _entropy("entropy of the weights, each divided by their sum")]
+    effective_keys: Annotated[F64, _effective("exponential of entropy_keys, the effective number of keys attended to")]
+    top_weight: Annotated[F64, _top("largest weight, divided by the sum of the weights")]
+    top_key: Annotated[I32, _index("the key of the largest weight, the first of equals")]
+    top_role: Annotated[I32, _role("what the key of the largest weight is to the query")]
+    n_50: Annotated[I32, _fewest("fewest keys that hold 50 % of the sum of the weights", "n_90")]
+    n_90: Annotated[I32, _fewest("fewest keys that hold 90 % of the sum of the weights", "n_99")]
+    n_99: Annotated[I32, _fewest("fewest keys that hold 99 % of the sum of the weights", "n_keys")]
+    largest_deviation: Annotated[
+        F64,
+        _ratio(
+            "largest difference of a weight, divided by the sum of the weights, from the uniform 1 / n_keys",
+            "arXiv 2508.17821",
+            BY_HEAD,
+            high="1 - 1 / n_keys",
+        ),
+    ]
+    entropy_contributors: Annotated[
+        F64, _entropy("entropy of the weighted norms, each divided by their sum", missing=_NO_OUTPUT)
+    ]
+    effective_contributors: Annotated[
+        F64,
+        _effective(
+            "exponential of entropy_contributors, the effective number of keys that contribute", missing=_NO_OUTPUT
+        ),
+    ]
+    top_contribution: Annotated[
+        F64, _top("largest weighted norm, divided by the sum of the weighted norms", missing=_NO_OUTPUT)
+    ]
+    top_contributor: Annotated[
+        I32, _index("the key of the largest weighted norm, the first of equals", missing=_NO_OUTPUT)
+    ]
+    top_contributor_role: Annotated[
+        I32, _role("what the key of the largest weighted norm is to the query", missing=_NO_OUTPUT)
+    ]
+    contributors_50: Annotated[
+        I32,
+        _fewest("fewest keys that hold 50 % of the sum of the weighted norms", "contributors_90", missing=_NO_OUTPUT),
+    ]
+    contributors_90: Annotated[
+        I32,
+        _fewest("fewest keys that hold 90 % of the sum of the weighted norms", "contributors_99", missing=_NO_OUTPUT),
+    ]
+    contributors_99: Annotated[
+        I32, _fewest("fewest keys that hold 99 % of the sum of the weighted norms", "n_keys", missing=_NO_OUTPUT)
+    ]
+
+
 _OTHERS: Mapping[str, Quantity] = {
     "rho_0_of_keys": _cosine(
         "ρ_0, mean cosine of the sink's value state with those of the other keys attended to",
@@ -536,6 +634,7 @@ SELECTION: Mapping[str, Quantity] = {
         for name, quantity in declared(ScaleFreeBounds).items()
     },
     **declared(OutputParts),
+    **declared(Concentration),
     **{name: replace(quantity, name=name) for name, quantity in _OTHERS.items()},
 }
 """Every quantity that is stored for the selections of a study, by name."""

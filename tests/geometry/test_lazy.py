@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from geometry import selection_profile
+from geometry.effective_keys import concentration
 from geometry.lazy import (
+    PER_HEAD,
     PER_KAPPA,
     PROFILE,
     block_bytes,
@@ -133,7 +135,9 @@ def test_blocks_equal_the_whole(kv_chunk: int) -> None:
             assert found.dtype == SELECTION[name].dtype
             np.testing.assert_array_equal(found[..., :query], expected.astype(found.dtype), err_msg=name)
             np.testing.assert_array_equal(found[..., query:], SELECTION[name].fill, err_msg=name)
-        parts = vars(output_parts(grouped, seen)) | {"weight_sum": whole.weight_sum}
+        parts = vars(output_parts(grouped, seen)) | vars(concentration(grouped, seen))
+        parts |= {"weight_sum": whole.weight_sum}
+        assert set(parts) == set(PER_HEAD)
         for name, expected in parts.items():
             found = computed[name][:, index].reshape(expected.shape)
             np.testing.assert_allclose(found, expected, rtol=1e-6, err_msg=name)
@@ -207,6 +211,8 @@ def test_hidden_keys_are_no_tokens() -> None:
         parts = output_parts(weights, states, sink=first == 0)
         assert computed["norm_rest"][at][0] == pytest.approx(float(parts.norm_rest), rel=1e-6)
         assert computed["total_rest"][at][0] == pytest.approx(float(parts.total_rest), rel=1e-6)
+        for name, expected in vars(concentration(weights, states, sink=first == 0)).items():
+            assert computed[name][at][0] == pytest.approx(float(expected), rel=1e-6, nan_ok=True), name
         if n >= 2:
             alone = selection_profile(weights, states, sink=first == 0)
             np.testing.assert_allclose(computed["value_scale"][at][0], alone.value_scale, rtol=1e-6)
@@ -299,7 +305,7 @@ def peak_bytes(keys: int, head_dim: int, threads: int) -> int:
     shape = (MEASURED, len(queries), LAYERS)
     attention = da.full((*shape, HEADS, keys), 1 / keys, chunks=(1, 1, 1, HEADS, keys), dtype=np.float32)
     arrays = selection_arrays(attention, values, da.zeros(shape, chunks=(1, -1, -1), dtype=np.int32), queries)
-    totals = [arrays[name][:, -1].sum() for name in ("k_in", "r_min", "norm_rest", "value_scale", "cos_last_of_keys")]
+    totals = [arrays[name][:, -1].sum() for name in ("k_in", "r_min", "n_99", "value_scale", "cos_last_of_keys")]
     selection_profile(np.full(2, 0.5), np.ones((2, 1)))  # compiled before memory is watched
     tracemalloc.start()
     dask.compute(*totals, scheduler="threads", num_workers=threads)

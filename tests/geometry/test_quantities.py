@@ -12,6 +12,7 @@ import pytest
 
 import geometry
 from geometry import quantities, selection_profile
+from geometry.effective_keys import concentration
 from geometry.parts import output_parts
 from geometry.quantities import (
     BY_HEAD,
@@ -20,6 +21,7 @@ from geometry.quantities import (
     BY_N,
     MODEL_UNITS,
     SELECTION,
+    Concentration,
     OutputParts,
     Quantity,
     ScaleFreeBounds,
@@ -31,7 +33,7 @@ from geometry.quantities import (
 from geometry.scale_free import scale_free_lower_bounds
 from tests.geometry.draws import HEADS, Head, random_head
 
-RECORDS = (SelectionCounts, SelectionProfile, ScaleFreeBounds, OutputParts)
+RECORDS = (SelectionCounts, SelectionProfile, ScaleFreeBounds, OutputParts, Concentration)
 AXES = {"query", "layer", "head", "kv_head", "kappa", "n", "key"}
 TERMS = re.compile(r"[a-z_0-9]+|[-+*/() ]")
 
@@ -82,7 +84,7 @@ class TestDeclarations:
             assert quantity.name == name
 
     def test_what_is_stored_is_what_the_records_declare_and_a_few_others(self) -> None:
-        of_records = set(declared(SelectionProfile)) | set(declared(OutputParts))
+        of_records = {name for record in RECORDS for name in declared(record) if record is not ScaleFreeBounds}
         of_records |= {f"{name}_scale_free" for name in declared(ScaleFreeBounds)}
         assert set(SELECTION) - of_records == set(quantities._OTHERS)
         assert [name for name, quantity in SELECTION.items() if quantity.name != name] == []
@@ -98,7 +100,7 @@ class TestDeclarations:
         "quantity", [*SELECTION.values(), *derived(SelectionCounts).values()], ids=lambda q: q.name
     )
     def test_each_is_described(self, quantity: Quantity) -> None:
-        assert quantity.unit in {"keys", MODEL_UNITS, "cosine", "ratio", "probability"}
+        assert quantity.unit in {"keys", MODEL_UNITS, "cosine", "ratio", "probability", "nats", "index", "code"}
         assert set(quantity.axes) <= AXES
         for text in (quantity.meaning, quantity.source, quantity.missing or ""):
             assert text == text.strip()
@@ -151,6 +153,7 @@ def columns_of(weights: np.ndarray, values: np.ndarray, *, sink: bool) -> dict[s
     profile = selection_profile(weights, values, sink=sink, kappas=(0.5, 50))
     bounds = scale_free_lower_bounds(weights, np.linalg.norm(values.astype(float), axis=1), values.shape[1])
     found = vars(profile) | vars(output_parts(weights, values, sink=sink))
+    found |= vars(concentration(weights, values, sink=sink))
     found |= {f"{name}_scale_free": array for name, array in vars(bounds).items()}
     stored = {name: np.asarray(array).astype(SELECTION[name].dtype) for name, array in found.items()}
     return stored | {"n": np.arange(1, n), "n_keys": np.array(n)}

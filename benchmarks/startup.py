@@ -1,0 +1,74 @@
+"""How long a command takes that has nothing to compute, beside the import of DuckDB in a process of its own."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from benchmarks.measure import Benchmark, Result, alternate, compare
+
+STUDY = ("--name", "small", "--model", "embedded", "--corpus", "embedded", "--sequences", "2", "--context-length", "32")
+"""A small study of the embedded model, so that preparing the benchmark takes seconds."""
+
+COMMANDS = {
+    "sql": ("sql", "SELECT 1"),
+    "studies": ("studies",),
+    "help": ("--help",),
+}
+
+
+def startup(name: str, study: Sequence[str], repeats: int) -> list[Result]:
+    """One figure per command.
+
+    Parameters
+    ----------
+    name
+        The study that is run before the clock, and then again with nothing to do.
+    study
+        The arguments that describe it.
+    repeats
+        Rounds.
+
+    Raises
+    ------
+    subprocess.CalledProcessError
+        If a command fails.
+    """
+    with TemporaryDirectory() as folder:
+        call = partial(_call, folder)
+        call("run", *study)
+        commands = {"no-op run": ("run", name), **COMMANDS}
+        contenders = [partial(call, *arguments) for arguments in commands.values()]
+        seconds = alternate(*contenders, partial(_python, folder, "-c", "import duckdb"), repeats=repeats)
+    bare = ("python -c 'import duckdb'", seconds[:, -1])
+    return [
+        compare(f"startup.{what.replace(' ', '_')}", "cost", (_shown(arguments), column), bare, sizes={})
+        for (what, arguments), column in zip(commands.items(), seconds.T, strict=False)
+    ]
+
+
+def _shown(arguments: Sequence[str]) -> str:
+    return f"attention-geometry {' '.join(arguments)}"
+
+
+def _call(home: str, *arguments: str) -> None:
+    """Run the command line in a process of its own."""
+    code = "from dagster_project.command.cli import main; main()"
+    _python(home, "-c", code, *arguments)
+
+
+def _python(home: str, *arguments: str) -> None:
+    environment = {**os.environ, "ATTENTION_GEOMETRY_HOME": home}
+    command = [sys.executable, *arguments]
+    root = Path(__file__).parents[1]
+    subprocess.run(command, env=environment, cwd=root, check=True, capture_output=True)
+
+
+BENCHMARK = Benchmark(
+    "startup",
+    full=lambda: startup("embedded", ("embedded",), repeats=7),
+    small=lambda: startup("small", STUDY, repeats=2),
+)

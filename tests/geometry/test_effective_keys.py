@@ -1,0 +1,308 @@
+"""Concentration against the definitions in rational arithmetic and in 60 digits; ties, underflow, wrong readings."""
+
+import math
+import tracemalloc
+from collections.abc import Callable
+from decimal import Decimal, localcontext
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from geometry import concentration, effective_keys
+from geometry.effective_keys import concentration_bytes
+from geometry.quantities import ROLES, Concentration, declared
+from tests.geometry.draws import HEADS, Head, grouped, random_head, small_heads
+
+Numbers = dict[str, float]
+SHARES = {"50": Fraction(1, 2), "90": Fraction(9, 10), "99": Fraction(99, 100)}
+WHOLE = tuple(name for name, quantity in declared(Concentration).items() if quantity.dtype == "int32")
+OF_KEYS = {"entropy": "entropy_keys", "effective": "effective_keys", "top": "top_weight", "index": "top_key"}
+OF_KEYS |= {"role": "top_role", **{share: f"n_{share}" for share in SHARES}}
+OF_CONTRIBUTORS = {"entropy": "entropy_contributors", "effective": "effective_contributors"}
+OF_CONTRIBUTORS |= {"top": "top_contribution", "index": "top_contributor", "role": "top_contributor_role"}
+OF_CONTRIBUTORS |= {share: f"contributors_{share}" for share in SHARES}
+
+
+def spread(mass: list[Any], *, sink: bool, slack: Any = 0) -> Numbers:
+    """The definitions, key by key, of exact or of very long numbers; a share short by ``slack`` of all is reached."""
+    n, total = len(mass), sum(mass)
+    if total == 0:
+        return dict.fromkeys(("entropy", "effective", "top"), math.nan) | dict.fromkeys(("index", "role", *SHARES), -1)
+    share = [float(x / total) for x in mass]
+    entropy = math.fsum(-x * math.log(x) for x in share if x > 0)
+    top = max(range(n), key=lambda key: (mass[key], -key))
+    found: Numbers = {"entropy": entropy, "effective": math.exp(entropy), "top": max(share), "index": top}
+    found["role"] = ROLES.index("last" if top == n - 1 else "sink" if sink and top == 0 else "other")
+    for name, part in SHARES.items():
+        falling = sorted(mass, reverse=True)
+        wanted = total * part.numerator - slack * total
+        found[name] = next(size for size in range(1, n + 1) if sum(falling[:size]) * part.denominator >= wanted)
+    return found
+
+
+def norms(weights: np.ndarray, values: np.ndarray) -> list[Decimal]:
+    """‖α v‖ in 60 digits."""
+    with localcontext(prec=60):
+        squares = [
+            sum((Fraction(float(a)) * Fraction(float(x))) ** 2 for x in v) for a, v in zip(weights, values, strict=True)
+        ]
+        return [(Decimal(square.numerator) / Decimal(square.denominator)).sqrt() for square in squares]
+
+
+def literally(weights: np.ndarray, values: np.ndarray, *, sink: bool = True, slack: float = 0.0) -> Numbers:
+    """All of ``Concentration``; contributors that tie within 40 digits count as tied."""
+    exact = [Fraction(float(a)) for a in weights]
+    found = {OF_KEYS[name]: number for name, number in spread(exact, sink=sink).items()}
+    uniform = Fraction(1, len(exact))
+    found["largest_deviation"] = float(max(abs(x / sum(exact) - uniform) for x in exact))
+    with localcontext(prec=60):
+        of_norms = spread(norms(weights, values), sink=sink, slack=Decimal(slack))
+    return found | {OF_CONTRIBUTORS[name]: number for name, number in of_norms.items()}
+
+
+def found(weights: np.ndarray, values: np.ndarray, *, sink: bool = True) -> Numbers:
+    return {name: float(array) for name, array in vars(concentration(weights, values, sink=sink)).items()}
+
+
+def differing(given: Numbers, wanted: Numbers) -> set[str]:
+    """The names of what differs by more than rounding."""
+    assert given.keys() == wanted.keys()
+    return {
+        name
+        for name, right in wanted.items()
+        if given[name] != pytest.approx(right, rel=0 if name in WHOLE else 1e-12, abs=1e-15, nan_ok=True)
+    }
+
+
+@pytest.mark.parametrize("kind", HEADS.values(), ids=HEADS)
+@pytest.mark.parametrize(("n", "d"), [(2, 8), (3, 1), (40, 6)])
+@pytest.mark.parametrize("sink", [True, False])
+def test_equals_the_definitions(kind: Head, n: int, d: int, sink: bool) -> None:
+    weights, values = kind(n, d, n + d)
+    assert differing(found(weights, values, sink=sink), literally(weights, values, sink=sink)) == set()
+
+
+@settings(max_examples=200, deadline=None)
+@given(small_heads())
+def test_ties_count_as_in_exact_arithmetic(head: tuple[np.ndarray, np.ndarray]) -> None:
+    """Sums of different norms that tie in real arithmetic alone are the only ones that may fall either way."""
+    given, wanted = found(*head), literally(*head, slack=1e-40)
+    strict = literally(*head, slack=-1e-40)
+    either = {
+        f"contributors_{share}"
+        for share in SHARES
+        if wanted[f"contributors_{share}"] != strict[f"contributors_{share}"]
+    }
+    assert differing(given, wanted) <= either
+    assert all(wanted[name] <= given[name] <= strict[name] for name in either)
+
+
+@settings(max_examples=200, deadline=None)
+@given(small_heads())
+def test_norms_that_are_rational_tie_exactly(head: tuple[np.ndarray, np.ndarray]) -> None:
+    weights, values = head[0], np.pad(head[1][:, :1], ((0, 0), (1, 1)))
+    assert differing(found(weights, values), literally(weights, values)) == set()
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.sampled_from([0, 2**-149, 2**-140, 2**-126, 1e-30, 2**-24, 0.125, 0.25]), min_size=1, max_size=7))
+def test_the_smallest_weights_decide_ties(drawn: list[float]) -> None:
+    """A sum in float64 loses what lies beyond its 53 bits."""
+    weights = np.array([0.25, *drawn], np.float32)
+    if weights.sum() <= 1:
+        assert (
+            differing(found(weights, np.ones((weights.size, 2))), literally(weights, np.ones((weights.size, 2))))
+            == set()
+        )
+
+
+class TestControls:
+    """Wrong readings of each definition, which the comparison above must tell from the right one."""
+
+    weights, values = random_head(40, 6, 1)
+
+    def test_equal_weights_reach_each_share_exactly(self) -> None:
+        wrong = 0
+        for n in range(1, 300):
+            weights = np.full(n, 1 / n, np.float32)
+            exact = concentration(weights, np.ones((n, 2)))
+            for name, share in SHARES.items():
+                size = math.ceil(share * n)
+                assert getattr(exact, f"n_{name}") == getattr(exact, f"contributors_{name}") == size, n
+                p = weights.astype(float) / weights.sum(dtype=float)
+                wrong += int(np.searchsorted(p.cumsum(), float(share)) + 1) != size
+        assert wrong > 10, "a plain sum of shares would do"
+
+    def test_without_whole_numbers_ties_are_missed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        weights = np.full(10, 0.1, np.float32)
+        assert concentration(weights, np.ones((10, 1))).n_90 == 9
+        weights = np.array([0.5, 0.5, 2**-149], np.float32)
+        assert concentration(weights, np.ones((3, 1))).n_50 == 2
+        monkeypatch.setattr(effective_keys, "_whole_sums", lambda numbers: [int(2**60 * x) for x in np.cumsum(numbers)])
+        assert concentration(weights, np.ones((3, 1))).n_50 == 1
+
+    @pytest.mark.parametrize(
+        ("reading", "changed"),
+        [
+            (lambda a, v: literally(a, v, sink=False), {"top_role", "top_contributor_role"}),
+            (
+                lambda a, v: literally(a, np.ones_like(v)),
+                {"entropy_contributors", "top_contribution", "contributors_50"},
+            ),
+            (lambda a, v: literally(np.append(a, [0.3]), np.append(v, v[:1], axis=0)), {"entropy_keys", "top_weight"}),
+        ],
+        ids=["the sink is any key", "without values", "a learned sink as a key"],
+    )
+    def test_wrong_readings_differ(
+        self, reading: Callable[[np.ndarray, np.ndarray], Numbers], changed: set[str]
+    ) -> None:
+        weights, values = self.weights, self.values.copy()
+        values[0] *= 30  # the sink has the largest weight and contributes most
+        assert changed <= differing(found(weights, values), reading(weights, values))
+
+    def test_norms_before_products_would_break_ties(self) -> None:
+        """α v is equal for both keys; α ‖v‖ is not, in float64."""
+        weights, values = np.array([1, 3, 1], np.float32) / 64, np.array([[3, 3], [1, 1], [0, 0]], np.float32)
+        assert weights[0] * np.linalg.norm(values[0].astype(float)) != weights[1] * np.linalg.norm(
+            values[1].astype(float)
+        )
+        spread = concentration(weights, values)
+        assert (spread.top_contributor, spread.contributors_50, spread.top_contribution) == (0, 1, 0.5)
+        turned = concentration(weights[[1, 0, 2]], values[[1, 0, 2]])
+        assert turned.top_contributor == 0
+
+
+@pytest.mark.parametrize("spread", [0.0, 1.0, 300.0])
+@pytest.mark.parametrize(("heads", "n"), [(16, 2048), (1, 8192)])
+def test_memory_is_bounded(heads: int, n: int, spread: float) -> None:
+    """Also where all weights are equal, or so different that their sums need a thousand bits, in every head."""
+    logits = spread * np.random.default_rng(0).standard_normal((heads, n))
+    weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    weights /= weights.sum(axis=-1, keepdims=True)
+    values = np.ones((n, 2), np.float32)
+    concentration(np.full((1, 4), 0.25), values[:4])
+    tracemalloc.start()
+    concentration(weights, values)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    bound = concentration_bytes(heads, n)
+    assert peak <= bound
+    assert peak > bound / 4 or heads == 1
+
+
+def test_one_key_holds_everything_and_is_the_last() -> None:
+    one = concentration(np.array([0.4]), np.ones((1, 3)))
+    assert vars(one) == {
+        "entropy_keys": 0,
+        "effective_keys": 1,
+        "top_weight": 1,
+        "top_key": 0,
+        "top_role": ROLES.index("last"),
+        "n_50": 1,
+        "n_90": 1,
+        "n_99": 1,
+        "largest_deviation": 0,
+        "entropy_contributors": 0,
+        "effective_contributors": 1,
+        "top_contribution": 1,
+        "top_contributor": 0,
+        "top_contributor_role": ROLES.index("last"),
+        "contributors_50": 1,
+        "contributors_90": 1,
+        "contributors_99": 1,
+    }
+
+
+@pytest.mark.parametrize(("heavy", "role"), [(0, "sink"), (1, "other"), (2, "last")])
+def test_the_role_is_that_of_the_top_key(heavy: int, role: str) -> None:
+    weights = np.full(3, 0.1)
+    weights[heavy] = 0.8
+    spread = concentration(weights, np.ones((3, 2)))
+    assert spread.top_key == spread.top_contributor == heavy
+    assert ROLES[int(spread.top_role)] == ROLES[int(spread.top_contributor_role)] == role
+    hidden = concentration(weights, np.ones((3, 2)), sink=False)
+    assert ROLES[int(hidden.top_role)] == (role if role != "sink" else "other")
+
+
+def test_nothing_contributes_where_all_values_are_zero() -> None:
+    weights, values = grouped(random_head, 2, 2, 8, 3)
+    values[1] = 0
+    spread = concentration(weights, values)
+    for name, quantity in declared(Concentration).items():
+        array = getattr(spread, name)
+        absent = np.isnan(array) if array.dtype == np.float64 else array == -1
+        assert (array.shape, array.dtype) == ((2, 2), np.int32 if name in WHOLE else np.float64)
+        np.testing.assert_array_equal(absent, [[False] * 2, [quantity.missing is not None] * 2], err_msg=name)
+
+
+@pytest.mark.parametrize("kind", HEADS.values(), ids=HEADS)
+def test_query_heads_share_the_value_states_of_their_kv_head(kind: Head) -> None:
+    weights, values = grouped(kind, 2, 3, 11, 4)
+    together = concentration(weights, values)
+    for kv_head, head in np.ndindex(2, 3):
+        alone = found(weights[kv_head, head], values[kv_head, 0])
+        assert {name: float(array[kv_head, head]) for name, array in vars(together).items()} == pytest.approx(
+            alone, rel=0, abs=0, nan_ok=True
+        )
+    one = concentration(weights[0, 0], values[:, 0])
+    assert one.n_50.shape == one.contributors_50.shape == (2,)
+    assert concentration(weights[:0], values[:0]).top_key.shape == (0, 3)
+
+
+class TestInvariances:
+    heads = st.tuples(st.sampled_from(sorted(HEADS)), st.integers(2, 40), st.integers(1, 12), st.integers(0, 2**31))
+
+    @settings(max_examples=100, deadline=None)
+    @given(heads, st.integers(-900, 900), st.booleans())
+    def test_the_unit_of_the_values_does_not_matter(
+        self, head: tuple[str, int, int, int], exponent: int, sink: bool
+    ) -> None:
+        weights, values = HEADS[head[0]](*head[1:])
+        scaled = np.ldexp(values.astype(np.float64), exponent)
+        assert differing(found(weights, scaled, sink=sink), found(weights, values, sink=sink)) == set()
+
+    @settings(max_examples=100, deadline=None)
+    @given(heads)
+    def test_nor_does_what_a_learned_sink_takes(self, head: tuple[str, int, int, int]) -> None:
+        weights, values = HEADS[head[0]](*head[1:])
+        lesser = weights.astype(np.float64) / 2**40
+        assert differing(found(lesser, values), found(weights.astype(np.float64), values)) == set()
+
+    @settings(max_examples=100, deadline=None)
+    @given(heads)
+    def test_nor_the_order_of_the_keys_to_what_names_none(self, head: tuple[str, int, int, int]) -> None:
+        weights, values = HEADS[head[0]](*head[1:])
+        order = np.random.default_rng(head[3]).permutation(len(weights))
+        named = {"top_key", "top_role", "top_contributor", "top_contributor_role"}
+        given, wanted = found(weights[order], values[order]), found(weights, values)
+        assert {name: given[name] for name in given.keys() - named} == pytest.approx(
+            {name: wanted[name] for name in wanted.keys() - named}, rel=0, abs=0, nan_ok=True
+        )
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_tensors_of_every_float_type_are_taken_at_their_own_value(dtype: torch.dtype) -> None:
+    weights, values = (torch.from_numpy(array).to(dtype) for array in random_head(30, 8, seed=2))
+    expected = literally(weights.double().numpy(), values.double().numpy())
+    assert differing(found(weights, values), expected) == set()
+
+
+@pytest.mark.parametrize(
+    ("weights", "values", "said"),
+    [
+        (np.ones(0), np.ones((0, 2)), "n ≥ 1 keys"),
+        (np.ones(1), np.ones((2, 2)), "to match weights"),
+        (np.full(2, 0.0), np.ones((2, 2)), "must be rows"),
+        (np.full(2, 0.5), np.full((2, 2), np.nan), "must be finite"),
+        (np.ma.array([0.5, 0.5], mask=[0, 1]), np.ones((2, 2)), "weights must not be a masked array"),
+        (np.full(2, 0.5), np.ma.array(np.ones((2, 2))), "values must not be a masked array"),
+    ],
+)
+def test_bad_input_is_named(weights: np.ndarray, values: np.ndarray, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        concentration(weights, values)
