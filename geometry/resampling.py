@@ -16,11 +16,12 @@ about the bootstrap, The American Statistician 69, 2015 (intervals for few units
 
 import math
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
@@ -53,6 +54,11 @@ class Resampling:
     """(S, R + 1)."""
     clusters: F64
     """(G, R + 1)."""
+
+    @property
+    def replicates(self) -> int:
+        """R, the replicates beside the data."""
+        return int(self.sequences.shape[1]) - 1
 
     @property
     def units(self) -> int:
@@ -126,13 +132,19 @@ def weighted_means(values: ArrayLike, weights: F64) -> F64:
     flat = given.reshape(len(given), -1)
     known = ~np.isnan(flat)
     reference = flat[known.argmax(axis=0), np.arange(flat.shape[1])]
-    with threadpool_limits(limits=1, user_api="blas"):
+    with _blas().limit(limits=1, user_api="blas"):
         means = np.where(known, flat - reference, 0.0).T @ weights
         total = weights.sum(axis=0) if known.all() else known.T.astype(np.float64) @ weights
     with np.errstate(invalid="ignore"):  # 0/0 where nothing is drawn
         means /= total
     means += reference[:, None]
     return means.reshape(*given.shape[1:], weights.shape[1])
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    """The BLAS that NumPy has loaded; finding it takes longer than most products."""
+    return ThreadpoolController()
 
 
 def means_bytes(sequences: int, size: int, replicates: int) -> int:
@@ -316,7 +328,7 @@ def linearised(value: F64, left_out: F64, weights: F64) -> F64:
         (…, R + 1). Exact for a mean of groups of equal size.
     """
     influence = (len(left_out) - 1) / len(left_out) * (value - left_out)
-    with threadpool_limits(limits=1, user_api="blas"):
+    with _blas().limit(limits=1, user_api="blas"):
         moved = influence.reshape(len(left_out), -1).T @ (weights - 1)
     replicates: F64 = value[..., None] + moved.reshape(*value.shape, weights.shape[1])
     return replicates

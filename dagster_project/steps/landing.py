@@ -200,6 +200,7 @@ def _position_tables(metrics: "SequenceStore") -> dict[str, Any]:
 
 def expected_rows(tensors: "SequenceStore", *, kappas: int) -> dict[str, int]:
     """How many rows each table must get, from what was extracted and the number of κ alone."""
+    from storage.warehouse.relations import paper_claims
     from storage.zarr.layers import attending, query_positions
 
     sizes, queries, layers = tensors.sizes, np.asarray(query_positions(tensors)), attending(tensors)
@@ -230,6 +231,7 @@ def expected_rows(tensors: "SequenceStore", *, kappas: int) -> dict[str, int]:
         "contributions": positions,
         "principal_directions": kv_heads,
         "sink_effect": int((keys.max(axis=(0, 2)) - 1).sum()),
+        "claim_estimates": len(paper_claims()),
     }
 
 

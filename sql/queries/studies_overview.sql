@@ -10,8 +10,8 @@ WITH asked AS (
 judged AS (
     SELECT
         study,
-        count(*) FILTER (WHERE supported) AS claims_supported,
-        count(supported) AS claims_judged,
+        count(*) FILTER (WHERE verdict = 'supported') AS claims_supported,
+        count(*) FILTER (WHERE verdict IN ('supported', 'not supported')) AS claims_judged,
         count(*) AS claims
     FROM claims
     GROUP BY study

@@ -1,6 +1,7 @@
 """The assets between metrics and warehouse: means, fits, bounds in expectation and sources of figures."""
 
 from dagster_project.steps.assets import Asset
+from dagster_project.steps.summaries.claims import claim_estimates
 from dagster_project.steps.summaries.contributions import contributions
 from dagster_project.steps.summaries.directions import value_directions
 from dagster_project.steps.summaries.expectation import effects, expectation
@@ -8,6 +9,7 @@ from dagster_project.steps.summaries.fits import similarity, weights
 from dagster_project.steps.summaries.means import selection_means
 from dagster_project.steps.summaries.norms import norms
 from dagster_project.steps.summaries.positions import attention_by_position
+from dagster_project.steps.summaries.regimes import regimes_by_sequence
 from dagster_project.steps.summaries.sink import sink_effect
 from dagster_project.steps.tables import tables_asset
 
@@ -31,8 +33,20 @@ FITS = (
 )
 """The fits of the three assumptions, from which heads are drawn."""
 
+REGIMES = tables_asset(
+    "regimes_by_sequence",
+    regimes_by_sequence,
+    tables=("regimes_by_sequence",),
+    version=1,
+    after=(FITS[2],),
+    settings=("scale",),
+    reads=("attention",),
+)
+"""Table 2, which claims are about."""
+
 SUMMARIES: tuple[Asset, ...] = (
     *FITS,
+    REGIMES,
     tables_asset(
         "attention_by_position",
         attention_by_position,
@@ -66,6 +80,16 @@ SUMMARIES: tuple[Asset, ...] = (
         version=1,
         after=FITS,
         settings=("kappas", "scale"),
+    ),
+    tables_asset(
+        "claim_estimates",
+        claim_estimates,
+        tables=("claim_estimates",),
+        version=1,
+        after=(REGIMES,),
+        settings=("kappas", "scale"),
+        reads=("attention",),
+        parallel=True,
     ),
 )
 """Their records, in an order in which they can be made."""
