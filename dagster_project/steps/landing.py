@@ -26,6 +26,7 @@ from dagster_project.steps.summaries import SUMMARIES
 from dagster_project.steps.tables import check_tables
 from dagster_project.study.home import Home
 from dagster_project.study.studies import Study
+from dagster_project.study.twins import twin_of
 from storage.errors import UserError
 from storage.files.locks import exclusive
 from storage.files.places import Local
@@ -151,7 +152,7 @@ def _tables(sources: "Sources", summaries: Mapping[str, Any]) -> dict[str, Any]:
     tensors, metrics, study, queries = sources.tensors, sources.metrics, sources.study, sources.queries
     tokens = tensors.read("tokens", slice(None))
     return {
-        "studies": rows.study_rows(tensors, metrics, summaries),
+        "studies": rows.study_rows(tensors, metrics, summaries, twin_of(sources.name, study)),
         "heads": rows.head_rows(tensors.layers),
         "tokens": rows.token_rows(tokens, token_texts(study.model, np.unique(tokens).tolist())),
         "selection_counts": rows.selection_rows(metrics, queries),
@@ -249,7 +250,8 @@ def _expected(snapshot: Snapshot) -> MadeOf | None:
     if snapshot.tensors is None or snapshot.metrics is None:
         return None
     known = known_of_summaries(snapshot.home, snapshot.name)
-    return _made_of(json.loads(json.dumps(provenance_of(snapshot.tensors, snapshot.metrics, known))))
+    twin = twin_of(snapshot.name, snapshot.study)
+    return _made_of(json.loads(json.dumps(provenance_of(snapshot.tensors, snapshot.metrics, known, twin))))
 
 
 def _made_of(provenance: Mapping[str, Any]) -> MadeOf:

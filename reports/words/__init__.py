@@ -12,7 +12,6 @@ from reports.words.bounds import (
     EFFECTS,
     FAMILIES,
     VERDICTS,
-    best,
     coverage,
     effects,
     failures,
@@ -22,6 +21,7 @@ from reports.words.bounds import (
     monte_carlo,
     printed,
     regimes,
+    shown,
     width,
 )
 from reports.words.claims import Verdict, agreement, claims, verdicts
@@ -93,7 +93,6 @@ __all__ = [
     "alike",
     "attention",
     "beside_bounds",
-    "best",
     "blanks",
     "chance",
     "claims",
@@ -150,6 +149,7 @@ __all__ = [
     "sensitivity",
     "sentences",
     "several_contexts",
+    "shown",
     "similarity_curve",
     "similarity_errors",
     "similarity_of_model",

@@ -101,8 +101,13 @@ def _separability(curves: Sequence[Row], elbow: Row | None) -> str:
         return ""
     if elbow["status"] == "trivial":
         return f"No N stands out: {TRIVIAL}."
-    if elbow["elbow_n"] is None:
+    if elbow["status"] == "no_decline":
         return "No N stands out: after N = 2 separability does not fall."
+    if elbow["elbow_n"] is None:
+        return (
+            f"Separability falls from N = 2 to N = {elbow['lowest_n']}, where it is lowest with "
+            f"{number(elbow['lowest_separability'])}, without an elbow."
+        )
     return (
         "Past the trivial N = 1, the elbow of how well heads tell what they select from the rest lies at "
         f"N = {elbow['elbow_n']} with separability {number(elbow['separability'])}; it is least at "

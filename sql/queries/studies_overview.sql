@@ -1,7 +1,7 @@
 -- grain:   one row per study of the warehouse
 -- inputs:  studies, model_sizes, claims, attention_by_position, elbows_model, head_taxonomy
 -- meaning: what was run, and in short what came of it at the last query: how many of the paper's claims it supports, of how
---          many that can be judged (claims_judged), and what share of heads is of each kind; NULL: not known
+--          many that are decided (claims_judged), and what share of heads is of each kind; NULL: not known
 WITH asked AS (
     SELECT study, list_sort(list(DISTINCT query)) AS queries
     FROM attention_by_position
