@@ -14,7 +14,19 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import cluster, extraction, fits, gpu, landing, load, queries, selection, separation, startup
+from benchmarks import (
+    cluster,
+    extraction,
+    fits,
+    gpu,
+    landing,
+    load,
+    queries,
+    selection,
+    separation,
+    startup,
+    temperature,
+)
 from benchmarks.measure import Benchmark, Result, machine
 
 BENCHMARKS: tuple[Benchmark, ...] = (
@@ -25,7 +37,8 @@ BENCHMARKS: tuple[Benchmark, ...] = (
     landing.BENCHMARK,
     load.BENCHMARK,
     queries.BENCHMARK,
-    fits.BENCHMARK,
+    *fits.BENCHMARKS,
+    *temperature.BENCHMARKS,
     cluster.BENCHMARK,
     startup.BENCHMARK,
 )

@@ -1,15 +1,18 @@
-"""The four-phase fits of many heads through Dask against a plain loop on one thread.
+"""The four-phase fits of many heads: against one descent by SciPy, and through Dask against a plain loop.
 
-Holds the benchmark ``fits.phases``.
+Holds the benchmarks ``fits.*``.
 """
 
 from collections.abc import Sequence
 from functools import partial
+from time import process_time
+from typing import Any
 
 import numpy as np
 from dask.base import compute
 from dask.delayed import delayed
 from numpy.typing import NDArray
+from scipy.optimize import least_squares
 
 from benchmarks.measure import Benchmark, Contender, Result, alternate, compare
 from geometry.phases import PhaseFit, fit_phases, phase_curve
@@ -49,6 +52,38 @@ def fitted(weights: F64) -> list[PhaseFit]:
     return [fit_phases(weight) for weight in weights]
 
 
+def descended(weight: F64, t_1: int, t_2: int, start: Sequence[float]) -> Any:
+    """SciPy's least squares of log p_base, η, ω and the rate of growth, from a start on, the edges given."""
+    z, x = np.log(weight[1:]), np.arange(1, weight.size)
+    inside, behind = (x > t_1) & (x <= t_2), np.maximum(x - t_2, 0)
+
+    def residual(theta: F64) -> F64:
+        level, eta, omega, rate = theta
+        curve: F64 = level + np.log1p(eta * np.cos(omega * x)) * inside + rate * behind - z
+        return curve
+
+    return least_squares(residual, start, x_scale="jac")
+
+
+def head(*, n: int, repeats: int) -> list[Result]:
+    """One head with all phases: every variant, all edges and starts, against one descent by SciPy."""
+    t_1, t_2, eta, omega, growth = n // 5, 3 * n // 4, 0.5, 0.4, 3 / (n - 3 * n // 4)
+    curve = phase_curve(
+        np.arange(n), p_sink=0.4, p_base=1e-4, eta=eta, eta_growth=growth, omega=omega, t_1=t_1, t_2=t_2
+    )
+    weight = curve * np.exp(0.1 * np.random.default_rng(0).standard_normal(n))
+    start = (np.log(1e-4) + 0.1, 0.9 * eta, omega + 0.1 / n, 1.1 * growth)
+    seconds = alternate(
+        lambda: fit_phases(weight),
+        lambda: descended(weight, t_1, t_2, start),
+        repeats=repeats,
+        clock=process_time,
+    )
+    every = ("fit_phases of one head: every variant, all T_1, T_2 and starts, one thread", seconds[:, 0])
+    one = ("scipy.optimize.least_squares of it from beside what was planted, T_1 and T_2 given", seconds[:, 1])
+    return [compare("fits.head", "cost", every, one, sizes={"n": n}, target=5.0)]
+
+
 def phases(*, heads: int, n: int, chunk: int, repeats: int, ways: Sequence[str] = tuple(WAYS)) -> list[Result]:
     """Every way of running the fits against the loop, by the clock on the wall."""
     weights = draw(heads, n)
@@ -63,8 +98,15 @@ def phases(*, heads: int, n: int, chunk: int, repeats: int, ways: Sequence[str] 
     ]
 
 
-BENCHMARK = Benchmark(
-    "fits.phases",
-    full=partial(phases, heads=128, n=1024, chunk=8, repeats=3),
-    small=partial(phases, heads=8, n=128, chunk=2, repeats=2),
+BENCHMARKS = (
+    Benchmark(
+        "fits.head",
+        full=partial(head, n=512, repeats=51),
+        small=partial(head, n=128, repeats=3),
+    ),
+    Benchmark(
+        "fits.phases",
+        full=partial(phases, heads=128, n=1024, chunk=8, repeats=3),
+        small=partial(phases, heads=8, n=128, chunk=2, repeats=2),
+    ),
 )

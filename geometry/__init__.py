@@ -22,9 +22,13 @@ if TYPE_CHECKING:
     from geometry.distances import random_subset_distance as random_subset_distance
     from geometry.effective_keys import concentration as concentration
     from geometry.grids import log_grid as log_grid
+    from geometry.jacobian import bounds_held as bounds_held
+    from geometry.jacobian import jacobian_norm as jacobian_norm
     from geometry.lower import lower_bounds as lower_bounds
     from geometry.parts import output_parts as output_parts
     from geometry.phases import fit_phases as fit_phases
+    from geometry.power_law import PowerLaw as PowerLaw
+    from geometry.power_law import fit_log_log as fit_log_log
     from geometry.profile import SCALES as SCALES
     from geometry.profile import Scale as Scale
     from geometry.profile import selection_counts as selection_counts
@@ -41,6 +45,9 @@ if TYPE_CHECKING:
     from geometry.scale_free import scale_free_lower_bounds as scale_free_lower_bounds
     from geometry.similarity import cosine_by_distance as cosine_by_distance
     from geometry.similarity import sink_cosines as sink_cosines
+    from geometry.temperature import TEMPERATURES as TEMPERATURES
+    from geometry.temperature import counts_by_temperature as counts_by_temperature
+    from geometry.temperature import temper as temper
 
 _MODULES = {
     "arithmetic": ("PlainArithmetic", "plain_arithmetic"),
@@ -66,6 +73,9 @@ _MODULES = {
         "derived",
     ),
     "scale_free": ("scale_free_lower_bounds",),
+    "power_law": ("PowerLaw", "fit_log_log"),
+    "jacobian": ("bounds_held", "jacobian_norm", "sensitivity"),
+    "temperature": ("TEMPERATURES", "counts_by_temperature", "temper"),
     "similarity": ("cosine_by_distance", "sink_cosines"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}

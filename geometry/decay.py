@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
 
 from geometry.kernels import F64
+from geometry.residuals import effective_points
 
 RESOLUTION = 1e-9
 """Cosines of float32 value states are not told apart below this: rates and residuals beyond it are not either."""
@@ -61,13 +62,15 @@ class DecayFit:
     status_floor: DecayStatus
     """Of the form with a floor."""
     distances: int
-    """How many distances were fitted."""
+    """How many distances were fitted, m."""
+    effective_points: float
+    """How many independent distances they are worth, m_e ≤ m, by the autocorrelation of the residuals with a floor."""
     beta: float
     """β of e^{−βk}, per token, ≥ 0."""
     mae: float
     """Mean absolute error of e^{−βk}, in units of cosine."""
     bic: float
-    """m ln(RSS/m) + ln m of e^{−βk} over m distances."""
+    """m_e ln(RSS/m) + ln m of e^{−βk}."""
     floor: float
     """c, within (−1, 1)."""
     beta_floor: float
@@ -75,7 +78,7 @@ class DecayFit:
     mae_floor: float
     """Mean absolute error of the form with a floor."""
     bic_floor: float
-    """m ln(RSS/m) + 2 ln m of the form with a floor."""
+    """m_e ln(RSS/m) + 2 ln m of the form with a floor."""
     preferred: DecayForm | None
     """The form of the smaller BIC; None without any fit."""
     beta_influence: F64
@@ -119,10 +122,10 @@ class _Form:
     def mae(self) -> float:
         return float(np.abs(self.residual).mean())
 
-    @property
-    def bic(self) -> float:
+    def bic(self, effective: float) -> float:
+        """The criterion where the residuals are worth ``effective`` independent ones."""
         m = self.residual.size
-        return m * math.log(self.rss / m) + (2 if self.free else 1) * math.log(m)
+        return effective * math.log(self.rss / m) + (2 if self.free else 1) * math.log(m)
 
 
 def decay(distance: ArrayLike, beta: float, floor: float = 0.0) -> F64:
@@ -151,6 +154,11 @@ def fit_decay(cosine: ArrayLike) -> DecayFit:
 
     Notes
     -----
+    Mean cosines at neighbouring distances err alike, for they are of the same tokens: of some hundred distances ten may
+    be independent. The criterion therefore takes the logarithm of the likelihood for as many points as the residuals
+    with a floor are worth (``geometry.residuals``). The penalty keeps ln m: with ln m_e every eighth of the heads drawn
+    without a floor would show one, for a few effective points tell little of how few they are.
+
     Influences are the exact derivatives of the minimum (implicit function theorem), with the second derivatives of the
     curve: residuals of a curve that does not fit are not small.
 
@@ -169,6 +177,10 @@ def fit_decay(cosine: ArrayLike) -> DecayFit:
         return _no_fit("too_short" if distances else "undefined", given.size, distances)
     curve = _Curve(np.flatnonzero(fitted).astype(np.float64), 1.0 - given[fitted])
     plain, floored = _best(curve, free=False), _best(curve, free=True)
+    residual = np.zeros(given.size)
+    residual[fitted] = floored.residual
+    effective = effective_points(residual[1:], fitted[1:])
+    bic, bic_floor = plain.bic(effective), floored.bic(effective)
     status, status_floor = _status(plain), _status(floored)
     influence = _influence(curve, plain, status, fitted)
     influence_floor = _influence(curve, floored, status_floor, fitted)
@@ -176,14 +188,15 @@ def fit_decay(cosine: ArrayLike) -> DecayFit:
         status=status,
         status_floor=status_floor,
         distances=distances,
+        effective_points=effective,
         beta=plain.beta if math.isfinite(plain.beta) else math.nan,
         mae=plain.mae,
-        bic=plain.bic,
+        bic=bic,
         floor=1.0 - floored.scale if status_floor in {"ok", "unbounded"} else math.nan,
         beta_floor=floored.beta if status_floor == "ok" else math.nan,
         mae_floor=floored.mae,
-        bic_floor=floored.bic,
-        preferred="floor" if floored.bic < plain.bic and status_floor in {"ok", "unbounded"} else "exponential",
+        bic_floor=bic_floor,
+        preferred="floor" if bic_floor < bic and status_floor in {"ok", "unbounded"} else "exponential",
         beta_influence=influence[0],
         floor_influence=-influence_floor[1],
         beta_floor_influence=influence_floor[0],
@@ -197,6 +210,7 @@ def _no_fit(status: DecayStatus, n: int, distances: int) -> DecayFit:
         status=status,
         status_floor=status,
         distances=distances,
+        effective_points=math.nan,
         beta=math.nan,
         mae=math.nan,
         bic=math.nan,

@@ -5,9 +5,9 @@ What does not belong here: means and standard errors over sequences.
 
 With T_1, T_2 and ω given, log weight is nearly linear in log p_base, in the amplitude of a cosine and in the rate of
 growth, so the sum of squares follows from sums over positions. Those of z cos(ωx) over blocks of positions give, for
-every frequency of a fine grid, the best pair of block edges; where the sum of squares dips over ω, a start lies. From
-each start on, two steps take turns until nothing moves: the best T_1 and T_2 of all pairs for the current η and ω, and
-the best η, ω, p_base and rate of growth for the current T_1 and T_2 (SciPy).
+every frequency of a fine grid, the best pair of block edges; where the sum of squares dips over ω, there is a start.
+From each start on, two steps take turns until nothing moves: the best T_1 and T_2 of all pairs for the current η and ω,
+and the best η, ω, p_base and rate of growth for the current T_1 and T_2 (Newton's method with exact derivatives).
 
 Letters: z is log weight minus its mean, x a position, u = x − T_2 that of the growth; m counts positions from the first
 one that is fitted; an *edge* k stands for the T with k of the m positions up to it.
@@ -21,10 +21,10 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import least_squares
 
-from geometry.accelerate import compiled, compiled_sums
 from geometry.kernels import F64
+from geometry.phase_kernels import LEAST_SQUARE, best_edges, cosine_sums, descend, least_squares_by_frequency
+from geometry.residuals import effective_points
 
 RESOLUTION = 2.0**-24
 """Relative rounding of a float32 weight: residuals of log weight below it are as good as 0."""
@@ -35,26 +35,17 @@ LEAST_POSITIONS = 8
 LEAST_OSCILLATION = 8
 """Positions of an oscillation, at least; nor may it be shorter than one period."""
 
-LARGEST_ETA = 1.0 - 1e-6
-"""|η| of an oscillation; at 1 its valleys are 0."""
-
 FREQUENCIES = 4
 """Grid points of ω per position: at the far end the phase of neighbours differs by π/4."""
 
 BLOCKS = 32
 """Blocks of positions whose edges are tried as T_1 and T_2 at first."""
 
-STARTS = 6
+STARTS = 8
 """Dips of the first search that are followed."""
 
 MOST_ROUNDS = 20
 """Turns of edges and parameters from one start, at most; most starts come to rest after three."""
-
-MOST_TRIES = 100
-"""Evaluations of the curve in one of those turns; a fit that has not converged by then is given up."""
-
-TILE = 256
-"""Frequencies that are summed together, so that their sums stay in the nearest cache."""
 
 PhaseStatus = Literal["ok", "too_short", "no_weight", "undefined"]
 """What a fit is worth.
@@ -94,7 +85,7 @@ DESIGNS: dict[PhaseVariant, F64] = {
 
 @dataclass(frozen=True)
 class PhaseFit:
-    """The variant of Assumption 3 with the smallest BIC, and how well all of them do.
+    """The variant of Assumption 3 with the smallest criterion (BIC), and how well all of them do.
 
     Positions are absolute; weights are shares of 1. What the curve lacks is NaN: ``eta``, ``omega`` without an
     oscillation, ``eta_growth`` without growth: on a plateau, and in the variant tied where T_2 is the last position.
@@ -104,7 +95,9 @@ class PhaseFit:
     status: PhaseStatus
     variant: PhaseVariant | None
     positions: int
-    """How many positions were fitted."""
+    """How many positions were fitted, m."""
+    effective_points: float
+    """How many independent positions they are worth, m_e ≤ m, by the autocorrelation of the closest fit's residuals."""
     zero_positions: int
     """How many beside the sink have weight 0 (underflow): no log, so they were left out."""
     p_sink: float
@@ -124,7 +117,7 @@ class PhaseFit:
     bic_plateau: float
     bic_growth: float
     bic_tied: float
-    """m ln(RSS/m) + p ln m over m positions; NaN where the variant has no minimum within its domain."""
+    """m_e ln(RSS/m) + p ln m; NaN where the variant has no minimum within its domain."""
     bic_untied: float
     r2_log: float
     """Share of the variance of log weight that the fit explains; NaN where weights do not vary."""
@@ -153,7 +146,7 @@ class _Search:
     position: F64
     """x, (m,)."""
     sums: F64
-    """``growth_sums``, (5, m + 1)."""
+    """Sums over the positions behind every edge: of 1, u, u², z and u z, (5, m + 1), with u = 1 right behind it."""
     square: float
     """Σ z²."""
     least_edge: int
@@ -173,10 +166,13 @@ class _Fit(NamedTuple):
     rss: float
     theta: Theta
 
-    def bic(self, count: float) -> float:
-        """The sum of squares counts as no less than what weights resolve: an exact fit has a BIC as well."""
+    def bic(self, count: float, effective: float) -> float:
+        """The criterion over ``count`` positions that are worth ``effective`` independent ones.
+
+        The sum of squares counts as no less than what weights resolve: an exact fit has a criterion as well.
+        """
         rss = max(self.rss, count * RESOLUTION**2)
-        return count * math.log(rss / count) + PENALTIES[self.variant] * math.log(count)
+        return effective * math.log(rss / count) + PENALTIES[self.variant] * math.log(count)
 
 
 def phase_curve(
@@ -225,8 +221,14 @@ def fit_phases(weight: ArrayLike, *, first: int = 0) -> PhaseFit:
 
     Notes
     -----
-    Time O(n (first + n)). Influences are the exact derivatives of the minimum (implicit function theorem), with the
-    second derivatives of the curve: residuals of a curve that does not fit are not small.
+    Time O(n (first + n)).
+
+    Weights of neighbouring positions deviate from the curve alike, and what is alike over some positions passes for an
+    oscillation if it counts once for each. The criterion takes the logarithm of the likelihood for as many points as
+    the residuals of the closest fit are worth (``geometry.residuals``); the penalty is that of all positions.
+
+    Influences are the exact derivatives of the minimum (implicit function theorem), with the second derivatives of the
+    curve: residuals of a curve that does not fit are not small.
 
     References
     ----------
@@ -249,9 +251,11 @@ def fit_phases(weight: ArrayLike, *, first: int = 0) -> PhaseFit:
 def _described(search: _Search, fits: dict[PhaseVariant, _Fit], given: F64, first: int) -> PhaseFit:
     """The row of the fit with the smallest BIC."""
     count = search.count
-    bics = {variant: fits[variant].bic(count) if variant in fits else math.nan for variant in PHASE_VARIANTS}
-    best = min(fits.values(), key=lambda fit: fit.bic(count))
-    residual = search.z - _log_curve(search, best.edges, best.theta)
+    closest = min(fits.values(), key=lambda fit: fit.rss)
+    effective = effective_points(_residual(search, closest), search.known > 0)
+    bics = {name: fits[name].bic(count, effective) if name in fits else math.nan for name in PHASE_VARIANTS}
+    best = min(fits.values(), key=lambda fit: fit.bic(count, effective))
+    residual = _residual(search, best)
     sinks = given.size - search.z.size
     influence = np.zeros((4, given.size))
     influence[:, sinks:] = _influence(search, best, residual)
@@ -264,6 +268,7 @@ def _described(search: _Search, fits: dict[PhaseVariant, _Fit], given: F64, firs
         status="ok",
         variant=best.variant,
         positions=int(count),
+        effective_points=effective,
         zero_positions=search.z.size - int(count),
         p_sink=float(given[0]) if sinks else math.nan,
         p_base=math.exp(search.mean + level),
@@ -280,6 +285,12 @@ def _described(search: _Search, fits: dict[PhaseVariant, _Fit], given: F64, firs
         mae_log=float(np.abs(residual).sum() / count),
         influence=influence,
     )
+
+
+def _residual(search: _Search, fit: _Fit) -> F64:
+    """What a fit leaves of z, (m,)."""
+    left: F64 = search.z - _log_curve(search, fit.edges, fit.theta)
+    return left
 
 
 def _present(search: _Search, fit: _Fit) -> NDArray[np.bool_]:
@@ -299,6 +310,7 @@ def _no_fit(given: F64, content: F64, sinks: int) -> PhaseFit:
         status=status,
         variant=None,
         positions=0,
+        effective_points=math.nan,
         zero_positions=int((content == 0).sum()),
         p_sink=float(given[0]) if finite and sinks and given.size else math.nan,
         p_base=math.nan,
@@ -324,7 +336,50 @@ def _prepared(content: F64, known: NDArray[np.bool_], start: int, *, least_edge:
     mean = float(z.sum() / mask.sum())
     z[known] -= mean
     position = np.arange(start, start + z.size, dtype=np.float64)
-    return _Search(z, mean, mask, position, growth_sums(z, mask), float(z @ z), least_edge)
+    return _Search(z, mean, mask, position, _growth_sums(z, mask), float(z @ z), least_edge)
+
+
+def _growth_sums(z: F64, known: F64) -> F64:
+    """``_Search.sums``: those of u from those of the positions behind the next edge, where u is 1 less."""
+
+    def behind(terms: F64) -> F64:
+        sums: F64 = np.append(np.cumsum(terms[::-1])[::-1], 0.0)
+        return sums
+
+    count, total = behind(known), behind(z)
+    u = behind(count[:-1])
+    return np.stack([count, u, behind(2 * u[1:] + count[:-1]), total, behind(total[:-1])])
+
+
+@dataclass(frozen=True)
+class _Grid:
+    """Frequencies and block edges that are tried at first, and what sums over positions tell of them."""
+
+    omegas: F64
+    """Ascending, the last π, (ω,)."""
+    edges: NDArray[np.int64]
+    """Ascending, (edges,)."""
+    first: NDArray[np.int64]
+    """Index of the least ω that has a period between the edges of T_2 and T_1, (edges, edges); −1: too short."""
+    prefix: F64
+    """``cosine_sums``, (3, edges, ω)."""
+
+
+def _grid(search: _Search, growth: _Fit | None) -> _Grid | None:
+    """The grid of a head; none where no oscillation fits in."""
+    size = search.z.size
+    if size < LEAST_OSCILLATION:
+        return None
+    points = math.ceil(FREQUENCIES * search.position[-1])
+    omegas = np.pi * np.arange(1, points + 1) / points
+    blocks = np.linspace(search.least_edge, size, BLOCKS + 1).round().astype(np.int64)
+    edges = np.unique(np.append(blocks, growth.edges[1] if growth else size))
+    length = edges[:, None] - edges
+    first = np.searchsorted(omegas, 2 * math.pi / np.maximum(length, 1))
+    first[length < LEAST_OSCILLATION] = -1
+    prefix = np.empty((3, edges.size, omegas.size))
+    cosine_sums(search.z, search.known, search.position[0], omegas, edges, prefix)
+    return _Grid(omegas, edges, first, prefix)
 
 
 def _fits(search: _Search) -> dict[PhaseVariant, _Fit]:
@@ -332,10 +387,11 @@ def _fits(search: _Search) -> dict[PhaseVariant, _Fit]:
     size = search.z.size
     growth = _growth(search)
     plateau = _Fit("plateau", (size, size), search.square, (0.0, 0.0, 0.0, 0.0))
-    tied = _oscillating(search, "tied", _starts(search, "tied", growth))
+    grid = _grid(search, growth)
+    tied = _oscillating(search, "tied", _starts(search, "tied", grid))
     # untied contains tied, but for one without growth: where its own starts miss, it must not end above
     nested = () if tied is None else ((tied.theta[1], tied.theta[3]),)
-    untied = _oscillating(search, "untied", chain(_starts(search, "untied", growth), nested))
+    untied = _oscillating(search, "untied", chain(_starts(search, "untied", grid), nested))
     fits = (plateau, growth, tied, untied)
     return {fit.variant: fit for fit in fits if fit is not None}
 
@@ -402,28 +458,35 @@ def _oscillating(search: _Search, variant: PhaseVariant, starts: Iterable[tuple[
     return min((end for end in ends if end is not None), key=lambda end: end.rss, default=None)
 
 
-def _starts(search: _Search, variant: PhaseVariant, growth: _Fit | None) -> Iterator[tuple[float, float]]:
+def _starts(search: _Search, variant: PhaseVariant, grid: _Grid | None) -> Iterator[tuple[float, float]]:
     """η and ω where the sum of squares over ω dips deepest, with a plain cosine for the oscillation of log weight."""
-    size = search.z.size
-    if size < LEAST_OSCILLATION:
+    if grid is None:
         return
-    last = float(search.position[-1])
-    omegas = np.pi * np.arange(1, math.ceil(FREQUENCIES * last) + 1) / math.ceil(FREQUENCIES * last)
-    edges = np.unique(
-        np.append(np.linspace(search.least_edge, size, BLOCKS + 1).round(), growth.edges[1] if growth else size)
-    ).astype(np.int64)
-    prefix = cosine_sums(search.z, search.known, search.position[0], omegas, edges)
-    rss, amplitude = best_edges_by_frequency(
-        prefix, edges, omegas, _columns(search, variant)[:, edges], LEAST_OSCILLATION
-    )
+    columns = _columns(search, variant)[:, grid.edges]
+    rss = least_squares_by_frequency(grid.prefix, grid.first, columns)
     padded = np.pad(rss, 1, constant_values=np.inf)
     dips = np.flatnonzero((rss < np.inf) & (rss <= padded[:-2]) & (rss < padded[2:]))
-    for dip in dips[np.argsort(rss[dips], kind="stable")[:STARTS]]:
-        yield _eta(float(amplitude[dip])), float(omegas[dip])
+    dips = dips[np.argsort(rss[dips], kind="stable")[:STARTS]]
+    for amplitude, omega in zip(_amplitudes(grid, columns, dips), grid.omegas[dips], strict=True):
+        yield _eta(float(amplitude)), float(omega)
+
+
+def _amplitudes(grid: _Grid, columns: F64, index: NDArray[np.intp]) -> F64:
+    """Amplitude of the cosine of some frequencies, each between its best pair of edges, (ω,)."""
+    prefix = grid.prefix[:, :, index]
+    weighted, cosine, square = prefix[:, :, None] - prefix[:, None]  # (T_2, T_1, ω) each
+    base, z_growth, growth, growth_square, level, count = columns[:, :, None, None]
+    cosine += growth
+    weighted += z_growth - cosine * level
+    amplitude = weighted / np.maximum(square + growth_square - cosine**2 / count, LEAST_SQUARE)
+    there = (grid.first >= 0)[:, :, None] & (grid.first[:, :, None] <= index)
+    rss = np.where(there, base - weighted * amplitude, np.inf).reshape(grid.first.size, index.size)
+    chosen: F64 = amplitude.reshape(rss.shape)[rss.argmin(axis=0), np.arange(index.size)]
+    return chosen
 
 
 def _columns(search: _Search, variant: PhaseVariant) -> F64:
-    """What ``best_edges_by_frequency`` needs to know of the growth, for every edge, (6, m + 1)."""
+    """What ``least_squares_by_frequency`` needs to know of the growth, for every edge, (6, m + 1)."""
     none = np.zeros(search.z.size + 1)
     if variant == "tied":
         _, u, u_squares, _, u_z = search.sums
@@ -442,33 +505,33 @@ def _eta(amplitude: float) -> float:
 
 
 def _followed(search: _Search, variant: PhaseVariant, eta: float, omega: float) -> _Fit | None:
-    """Edges and parameters in turns from a start on; None if that leads out of the domain."""
+    """Edges and parameters in turns from a start on; None if that leads out of the domain at once."""
     fit = None
     for _ in range(MOST_ROUNDS):
-        edges, level = _best_edges(search, variant, eta, omega)
+        edges = _best_edges(search, variant, eta, omega)
         if edges is None or (fit is not None and edges == fit.edges):
             break
-        rate = eta if variant == "tied" else _rate(search, edges[1], level)
-        fit = _polished(search, variant, edges, (level, eta, rate, omega))
-        if fit is None:
+        descended = _descended(search, variant, edges, eta, omega)
+        if descended is None:
             break
+        fit = descended
         _, eta, _, omega = fit.theta
     return fit
 
 
-def _best_edges(search: _Search, variant: PhaseVariant, eta: float, omega: float) -> tuple[Edges | None, float]:
-    """The best pair of edges for an oscillation, and the level that goes with it; none if it is too short."""
+def _best_edges(search: _Search, variant: PhaseVariant, eta: float, omega: float) -> Edges | None:
+    """The best pair of edges for an oscillation; none if it is too short."""
     wave = np.log1p(eta * np.cos(omega * search.position)) * search.known
     waves = np.append(0.0, np.cumsum(wave))
     gains = np.append(0.0, np.cumsum((2 * search.z - wave) * wave))
     reduced = _given_growth(search, eta) if variant == "tied" else _free_growth(search)
-    least = max(LEAST_OSCILLATION, math.ceil(2 * math.pi / omega))
-    low, high = best_edges(waves, gains, reduced.base, reduced.slack, reduced.count, search.least_edge, least)
+    shortest = max(LEAST_OSCILLATION, math.ceil(2 * math.pi / omega))
+    low, high = best_edges(waves, gains, reduced.base, reduced.slack, reduced.count, search.least_edge, shortest)
     if low < 0:
-        return None, 0.0
+        return None
     if search.sums[0, high] == 0:  # no weight behind it: the same curve without growth
         high = search.z.size
-    return (low, high), float((reduced.slack[high] - waves[high] + waves[low]) / reduced.count[high])
+    return low, high
 
 
 def _log_curve(search: _Search, edges: Edges, theta: Theta) -> F64:
@@ -495,38 +558,20 @@ def _jacobian(search: _Search, edges: Edges, theta: Theta) -> F64:
     return rows * search.known
 
 
-def _polished(search: _Search, variant: PhaseVariant, edges: Edges, start: Theta) -> _Fit | None:
-    """Least squares over all but the edges, from a start on; None where it does not end within the domain.
-
-    Moves are counted from the start, the rate's and the frequency's in what they add up to over all positions, so that
-    moves of one size matter alike; η is held within the domain as a hyperbolic tangent.
-    """
-    design, last = DESIGNS[variant], search.position[-1]
-    unit = np.array([1.0, 1.0, 1.0 / last, 1.0 / last])[design.argmax(axis=0)]
-    origin = np.linalg.pinv(design) @ start
-    origin[1] = math.atanh(origin[1] / LARGEST_ETA)
-
-    def theta(move: F64) -> Theta:
-        free = origin + unit * move
-        free[1] = LARGEST_ETA * math.tanh(free[1])
-        level, eta, rate, omega = design @ free
-        return level, eta, rate, omega
-
-    def residual(move: F64) -> F64:
-        return _log_curve(search, edges, theta(move)) - search.z
-
-    def jacobian(move: F64) -> F64:
-        rows: F64 = design.T @ _jacobian(search, edges, theta(move)) * unit[:, None]
-        rows[1] *= LARGEST_ETA * (1.0 - math.tanh(origin[1] + move[1]) ** 2)
-        return rows.T
-
-    found = least_squares(residual, np.zeros(origin.size), jacobian, method="lm", max_nfev=MOST_TRIES)
-    level, eta, rate, omega = theta(found.x)
+def _descended(search: _Search, variant: PhaseVariant, edges: Edges, eta: float, omega: float) -> _Fit | None:
+    """The nearest minimum over all but the edges; None where that is not within the domain."""
+    low, high = edges
+    behind = np.append(search.sums[:, high], search.count)
+    level, eta, rate, omega = descend(
+        search.z, search.known, search.position[0], low, high, behind, variant == "tied", eta, omega
+    )
     omega %= 2 * math.pi
     omega = min(omega, 2 * math.pi - omega)  # the same cosine at every position
-    if found.status <= 0 or abs(eta) > LARGEST_ETA**2 or omega * (edges[1] - edges[0]) < 2 * math.pi:
+    if not omega * (high - low) >= 2 * math.pi:  # also where it is NaN
         return None
-    return _Fit(variant, edges, 2 * float(found.cost), (level, eta, rate, omega))
+    theta = level, eta, rate, omega
+    residual = _log_curve(search, edges, theta) - search.z
+    return _Fit(variant, edges, float(residual @ residual), theta)
 
 
 def _influence(search: _Search, fit: _Fit, residual: F64) -> F64:
@@ -555,115 +600,3 @@ def _bend(search: _Search, fit: _Fit, residual: F64) -> F64:
     bend[1, 3] = bend[3, 1] = -(r @ (x * sine))
     bend[3, 3] = -eta * (r @ (x**2 * (cosine + eta)))
     return bend
-
-
-@compiled
-def growth_sums(z: F64, known: F64) -> F64:
-    """Sums over the positions behind every edge k: of 1, u, u², z and u z, (5, m + 1), with u = 1 right behind it."""
-    m = z.size
-    sums = np.zeros((5, m + 1))
-    for k in range(m - 1, -1, -1):
-        count, u, u_squares, total, u_z = sums[:, k + 1]
-        sums[0, k] = count + known[k]
-        sums[1, k] = u + sums[0, k]
-        sums[2, k] = u_squares + 2 * u + sums[0, k]
-        sums[3, k] = total + z[k]
-        sums[4, k] = u_z + sums[3, k]
-    return sums
-
-
-@compiled_sums
-def cosine_sums(z: F64, known: F64, start: float, omegas: F64, edges: NDArray[np.int64]) -> F64:
-    """Σ z cos(ωx), Σ cos(ωx) and Σ cos²(ωx) over the positions before every edge: (3, edges, ω).
-
-    Positions are start, start + 1, …; a rotation takes the cosine from one to the next.
-    """
-    out = np.zeros((3, edges.size, omegas.size))
-    for tile in range(0, omegas.size, TILE):
-        omega = omegas[tile : tile + TILE]
-        cosine, sine = np.cos(omega * start), np.sin(omega * start)
-        turn_cosine, turn_sine = np.cos(omega), np.sin(omega)
-        weighted, plain, square = np.zeros(omega.size), np.zeros(omega.size), np.zeros(omega.size)
-        done = 0
-        for index in range(edges.size):
-            for j in range(done, edges[index]):
-                for w in range(omega.size):
-                    c, s = cosine[w], sine[w]
-                    weighted[w] += z[j] * c
-                    plain[w] += known[j] * c
-                    square[w] += known[j] * c * c
-                    cosine[w] = c * turn_cosine[w] - s * turn_sine[w]
-                    sine[w] = s * turn_cosine[w] + c * turn_sine[w]
-            done = edges[index]
-            out[0, index, tile : tile + TILE] = weighted
-            out[1, index, tile : tile + TILE] = plain
-            out[2, index, tile : tile + TILE] = square
-    return out
-
-
-@compiled_sums
-def best_edges_by_frequency(
-    prefix: F64, edges: NDArray[np.int64], omegas: F64, columns: F64, least: int
-) -> tuple[F64, F64]:
-    """For every ω the smallest sum of squares over pairs of edges and the amplitude of its cosine, each (ω,).
-
-    Parameters
-    ----------
-    prefix
-        ``cosine_sums``.
-    columns
-        For every edge of T_2, (6, edges): the sum of squares without oscillation; what the growth adds to the sums of
-        z times the cosine, of the cosine and of its square, where one amplitude serves both; level; count.
-    least
-        Least positions of an oscillation; pairs closer than a period are left out too.
-
-    The sum of squares is ∞ where there is no pair.
-    """
-    best, amplitude = np.full(omegas.size, np.inf), np.zeros(omegas.size)
-    for high in range(edges.size):
-        base, z_growth, growth, growth_square, level, count = columns[:, high]
-        if base == np.inf:
-            continue
-        for low in range(high):
-            length = edges[high] - edges[low]
-            if length < least:
-                continue
-            for w in range(np.searchsorted(omegas, 2 * math.pi / length), omegas.size):
-                cosine = prefix[1, high, w] - prefix[1, low, w] + growth
-                weighted = prefix[0, high, w] - prefix[0, low, w] + z_growth - cosine * level
-                square = prefix[2, high, w] - prefix[2, low, w] + growth_square - cosine * cosine / count
-                slope = weighted / max(square, 1e-9)
-                rss = base - weighted * slope
-                better = rss < best[w]
-                best[w] = rss if better else best[w]
-                amplitude[w] = slope if better else amplitude[w]
-    return best, amplitude
-
-
-@compiled_sums
-def best_edges(
-    waves: F64, gains: F64, base: F64, slack: F64, count: F64, least_edge: int, least: int
-) -> tuple[int, int]:
-    """The pair of edges, at least ``least`` apart, with the smallest sum of squares; −1 if there is none.
-
-    Parameters
-    ----------
-    waves, gains
-        Σ h and Σ (2z − h) h over the positions before every edge, (m + 1,).
-    base, slack, count
-        As in ``_Reduced``.
-    """
-    best, best_low, best_high = np.inf, -1, -1
-    for high in range(least_edge + least, waves.size):
-        if base[high] == np.inf:
-            continue
-        offset, inverse = slack[high] - waves[high], 1.0 / count[high]
-        lowest, at = np.inf, -1
-        for low in range(least_edge, high - least + 1):
-            t = offset + waves[low]
-            rss = gains[low] - t * t * inverse
-            if rss < lowest:
-                lowest, at = rss, low
-        if base[high] - gains[high] + lowest < best:
-            best, best_low, best_high = base[high] - gains[high] + lowest, at, high
-    return best_low, best_high

@@ -39,8 +39,8 @@ def cosine_by_distance(values: NDArray[np.floating]) -> F64:
     cosines = np.full(values.shape[:-1], np.nan)
     for head in np.ndindex(values.shape[:-2]):
         unit, directed = unit_vectors(values[head][1:])
-        sums = _autocorrelation(np.ascontiguousarray(unit.T))
-        pairs = np.rint(_autocorrelation(directed[None].astype(np.float64)))
+        sums = autocorrelation(np.ascontiguousarray(unit.T))
+        pairs = np.rint(autocorrelation(directed[None].astype(np.float64)))
         row = cosines[head][:-1]
         np.divide(sums, pairs, out=row, where=pairs > 0)
         row[:1] = np.where(directed.any(), 1.0, np.nan)
@@ -135,7 +135,7 @@ def unit_vectors(values: NDArray[np.floating]) -> tuple[F64, NDArray[np.bool_]]:
     return states, directed[:, 0]
 
 
-def _autocorrelation(rows: F64) -> F64:
+def autocorrelation(rows: F64) -> F64:
     """Σ over rows and positions i of x_i x_(i+k) for every k: (rows, n) → (n,)."""
     n = rows.shape[1]
     if n == 0:

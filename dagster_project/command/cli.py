@@ -340,6 +340,19 @@ def schema(
 
 
 @app.command()
+def assets(
+    form: Annotated[str, typer.Option("--format", help="table, or markdown for docs/architecture.md.")] = "table",
+) -> None:
+    """List the assets that a study consists of, and what each is made from.
+
+    `run STUDY` makes those that are missing or stale; `run STUDY --force ASSET` rebuilds one and what follows from it.
+    """
+    from dagster_project.command.guide import show_assets
+
+    show_assets(form)
+
+
+@app.command()
 def refresh(
     studies: Annotated[list[str] | None, typer.Argument(help="Studies to look at; all that were ever run.")] = None,
     home: HomeOption = None,

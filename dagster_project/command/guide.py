@@ -1,7 +1,4 @@
-"""The tour and the schema on the terminal.
-
-Holds what the commands ``tour`` and ``schema`` print.
-"""
+"""What the commands ``tour``, ``schema`` and ``assets`` print."""
 
 import sys
 from collections.abc import Sequence
@@ -52,6 +49,25 @@ def show_tour(home: Home, number: int | None, study: str | None, *, only_sql: bo
             sys.stdout.write(f"-- {example.meaning}\n{pasteable(example, chosen)}\n")
         else:
             _answer(connection, example, chosen)
+
+
+def show_assets(form: str) -> None:
+    """Print what a study consists of, or the section of the architecture's page about it.
+
+    Raises
+    ------
+    UserError
+        If there is no such format.
+    """
+    from dagster_project.steps.catalogue import ASSETS
+    from dagster_project.steps.documentation import assets_section
+
+    _check(form)
+    if form == "markdown":
+        sys.stdout.write(assets_section())
+        return
+    rows = [(asset.name, ", ".join(parent.name for parent in asset.parents), asset.about) for asset in ASSETS]
+    _print_rows(("asset", "made from", "what it is"), rows)
 
 
 def show_schema(name: str | None, form: str) -> None:

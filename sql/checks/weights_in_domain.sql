@@ -1,8 +1,8 @@
 -- grain:   one row per fit of Assumption 3 with a parameter outside its domain, or at odds with its status or variant
 -- inputs:  assumption_weights, assumption_weights_model
--- meaning: p_base > 0, -1 < eta < 1, 0 < omega <= π, 0 <= t_1 <= t_2 <= query, 0 <= p_sink <= 1; a fit has all parameters
---          of its variant and no others, no fit has none; eta_growth where keys are left to grow, t_2 < query; layer and
---          head are NULL for the model
+-- meaning: p_base > 0, -1 < eta < 1, 0 < omega <= π, 0 <= t_1 <= t_2 <= query, 0 <= p_sink <= 1,
+--          1 <= effective_points <= positions; a fit has all parameters of its variant and no others, no fit has none;
+--          eta_growth where keys are left to grow, t_2 < query; layer and head are NULL for the model
 WITH fits AS (
     SELECT
         *,
@@ -25,6 +25,7 @@ WHERE
     OR (eta_growth IS NOT NULL) <> grows
     OR (variant = 'tied' AND eta <> eta_growth)
     OR NOT (p_base > 0 AND isfinite(p_base))
+    OR NOT (effective_points >= 1 AND effective_points <= positions)
     OR NOT abs(eta) < 1
     OR NOT isfinite(eta_growth)
     OR NOT (omega > 0 AND omega <= pi())

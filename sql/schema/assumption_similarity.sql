@@ -16,10 +16,11 @@ CREATE TABLE assumption_similarity{{ "_model" if model }} (
     status VARCHAR NOT NULL, -- of beta: 'ok', 'constant' (0); if NULL 'too_short', 'undefined', 'unbounded'
     status_floor VARCHAR NOT NULL, -- of beta_floor and floor: likewise, or 'out_of_domain'; 'unbounded': floor is known
     distances INTEGER NOT NULL, -- number of distances fitted
+    effective_points DOUBLE, -- independent distances they are worth, by the autocorrelation of the residuals
     beta DOUBLE, -- β of exp(-β k), least squares over distances k
     beta_se DOUBLE, -- its standard error over sequences; NULL for one sequence
     mae DOUBLE, -- mean absolute error of that fit, as a cosine (Figure 3)
-    bic DOUBLE, -- its Bayesian information criterion; the smaller, the better
+    bic DOUBLE, -- its Bayesian information criterion, for effective_points points; the smaller, the better
     beta_floor DOUBLE, -- β of c + (1 - c) exp(-β k), the same with a floor
     beta_floor_se DOUBLE, -- its standard error over sequences
     floor DOUBLE, -- c, the cosine that is left at large distance

@@ -156,7 +156,7 @@ class Local:
         file = self.path / name
         file.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with staging.staged(file) as partial, partial.open("wb") as opened:
+            with staging.staged(file, durable=False) as partial, partial.open("wb") as opened:
                 for part in parts:
                     opened.write(part)
                     _flush(opened, len(part))

@@ -50,15 +50,19 @@ def _runs(process: int) -> bool:
 
 
 @contextmanager
-def staged(path: Path) -> Iterator[Path]:
+def staged(path: Path, *, durable: bool = True) -> Iterator[Path]:
     """A path beside ``path`` for the body to write a file to, renamed to ``path`` after it; removed if it fails.
 
-    The bytes are on the disk before the rename, so that a power cut leaves the old file or the new one.
+    Parameters
+    ----------
+    durable
+        Whether the bytes are on the disk before the rename, so that a power cut leaves the old file or the new one.
     """
     partial = beside(path)
     try:
         yield partial
-        synchronise(partial)
+        if durable:
+            synchronise(partial)
         partial.replace(path)
     except BaseException:
         partial.unlink(missing_ok=True)

@@ -49,6 +49,7 @@ class SequenceStore:
         self.path = path
         self.specs = {spec.name: spec for spec in specs}
         self._group = group
+        self._arrays: dict[str, zarr.Array[Any]] = {}
         self.absent = frozenset(spec.name for spec in specs if spec.optional and self._found(spec.name) is None)
 
     @classmethod
@@ -225,10 +226,13 @@ class SequenceStore:
         return self._array(name)
 
     def _array(self, name: str) -> zarr.Array[Any]:
-        if (array := self._found(name)) is None:
-            msg = f"The store {self.path} has no array '{name}'; run the study again with --fresh"
-            raise UserError(msg)
-        return array
+        """The Zarr array ``name``, whose document is read once."""
+        if name not in self._arrays:
+            if (array := self._found(name)) is None:
+                msg = f"The store {self.path} has no array '{name}'; run the study again with --fresh"
+                raise UserError(msg)
+            self._arrays[name] = array
+        return self._arrays[name]
 
     def _found(self, name: str) -> zarr.Array[Any] | None:
         """The array, if there is one."""

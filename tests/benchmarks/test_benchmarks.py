@@ -25,12 +25,16 @@ from benchmarks import (
     queries,
     selection,
     separation,
+    temperature,
 )
 from benchmarks.measure import Benchmark, Result
 from geometry import selection_profile
 
 TINY: dict[str, Callable[[], list[Result]]] = {
     "fits": lambda: fits.phases(heads=2, n=16, chunk=1, repeats=2, ways=("threads",)),
+    "head": lambda: fits.head(n=64, repeats=2),
+    "temperature": lambda: temperature.temperatures(n=32, head_dim=4, points=4, repeats=2),
+    "norms": lambda: temperature.norms(heads=2, n=16, repeats=2),
     "cluster": lambda: cluster.cluster(sequences=2, layers=1, heads=2, context=8, fitted=2, positions=16, repeats=2),
     "landing": lambda: landing.landing(sequences=2, layers=2, heads=2, context=8, repeats=2),
     "queries": lambda: queries.queries(layers=2, heads=2, kv_heads=1, context=8, sequences=2, repeats=2),

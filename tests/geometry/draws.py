@@ -120,6 +120,14 @@ def twin_head(n: int, d: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return (weights / weights.sum(dtype=np.float64)).astype(np.float32), values
 
 
+def correlated_noise(n: int, time: float, rng: np.random.Generator) -> np.ndarray:
+    """Normal noise (n,) of variance 1 with the autocorrelation e^(−l/time) at lag l; independent for ``time`` 0."""
+    noise, r = rng.standard_normal(n), np.exp(-1 / time) if time else 0.0
+    for i in range(1, n):
+        noise[i] = r * noise[i - 1] + np.sqrt(1 - r * r) * noise[i]
+    return noise
+
+
 def grouped(kind: Head, kv_heads: int, group: int, n: int, d: int) -> tuple[np.ndarray, np.ndarray]:
     """Heads that share value states: weights (kv_heads, group, n) and values (kv_heads, 1, n, d)."""
     drawn = [[kind(n, d, 97 * kv_head + head) for head in range(group)] for kv_head in range(kv_heads)]

@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 
 import geometry.decay
+from geometry.assumed import Assumed, draw_values
 from geometry.decay import RESOLUTION, DecayFit, decay, fit_decay
+from geometry.residuals import effective_points
+from geometry.similarity import cosine_by_distance
 
 N = 96
 
@@ -73,13 +76,16 @@ def test_a_search_that_misses_does_worse(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_errors_and_bic_follow_from_the_parameters(name: str) -> None:
     y, fit = CURVES[name], fit_decay(CURVES[name])
     k = np.flatnonzero(np.isfinite(y))[1:]
-    m = len(k)
+    m, series = len(k), np.zeros(len(y) - 1)
+    series[k - 1] = y[k] - decay(k, fit.beta_floor, fit.floor)
+    assert fit.effective_points == pytest.approx(effective_points(series, np.isfinite(y[1:])), rel=1e-6)
     for beta, floor, mae, bic, p in (
         (fit.beta, 0.0, fit.mae, fit.bic, 1),
         (fit.beta_floor, fit.floor, fit.mae_floor, fit.bic_floor, 2),
     ):
         assert mae == pytest.approx(np.abs(y[k] - decay(k, beta, floor)).mean(), rel=1e-9)
-        assert bic == pytest.approx(m * math.log(squares(y, beta, floor) / m) + p * math.log(m), rel=1e-9)
+        likelihood = fit.effective_points * math.log(squares(y, beta, floor) / m)
+        assert bic == pytest.approx(likelihood + p * math.log(m), rel=1e-9)
     assert fit.preferred == ("floor" if fit.bic_floor < fit.bic else "exponential")
 
 
@@ -115,6 +121,40 @@ def differences(y: np.ndarray, name: str, step: float = 1e-6) -> np.ndarray:
         up[k], down[k] = y[k] + step, y[k] - step
         moved[k] = (getattr(fit_decay(up), name) - getattr(fit_decay(down), name)) / (2 * step)
     return moved
+
+
+def drawn_heads(floor: float, study: int, heads: int = 16, sequences: int = 8) -> list[DecayFit]:
+    """Fits of the mean cosine over sequences of heads drawn from Assumption 2, n = 512, d = 64, β from 0.02 to 0.3.
+
+    Cosines with the sink are held at √floor exactly, which gives those of the others the floor.
+    """
+    rng, fits = np.random.default_rng([study, int(100 * floor)]), []
+    weights = {"p_sink": 0.4, "eta": 0.3, "eta_growth": 0.02, "omega": 0.3, "t_1": 50, "t_2": 350}
+    for beta in np.linspace(0.02, 0.3, heads):
+        assumed = Assumed(lambda_sink=0.2, beta=beta, rho_0=math.sqrt(floor), **weights)
+        values = np.array([draw_values(assumed, 512, 64, rng) for _ in range(sequences)])
+        fits.append(fit_decay(cosine_by_distance(values).mean(axis=0)))
+    return fits
+
+
+def floors(fits: list[DecayFit]) -> int:
+    return sum(fit.preferred == "floor" for fit in fits)
+
+
+@pytest.mark.parametrize("study", range(4))
+def test_a_floor_is_found_where_there_is_one_and_nowhere_else(study: int) -> None:
+    without, found = drawn_heads(0.0, study), drawn_heads(0.1, study)
+    assert floors(without) <= 2
+    assert floors(found) >= 14
+    assert all(fit.floor == pytest.approx(0.1, abs=0.05) for fit in found)
+    assert max(fit.effective_points for fit in without) < 511 / 4
+
+
+def test_residuals_taken_as_independent_show_a_floor_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mutation control of the test above."""
+    monkeypatch.setattr(geometry.decay, "effective_points", lambda _, known: float(known.sum()))
+    assert floors(drawn_heads(0.0, 0)) > 4
+    assert floors(drawn_heads(0.1, 0)) == 16
 
 
 @pytest.mark.parametrize("name", ["floor", "two rates", "gaps", "four"])
@@ -192,7 +232,7 @@ def test_a_curve_of_too_few_cosines_is_a_row_with_its_status(y: np.ndarray, stat
     fit = fit_decay(y)
     assert (fit.status, fit.status_floor, fit.distances, fit.preferred) == (status, status, distances, None)
     assert unknown(fit, "beta", "beta_floor", "floor")
-    assert all(math.isnan(x) for x in (fit.mae, fit.bic, fit.mae_floor, fit.bic_floor))
+    assert all(math.isnan(x) for x in (fit.mae, fit.bic, fit.mae_floor, fit.bic_floor, fit.effective_points))
 
 
 @pytest.mark.parametrize("y", [np.ones((2, 9)), np.array([1.0, 1.1, 0.5]), np.array([1.0, -np.inf, 0.5])])

@@ -5,9 +5,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.optimize import least_squares
 
 from geometry import phases
+from geometry.assumed import Assumed, weight_profile
+from geometry.phase_kernels import descend, reduced
 from geometry.phases import PENALTIES, PHASE_VARIANTS, PhaseFit, PhaseVariant, fit_phases, phase_curve
+from geometry.residuals import effective_points
+from tests.geometry.draws import correlated_noise
 
 Planted = dict[str, Any]
 NAMES = ("p_sink", "p_base", "eta", "eta_growth", "omega", "t_1", "t_2")
@@ -51,8 +56,8 @@ def squares(weight: np.ndarray, planted: Planted, first: int = 0) -> float:
     return sum((math.log(weight[i - first]) - math.log(literal(i, planted))) ** 2 for i in positions)
 
 
-def bic(rss: float, count: int, variant: PhaseVariant) -> float:
-    return count * math.log(rss / count) + PENALTIES[variant] * math.log(count)
+def bic(rss: float, fit: PhaseFit, variant: PhaseVariant) -> float:
+    return fit.effective_points * math.log(rss / fit.positions) + PENALTIES[variant] * math.log(fit.positions)
 
 
 CASES = [
@@ -81,7 +86,7 @@ def test_figures_follow_from_the_parameters(variant: PhaseVariant, n: int, first
     assert (fit.positions, fit.zero_positions) == (len(logs), n // 10)
     assert (fit.p_sink == weight[0]) == (first == 0)
     rss = squares(weight, fitted(fit), first)
-    assert getattr(fit, f"bic_{fit.variant}") == pytest.approx(bic(rss, len(logs), fit.variant), rel=1e-9)
+    assert getattr(fit, f"bic_{fit.variant}") == pytest.approx(bic(rss, fit, fit.variant), rel=1e-9)
     assert fit.r2_log == pytest.approx(1 - rss / ((logs - logs.mean()) ** 2).sum(), abs=1e-9)
     assert getattr(fit, f"bic_{fit.variant}") == np.nanmin([getattr(fit, f"bic_{v}") for v in PHASE_VARIANTS])
 
@@ -97,7 +102,7 @@ def excess(variant: PhaseVariant, n: int, first: int, seed: int) -> float:
     planted = plant(variant, n, rng, first)
     weight = weights(planted, n, rng.uniform(0.05, 0.2) if variant != "tied" else 0.01, rng, first)
     fit = fit_phases(weight, first=first)
-    return getattr(fit, f"bic_{variant}") - bic(squares(weight, planted, first), fit.positions, variant)
+    return getattr(fit, f"bic_{variant}") - bic(squares(weight, planted, first), fit, variant)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +110,7 @@ def excess(variant: PhaseVariant, n: int, first: int, seed: int) -> float:
     [
         ("_starts", lambda *_: iter([(0.3, 1.0)])),
         ("_growth", lambda search: None),  # noqa: ARG005
-        ("_best_edges", lambda search, *_: ((search.z.size // 3, search.z.size // 2), 0.0)),
+        ("_best_edges", lambda search, *_: (search.z.size // 3, search.z.size // 2)),
     ],
 )
 def test_a_search_that_misses_does_worse(monkeypatch: pytest.MonkeyPatch, name: str, broken: Any) -> None:
@@ -210,6 +215,60 @@ def test_noise_is_no_oscillation(variant: PhaseVariant) -> None:
     assert chosen == [variant] * 40
 
 
+def drawn_variants(*, oscillates: bool, time: float, heads: int = 16, sequences: int = 8) -> list[PhaseVariant | None]:
+    """Variants chosen for heads drawn from Assumption 3, n = 512: means over sequences whose noise is correlated.
+
+    ``time`` is the noise's autocorrelation time in positions; its deviation in one sequence is 0.3 on the log scale.
+    """
+    chosen = []
+    for head in range(heads):
+        rng = np.random.default_rng([head, oscillates])
+        t_2 = int(512 * rng.uniform(0.6, 0.8))
+        assumed = Assumed(
+            lambda_sink=0.2,
+            beta=0.1,
+            rho_0=0.0,
+            p_sink=0.4,
+            eta=0.3 * oscillates,
+            eta_growth=rng.uniform(0.01, 0.04),
+            omega=rng.uniform(0.1, 0.5),
+            t_1=int(512 * rng.uniform(0.1, 0.2)) if oscillates else t_2,
+            t_2=t_2,
+        )
+        noise = np.exp([0.3 * correlated_noise(512, time, rng) for _ in range(sequences)])
+        chosen.append(fit_phases((weight_profile(assumed, 512) * noise).mean(axis=0)).variant)
+    return chosen
+
+
+def oscillations(variants: list[PhaseVariant | None]) -> int:
+    return sum(variant in {"tied", "untied"} for variant in variants)
+
+
+@pytest.mark.parametrize("time", [0.0, 1.5, 4.5])
+def test_an_oscillation_is_found_where_there_is_one_and_nowhere_else(time: float) -> None:
+    assert oscillations(drawn_variants(oscillates=False, time=time)) <= 2
+    assert oscillations(drawn_variants(oscillates=True, time=time)) >= 14
+
+
+def test_residuals_taken_as_independent_pass_for_an_oscillation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mutation control of the test above."""
+    monkeypatch.setattr(phases, "effective_points", lambda _, known: float(known.sum()))
+    assert oscillations(drawn_variants(oscillates=False, time=4.5)) >= 14
+
+
+def test_positions_are_worth_what_the_residuals_tell() -> None:
+    rng = np.random.default_rng(2)
+    planted = plant("untied", 300, rng)
+    weight = phase_curve(np.arange(300), **planted) * np.exp(0.05 * correlated_noise(300, 5.0, rng))
+    weight[[20, 30, 31]] = 0
+    fit, content = fit_phases(weight), weight[1:]
+    assert fit.variant == "untied"  # so the closest, whose residuals count, is the one that is known
+    known = content > 0
+    logs = np.log(np.where(known, content, 1.0)) - np.log(phase_curve(np.arange(1, 300), **fitted(fit)))
+    assert fit.effective_points == pytest.approx(effective_points(logs, known), rel=1e-6)
+    assert 300 / 20 < fit.effective_points < 300 / 4
+
+
 def test_the_growth_is_the_best_of_all() -> None:
     """Every T_2 by linear least squares."""
     rng = np.random.default_rng(2)
@@ -220,14 +279,14 @@ def test_the_growth_is_the_best_of_all() -> None:
         design = np.stack([np.ones(59), np.maximum(x - t_2, 0)], axis=1)
         rss.append(((z - design @ np.linalg.lstsq(design, z)[0]) ** 2).sum())
     fit = fit_phases(weight)
-    assert fit.bic_growth == pytest.approx(bic(min(rss), 59, "growth"), rel=1e-9)
+    assert fit.bic_growth == pytest.approx(bic(min(rss), fit, "growth"), rel=1e-9)
     assert fit.t_2 == np.argmin(rss)
 
 
 @pytest.mark.parametrize("variant", ["tied", "untied"])
 def test_no_pair_of_edges_does_better(variant: PhaseVariant) -> None:
     """Every T_1 and T_2 by linear least squares, for the η and ω of the fit."""
-    rng = np.random.default_rng(5)
+    rng = np.random.default_rng(6)
     weight = weights(plant(variant, 70, rng), 70, 0.1 if variant == "untied" else 0.02, rng)
     fit = fit_phases(weight)
     assert fit.variant == variant
@@ -241,6 +300,77 @@ def test_no_pair_of_edges_does_better(variant: PhaseVariant) -> None:
             design = np.stack([np.ones(69), growth], axis=1)
             best = min(best, ((y - design @ np.linalg.lstsq(design, y)[0]) ** 2).sum())
     assert squares(weight, fitted(fit)) == pytest.approx(best, rel=1e-7)
+
+
+def scipys(weight: np.ndarray, fit: PhaseFit) -> float:
+    """The sum of squares that SciPy reaches from a little beside a fit, its edges held."""
+    z, x = np.log(weight[1:]), np.arange(1, len(weight))
+    inside, behind = (x > fit.t_1) & (x <= fit.t_2), np.maximum(x - fit.t_2, 0)
+
+    def residual(theta: np.ndarray) -> np.ndarray:
+        level, eta, omega, *rate = theta
+        return level + np.log1p(eta * np.cos(omega * x)) * inside + (rate[0] if rate else eta) * behind - z
+
+    start = [math.log(fit.p_base), fit.eta, fit.omega] + ([fit.eta_growth] if fit.variant == "untied" else [])
+    moved = np.array(start) * (1 + 1e-3 * np.array([1, -1, 1, -1])[: len(start)])
+    found = least_squares(residual, moved, x_scale="jac", xtol=1e-14, ftol=1e-14, gtol=1e-14)
+    assert 2 * found.cost < (residual(moved) ** 2).sum() * (1 - 1e-6)  # else the start says nothing
+    return 2 * found.cost
+
+
+DESCENTS = [("untied", 90, 0.2), ("untied", 300, 0.05), ("tied", 90, 0.01), ("tied", 300, 0.01)]
+
+
+@pytest.mark.parametrize(("variant", "n", "noise"), DESCENTS)
+def test_no_descent_of_scipy_does_better(variant: PhaseVariant, n: int, noise: float) -> None:
+    rng = np.random.default_rng(n)
+    weight = weights(plant(variant, n, rng), n, noise, rng)
+    fit = fit_phases(weight)
+    assert fit.variant == variant
+    rss = squares(weight, fitted(fit))
+    assert rss <= scipys(weight, fit) * (1 + 1e-12)
+    assert rss == pytest.approx(scipys(weight, fit), rel=1e-9)
+
+
+def test_a_descent_that_ends_early_does_worse(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mutation control of the test above: η and ω of the grid, with the best level and rate."""
+
+    def none(*given: Any) -> tuple[float, ...]:
+        level, _, rate, _ = descend(*given)
+        return level, given[-2], rate, given[-1]
+
+    rng = np.random.default_rng(90)
+    weight = weights(plant("untied", 90, rng), 90, 0.2, rng)
+    monkeypatch.setattr(phases, "descend", none)
+    fit = fit_phases(weight)
+    assert squares(weight, fitted(fit)) > scipys(weight, fit) * 1.001
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_slopes_and_bends_of_the_descent_are_derivatives(tied: bool) -> None:
+    """Against differences of half the sum of squares with the best level and rate by linear least squares."""
+    rng = np.random.default_rng(3)
+    z, known, first, low, high = rng.standard_normal(40), (rng.random(40) < 0.9) * 1.0, 5.0, 6, 31
+    z = (z - (z @ known) / known.sum()) * known
+    x = first + np.arange(40)
+    inside, behind = (np.arange(40) >= low) & (np.arange(40) < high), np.maximum(np.arange(40) - high + 1, 0)
+    after = behind > 0
+    sums = [known[after].sum(), (behind * known).sum(), (behind**2 * known).sum(), z[after].sum(), z @ behind]
+
+    def literal_half(eta: float, omega: float) -> float:
+        y = (z - np.log1p(eta * np.cos(omega * x)) * inside - tied * eta * behind) * known
+        design = np.stack([known] if tied else [known, behind * known], axis=1)
+        return 0.5 * float(((y - design @ np.linalg.lstsq(design, y)[0]) ** 2).sum())
+
+    state, at, step = np.empty(8), (0.4, 0.9), 1e-4
+    reduced(z, known, first, low, high, np.array([*sums, known.sum()]), tied, *at, np.empty((2, high - low)), state)
+    assert state[0] == pytest.approx(literal_half(*at), rel=1e-12)
+    up, down = ([literal_half(*(np.array(at) + sign * step * e)) for e in np.eye(2)] for sign in (1, -1))
+    np.testing.assert_allclose(state[1:3], (np.array(up) - down) / (2 * step), rtol=1e-5)
+    ends = [literal_half(at[0] + i * step, at[1] + j * step) for i in (1, -1) for j in (1, -1)]
+    both = (ends[0] - ends[1] - ends[2] + ends[3]) / (4 * step**2)
+    twice = (np.array(up) - 2 * literal_half(*at) + down) / step**2
+    np.testing.assert_allclose(state[3:6], [twice[0], both, twice[1]], rtol=1e-4)
 
 
 @pytest.mark.parametrize("variant", PHASE_VARIANTS)
@@ -359,7 +489,7 @@ def test_what_cannot_be_fitted_is_a_row_with_its_status(
     fit = fit_phases(weight)
     assert (fit.status, fit.variant, fit.t_1, fit.t_2, fit.zero_positions) == (status, None, None, None, zeros)
     assert fit.p_sink == pytest.approx(p_sink, nan_ok=True)
-    rest = (fit.p_base, fit.eta, fit.eta_growth, fit.omega, fit.r2_log, fit.mae_log)
+    rest = (fit.p_base, fit.eta, fit.eta_growth, fit.omega, fit.r2_log, fit.mae_log, fit.effective_points)
     assert np.isnan([*rest, *(getattr(fit, f"bic_{v}") for v in PHASE_VARIANTS)]).all()
     assert np.isnan(fit.influence).all()
     assert fit.influence.shape == (4, len(weight))

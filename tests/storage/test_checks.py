@@ -301,6 +301,8 @@ BROKEN = {
             "mae = -1e-9",
             "mae_floor = 'inf'",
             "bic = '-inf'",
+            "effective_points = 0.9",
+            "effective_points = distances + 1",
             "bic_floor = 'nan'",
             "preferred = 'other'",
         )
@@ -313,6 +315,8 @@ BROKEN = {
                 "variant = NULL",
                 "variant = 'tied'",
                 "status = 'undefined'",
+                "effective_points = 0.9",
+                "effective_points = positions + 1",
                 "p_base = NULL",
                 "p_base = 0",
                 "p_base = 'inf'",

@@ -1,0 +1,72 @@
+"""Counts at several temperatures against those at one, and the softmax Jacobian's norm against sorting the weights.
+
+Holds the benchmarks ``temperature.*``. What does not belong here: the cost of counts (``benchmarks.selection``).
+"""
+
+from functools import partial
+from time import process_time
+
+import numpy as np
+
+from benchmarks.measure import Benchmark, Result, alternate, compare
+from benchmarks.selection import draw, one_thread
+from geometry import selection_counts
+from geometry.jacobian import jacobian_norm, sensitivity
+from geometry.temperature import TEMPERATURES, counts_by_temperature
+
+
+def temperatures(*, n: int, head_dim: int, points: int, repeats: int) -> list[Result]:
+    """One head at five temperatures, for all N and for a grid of N, against its counts as they are."""
+    weights, values = draw(n, head_dim=head_dim)
+    grid = np.unique(np.geomspace(1, n - 1, points).round().astype(int)).tolist()
+    with one_thread():
+        seconds = alternate(
+            lambda: selection_counts(weights, values),
+            lambda: counts_by_temperature(weights, values),
+            lambda: counts_by_temperature(weights, values, n=grid),
+            repeats=repeats,
+            clock=process_time,
+        )
+    one = ("selection_counts of it, all N, one thread", seconds[:, 0])
+    every = (f"counts_by_temperature of one head at {len(TEMPERATURES)} temperatures, all N", seconds[:, 1])
+    some = (f"the same at a grid of {points} N", seconds[:, 2])
+    sizes = {"n": n, "head_dim": head_dim}
+    return [
+        compare("temperature.counts", "cost", every, one, sizes=sizes, target=6.0),
+        compare("temperature.grid", "cost", some, one, sizes=sizes | {"grid": len(grid)}, target=2.0),
+    ]
+
+
+def norms(*, heads: int, n: int, repeats: int) -> list[Result]:
+    """The norm of every head at one temperature and at five, against sorting its weights as the profile does."""
+    weights, _ = draw(heads, n, head_dim=1)
+    with one_thread():
+        seconds = alternate(
+            lambda: np.argsort(-weights, axis=-1, kind="stable"),
+            lambda: jacobian_norm(weights),
+            lambda: sensitivity(weights),
+            repeats=repeats,
+            clock=process_time,
+        )
+    sort = ("a stable argsort of their weights", seconds[:, 0])
+    one = ("jacobian_norm of all heads, one thread", seconds[:, 1])
+    several = (f"sensitivity of all heads at {len(TEMPERATURES)} temperatures", seconds[:, 2])
+    sizes = {"heads": heads, "n": n}
+    return [
+        compare("temperature.norm", "cost", one, sort, sizes=sizes, target=1.5),
+        compare("temperature.norms", "cost", several, sort, sizes=sizes, target=7.5),
+    ]
+
+
+BENCHMARKS = (
+    Benchmark(
+        "temperature.counts",
+        full=partial(temperatures, n=1024, head_dim=128, points=48, repeats=21),
+        small=partial(temperatures, n=128, head_dim=16, points=8, repeats=3),
+    ),
+    Benchmark(
+        "temperature.norms",
+        full=partial(norms, heads=64, n=1024, repeats=21),
+        small=partial(norms, heads=8, n=128, repeats=3),
+    ),
+)

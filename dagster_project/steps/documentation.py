@@ -1,0 +1,38 @@
+"""The page of all assets, as Markdown with a diagram, made from their records."""
+
+from collections.abc import Iterator
+
+from dagster_project.steps.catalogue import ASSETS
+
+COMMAND = "attention-geometry assets --format markdown"
+
+
+def assets_section() -> str:
+    """The diagram and the table of all assets, as Markdown."""
+    rows = (
+        f"| `{asset.name}` | {', '.join(f'`{parent.name}`' for parent in asset.parents) or '-'} | "
+        f"{', '.join(asset.kinds)} | {' '.join(asset.about.split())} |"
+        for asset in ASSETS
+    )
+    lines = [
+        f"Made by `{COMMAND}`; do not edit.",
+        "",
+        "```mermaid",
+        "flowchart LR",
+        *_arrows(),
+        "```",
+        "",
+        "| asset | made from | with | what it is |",
+        "|---|---|---|---|",
+        *rows,
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _arrows() -> Iterator[str]:
+    """The arrows of the diagram; a parent of a parent, which an arrow leads to already, gets none."""
+    for asset in ASSETS:
+        ancestors = {above.name for parent in asset.parents for above in parent.parents}
+        for parent in asset.parents:
+            if parent.name not in ancestors:
+                yield f"    {parent.name} --> {asset.name}"
