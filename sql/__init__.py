@@ -26,6 +26,8 @@ from importlib.resources import files
 from itertools import dropwhile
 from typing import TYPE_CHECKING, Literal
 
+from sql.thresholds import THRESHOLDS
+
 if TYPE_CHECKING:
     from jinja2 import Environment
 
@@ -110,7 +112,6 @@ def _environment() -> "Environment":
 
     from geometry import quantities
     from sql import columns
-    from sql.thresholds import THRESHOLDS
 
     environment = Environment(  # noqa: S701 (SQL is not HTML; nothing of a user is rendered)
         undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True

@@ -15,6 +15,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from dagster_project.command.output import check_format, console, harmless, prompt, rich_table, write
 from dagster_project.study.home import DEFAULT_HOME, HOME_VARIABLE, Home
 from storage.errors import UserError
 
@@ -203,7 +204,6 @@ def studies(home: HomeOption = None) -> None:
     """List the studies: what each is, and how far it has come."""
     from rich.table import Table
 
-    from dagster_project.command.output import console, harmless
     from dagster_project.study.studies import all_studies
     from dagster_project.upkeep.progress import states
 
@@ -285,7 +285,6 @@ def sql_command(
 
     From Python: `storage.connect()`; from the plain DuckDB shell: `duckdb -init data/warehouse/open.sql`
     """
-    from dagster_project.command.output import check_format, prompt, write
     from storage.warehouse.connection import Reader, renew_entry
     from storage.warehouse.query import query as run_query
 
@@ -370,7 +369,6 @@ def refresh(
     """
     from rich.table import Table
 
-    from dagster_project.command.output import console, harmless
     from dagster_project.command.refreshing import refresh as run_refresh
     from dagster_project.upkeep.plan import latest
 
@@ -401,7 +399,6 @@ def doctor(
     After a crash: `attention-geometry doctor --clean` removes what was left half-written, and frees Dagster's pools.
     What a living process works on stays, and so does every whole result.
     """
-    from dagster_project.command.output import console
     from dagster_project.upkeep.clearing import clean as removed_leftovers
     from dagster_project.upkeep.doctor import examine, removals, verdicts
     from dagster_project.upkeep.doctor import verify as read_everything
@@ -430,7 +427,6 @@ def clear(
     Its entry in studies.yaml stays, so that `attention-geometry run STUDY` makes everything again, and so do Dagster's
     records of its runs. To delete only what is largest and keep the results: `attention-geometry drop STUDY`.
     """
-    from dagster_project.command.output import console
     from dagster_project.upkeep.clearing import clear_study, what_is_stored
     from dagster_project.upkeep.doctor import removals
 
@@ -478,8 +474,6 @@ def main() -> None:
 
 def _end(message: str, code: int) -> NoReturn:
     """End the program with one line on standard error, whatever line breaks and control codes the message has."""
-    from dagster_project.command.output import harmless
-
     typer.echo(f"attention-geometry: {harmless(' '.join(message.splitlines()))}", err=True)
     raise SystemExit(code) from None
 
@@ -538,7 +532,6 @@ def _chosen(home: Home, study: str | None, name: str | None, settings: dict[str,
 
 def _print_results(home: Home, study: str) -> None:
     """A short table of results, and where the report lies."""
-    from dagster_project.command.output import console, rich_table
     from reports.queries import ask
     from reports.words import claims as verdict_counts
     from storage.warehouse.connection import connect

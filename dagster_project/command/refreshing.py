@@ -5,6 +5,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
+from dagster_project.command.runs import run_assets
 from dagster_project.study.home import Home
 from dagster_project.upkeep.plan import Entry, Report, in_a_line, plan, write
 
@@ -40,8 +41,6 @@ def refresh(home: Home, names: Sequence[str] = (), *, dry_run: bool = False) -> 
 
 def _run(home: Home, report: Report, entry: Entry) -> Entry:
     """Run what is stale of one study."""
-    from dagster_project.command.runs import run_assets
-
     logger.info("%s: %s", entry.study, entry.reasons)
     started = time.monotonic()
     try:

@@ -8,8 +8,10 @@ from dagster_project.steps.assets import Asset, Check, Checked, Made, MadeOf, Sn
 from dagster_project.steps.landing import WAREHOUSE
 from dagster_project.steps.reporting import TWIN, digest_of_twin, twin_on_page
 from dagster_project.study.home import Home
+from reports.queries import ask
 from storage.errors import UserError
-
+from storage.warehouse.connection import connect
+from storage.warehouse.relations import paper_claims
 
 VERDICTS = ("supported", "not supported", "undecided", "not testable")
 """What can be said of a claim."""
@@ -42,9 +44,6 @@ def judge_claims(home: Home, name: str) -> list[dict[str, Any]]:
     UserError
         If the study is not landed.
     """
-    from reports.queries import ask
-    from storage.warehouse.connection import connect
-
     with closing(connect(home.warehouse)) as connection:
         found = ask(connection, "claims", study=name).rows()
     if not found:
@@ -54,7 +53,6 @@ def judge_claims(home: Home, name: str) -> list[dict[str, Any]]:
 
 
 def _checks() -> tuple[Check, ...]:
-    from storage.warehouse.relations import paper_claims
 
     return tuple(
         Check(

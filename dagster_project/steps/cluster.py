@@ -14,6 +14,7 @@ from concurrent.futures import CancelledError
 from contextlib import ExitStack, closing, contextmanager
 from functools import lru_cache, partial
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from sysconfig import get_python_version
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
@@ -21,6 +22,7 @@ from uuid import uuid4
 from dagster_project.study.studies import SCHEDULER, Study
 from storage.errors import UserError
 from storage.files.places import Place
+from storage.files.staging import beside
 
 if TYPE_CHECKING:
     from distributed import Client, Future, Worker
@@ -225,7 +227,7 @@ def probed(client: "Client", stores: Iterable[Place]) -> Iterator[tuple[Place, .
 @contextmanager
 def _probe(store: Place) -> Iterator[Place]:
     """A folder with a file in a store, for as long as the body runs; what a killed process leaves is swept."""
-    probe = store.joined(f"probe.{uuid4().hex}.partial")
+    probe = store.joined(beside(Path("probe")).name)
     try:
         probe.write(PROBE, [b"seen"], 4)
         yield probe

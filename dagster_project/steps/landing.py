@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+import sql
 from dagster_project.steps.assets import (
     MISSING,
     UNREADABLE,
@@ -22,14 +23,24 @@ from dagster_project.steps.assets import (
     summary_paths,
 )
 from dagster_project.steps.measuring import SELECTION_METRICS
+from dagster_project.steps.sources import open_sources
 from dagster_project.steps.summaries import SUMMARIES
+from dagster_project.steps.summaries.curves import spreads
 from dagster_project.steps.tables import check_tables
 from dagster_project.study.home import Home
 from dagster_project.study.studies import Study
 from dagster_project.study.twins import twin_of
+from extract.settings import SYNTHETIC
 from storage.errors import UserError
 from storage.files.locks import exclusive
 from storage.files.places import Local
+from storage.files.tables import made_by, made_from, read_table
+from storage.warehouse import rows
+from storage.warehouse.connection import database
+from storage.warehouse.landing import land
+from storage.warehouse.rows import distance_rows, position_rows, provenance_of
+from storage.warehouse.versions import landing_version
+from storage.zarr.layers import attending, query_positions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -81,10 +92,6 @@ def land_study(work: Work) -> "Landing":
     UserError
         If stores or tables are missing, or made from other settings, metrics or tensors; if the disk is full.
     """
-    from dagster_project.steps.sources import open_sources
-    from storage.files.tables import read_table
-    from storage.warehouse.landing import land
-
     home, name, study = work.home, work.name, work.study
     with exclusive(home.lock(name), f"study '{name}'", wait=0):
         sources = open_sources(home, name, study)
@@ -110,8 +117,6 @@ def drop_tensors(home: Home, name: str, study: Study) -> int:
     UserError
         If another process works on the study, or what is computed from them has not landed.
     """
-    from dagster_project.steps.sources import open_sources
-
     with home.claimed(name):
         sources = open_sources(home, name, study)
         if WAREHOUSE.why_stale(Snapshot(home, name, study)):
@@ -131,8 +136,6 @@ def known_of_summaries(home: Home, name: str) -> dict[str, Any]:
 
     None for an asset whose tables cannot be read.
     """
-    from storage.files.tables import made_by, made_from
-
     known: dict[str, Any] = {}
     for asset in SUMMARIES:
         path = next(iter(summary_paths(home, name, asset.tables).values()))
@@ -147,7 +150,6 @@ def known_of_summaries(home: Home, name: str) -> dict[str, Any]:
 def _tables(sources: "Sources", summaries: Mapping[str, Any]) -> dict[str, Any]:
     """The rows of the tables that come from the stores, as streams; ``summaries`` is what is known of later steps."""
     from extract.models import token_texts
-    from storage.warehouse import rows
 
     tensors, metrics, study, queries = sources.tensors, sources.metrics, sources.study, sources.queries
     tokens = tensors.read("tokens", slice(None))
@@ -171,7 +173,6 @@ def _planted_rows(study: Study) -> Iterator["pa.RecordBatch"]:
 
     import pyarrow as pa
 
-    from extract.settings import SYNTHETIC
     from extract.synthetic import planted
 
     if study.model.id != SYNTHETIC:
@@ -186,9 +187,6 @@ def _planted_rows(study: Study) -> Iterator["pa.RecordBatch"]:
 
 def _position_tables(metrics: "SequenceStore") -> dict[str, Any]:
     """The rows of the tables by position or distance, as streams; in memory is one layer of one sequence."""
-    from dagster_project.steps.summaries.curves import spreads
-    from storage.warehouse.rows import distance_rows, position_rows
-
     sequences, everything = metrics.sizes["sequence"], np.zeros(metrics.sizes["layer"], np.int32)
     norms, cosines = (spreads(metrics, name) for name in ("value_norm", "mean_cosine"))
     return {
@@ -202,7 +200,6 @@ def _position_tables(metrics: "SequenceStore") -> dict[str, Any]:
 def expected_rows(tensors: "SequenceStore", *, kappas: int) -> dict[str, int]:
     """How many rows each table must get, from what was extracted and the number of κ alone."""
     from storage.warehouse.relations import paper_claims
-    from storage.zarr.layers import attending, query_positions
 
     sizes, queries, layers = tensors.sizes, np.asarray(query_positions(tensors)), attending(tensors)
     keys = queries[:, None] + 1 - tensors.read("first_key", slice(None))[:, :, layers]  # (sequence, query, layer)
@@ -237,7 +234,6 @@ def expected_rows(tensors: "SequenceStore", *, kappas: int) -> dict[str, int]:
 
 
 def _recorded(snapshot: Snapshot) -> MadeOf | str:
-    from storage.warehouse.connection import database
 
     if not database(snapshot.home.warehouse, snapshot.name).exists():
         return MISSING
@@ -245,7 +241,6 @@ def _recorded(snapshot: Snapshot) -> MadeOf | str:
 
 
 def _expected(snapshot: Snapshot) -> MadeOf | None:
-    from storage.warehouse.rows import provenance_of
 
     if snapshot.tensors is None or snapshot.metrics is None:
         return None
@@ -260,20 +255,17 @@ def _made_of(provenance: Mapping[str, Any]) -> MadeOf:
 
 
 def _version() -> str:
-    from storage.warehouse.versions import landing_version
 
     return landing_version()
 
 
 def _checks() -> tuple[Check, ...]:
-    import sql
 
     row_count = Check("row_count", "As many rows landed of each table as the tensors must give.")
     return (*(Check(name, sql.statement("checks", name).meaning) for name in sql.names("checks")), row_count)
 
 
 def _places(home: Home, name: str) -> tuple[Local, ...]:
-    from storage.warehouse.connection import database
 
     return (Local(database(home.warehouse, name)),)
 

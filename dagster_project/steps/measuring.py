@@ -37,6 +37,9 @@ from dagster_project.study.studies import MEASURED, AnalysisSettings
 from storage.errors import UserError
 from storage.files.locks import exclusive
 from storage.files.places import Place
+from storage.zarr.arrays import CHUNK_BYTES, SELECTION, TENSORS
+from storage.zarr.layers import query_positions
+from storage.zarr.space import sequence_bytes
 
 if TYPE_CHECKING:
     import dask.array as da
@@ -52,6 +55,9 @@ logger = logging.getLogger(__name__)
 
 METRICS_VERSION = 6
 """Version of the numbers in a metrics store; raised when their computation changes, so that stores are rebuilt."""
+
+READ = ("attention", "values")
+"""The arrays of the tensor store that metrics are computed from and that may have been dropped."""
 
 CUDA_WORKERS = 4
 """Most blocks in work at once where a CUDA device computes them: it takes one after the other, the rest are read."""
@@ -83,7 +89,6 @@ def lazy_metrics(
     from dask.base import optimize
 
     from geometry.lazy import scale_free_bounds, selection_arrays, similarities, value_norms
-    from storage.zarr.layers import query_positions
 
     one, at, layers = slice(sequence, sequence + 1), slice(query, query + 1), _taken(tensors.groups()[size])
     attention, values, first_key, learned_sink = optimize(  # without the chunks of others
@@ -123,7 +128,6 @@ def make_metrics(work: Work) -> Made:
         ``dagster_project.steps.cluster``.
     """
     from storage.warehouse.rows import selection_row_count
-    from storage.zarr.arrays import TENSORS
     from storage.zarr.sequences import SequenceStore
 
     home, name, study = work.home, work.name, work.study
@@ -135,14 +139,12 @@ def make_metrics(work: Work) -> Made:
         if not home.metrics(name).exists():
             check_space(Extent(home, name, study, tensors.sizes, missing=0), work.assets)
         made_of = _MetricsInputs(name, tensors, study.analysis, device)
-        if work.force:
-            home.metrics(name).remove()
-        standing = _standing(home.metrics(name), made_of)
+        standing = None if work.force else _standing(home.metrics(name), made_of)
         is_whole = standing is not None and not standing.missing()
         with connected("threads" if is_whole else scheduler) as client:
             if client is not None:
                 await_idle(client, home.metrics(name))  # lest a worker of a killed run write to the new store
-            metrics = _metrics_store(home.metrics(name), made_of)
+            metrics = _metrics_store(home.metrics(name), made_of, force=work.force)
             missing = metrics.missing()
             if client is None:
                 _measure_here(tensors, metrics, study.analysis, missing, device)
@@ -250,7 +252,6 @@ def _violations_of(sequence: int, *, stores: _Stores) -> int:
 @lru_cache(maxsize=4)
 def _opened(stores: _Stores) -> "tuple[SequenceStore, SequenceStore]":
     """The stores of a worker, opened once in its process; a UserError if it does not share them with the client."""
-    from storage.zarr.arrays import SELECTION, TENSORS
     from storage.zarr.sequences import SequenceStore
 
     check_seen(stores.probes)
@@ -279,8 +280,6 @@ def sequence_memory(tensors: "SequenceStore", analysis: AnalysisSettings) -> int
     """
     from geometry.lazy import block_bytes, similarity_bytes
     from storage.zarr import shards
-    from storage.zarr.arrays import CHUNK_BYTES, SELECTION
-    from storage.zarr.space import sequence_bytes
 
     sizes = _metrics_sizes(tensors, analysis)
     results = sequence_bytes(SELECTION, sizes)
@@ -313,8 +312,6 @@ def _measured(
     query; what it raises ends the work.
     """
     from dask.base import compute
-
-    from storage.zarr.arrays import SELECTION
 
     specs = [spec for spec in SELECTION if spec.name != "finished"]
     found = {spec.name: np.full(spec.shape(sizes)[1:], spec.fill, spec.dtype) for spec in specs}
@@ -373,7 +370,6 @@ def open_metrics(home: Home, name: str) -> "SequenceStore":
     UserError
         If there is none, or it is not one of this version; metrics are derived, so running the study mends it.
     """
-    from storage.zarr.arrays import SELECTION
     from storage.zarr.sequences import SequenceStore
 
     path = home.metrics(name)
@@ -419,13 +415,17 @@ class _MetricsInputs:
         return _versions(self.device or "cpu")
 
 
-def _metrics_store(path: Place, made_of: _MetricsInputs) -> "SequenceStore":
-    """The metrics store of these tensors and settings; one of others, or of an older version, is derived and goes."""
-    from storage.zarr.arrays import SELECTION
+def _metrics_store(path: Place, made_of: _MetricsInputs, *, force: bool = False) -> "SequenceStore":
+    """The metrics store of these tensors and settings; one of others, or of an older version, is removed.
+
+    ``force``: whatever is there is removed. Nothing is if the tensors have been dropped, without which it could not be
+    computed again.
+    """
     from storage.zarr.sequences import SequenceStore
 
-    if _standing(path, made_of) is None:
-        made_of.tensors.array("attention")  # refused if it has been dropped, before what was made of it goes
+    if force or _standing(path, made_of) is None:
+        for name in READ:
+            made_of.tensors.array(name)
         path.remove()
     provenance = made_of.provenance | {"versions": made_of.versions}
     return SequenceStore.resume(path, SELECTION, made_of.sizes, provenance, made_of.tensors.layers)
@@ -440,7 +440,6 @@ def _standing(path: Place, made_of: _MetricsInputs) -> "SequenceStore | None":
         If it can be continued only on another device; or if it is in an object store and cannot be opened, be it
         damaged or out of reach for a moment: only what is known to be of something else is made anew there.
     """
-    from storage.zarr.arrays import SELECTION
     from storage.zarr.sequences import SequenceStore
 
     if not path.exists():
@@ -477,8 +476,6 @@ def _is_of(store: "SequenceStore", made_of: _MetricsInputs) -> bool:
 
 def _metrics_sizes(tensors: "SequenceStore", analysis: AnalysisSettings) -> dict[str, int]:
     """Sizes of the axes of the metrics store of these tensors."""
-    from storage.zarr.layers import query_positions
-
     sizes = {key: size for key, size in tensors.sizes.items() if key != "head_dim"}
     return sizes | {"kappa": len(analysis.kappas), "n": query_positions(tensors)[-1]}
 
@@ -542,9 +539,6 @@ def _made_of(provenance: Mapping[str, Any], lacking: str | None = None) -> MadeO
 
 def _bytes(extent: Extent) -> int:
     """Bytes of the sequences that are still to be measured, as if nothing were compressed."""
-    from storage.zarr.arrays import SELECTION
-    from storage.zarr.space import sequence_bytes
-
     study = extent.study
     sizes = {**extent.sizes, "kappa": len(study.analysis.kappas), "n": max(study.query_positions)}
     begun = extent.home.metrics(extent.name).exists()
@@ -562,7 +556,7 @@ SELECTION_METRICS = Asset(
     recorded=_recorded,
     places=single_place(Home.metrics),
     settings=MEASURED,
-    reads=("attention", "values"),
+    reads=READ,
     space=_bytes,
     checks=lambda: (Check("identities_hold", "0 ≤ K_in ≤ N, 0 ≤ K_out ≤ n − N, and K_in = 1 at N = 1, on every row."),),
 )

@@ -28,6 +28,7 @@ from dagster_project.study.home import Home
 from dagster_project.study.studies import Study, find_study
 from storage.errors import UserError
 from storage.files.places import Local
+from storage.warehouse.connection import connect
 
 if TYPE_CHECKING:
     import duckdb
@@ -208,7 +209,6 @@ def export(home: Home, name: str, *, images: Path | None, tables: Path | None) -
 
 @contextmanager
 def _connected(home: Home) -> "Iterator[duckdb.DuckDBPyConnection]":
-    from storage.warehouse.connection import connect
 
     with closing(connect(home.warehouse)) as connection:
         yield connection

@@ -16,6 +16,7 @@ from dagster_project.study.studies import AnalysisSettings
 from storage.errors import UserError
 from storage.files.locks import exclusive
 from storage.files.places import Local
+from storage.files.staging import sweep
 
 if TYPE_CHECKING:
     from dagster_project.steps.sources import Rows, Sources
@@ -142,7 +143,6 @@ class _Step:
             ``dagster_project.steps.cluster.connected``.
         """
         from dagster_project.steps.sources import open_sources
-        from storage.files.staging import sweep
         from storage.files.tables import count_rows, write_tables
 
         started, home, name = time.monotonic(), work.home, work.name

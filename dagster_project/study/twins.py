@@ -72,8 +72,8 @@ def check_twin(home: "Home", name: str, study: "Study") -> None:
     found = find_study(home, twin)
     if found.model.weights != RANDOM:
         msg = (
-            f"The study '{twin}' cannot be the twin of '{name}': its weights are trained; write twin: {RANDOM}, or give "
-            f"'{twin}' random weights"
+            f"The study '{twin}' cannot be the twin of '{name}', for its weights are trained; write twin: {RANDOM}, or "
+            f"give '{twin}' random weights"
         )
         raise UserError(msg)
     if (found.model.id, found.model.revision) != (study.model.id, study.model.revision):

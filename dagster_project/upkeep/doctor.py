@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Literal
 
 from rich.table import Table
 
+from dagster_project.steps.assets import summary_paths
 from dagster_project.study.home import Home
+from dagster_project.study.studies import all_studies
 from dagster_project.upkeep.clearing import Removed, leftovers
 from storage.errors import UserError
 from storage.files.places import Local, Place
@@ -117,8 +119,6 @@ def _states(home: Home, folder: Part) -> Iterator[tuple[str, str]]:
 
 def _stored(home: Home, folder: Part) -> list[str]:
     """The studies that have a store of this kind; of those in an object store, the ones that are known."""
-    from dagster_project.study.studies import all_studies
-
     place, store = home.place_of(folder), home.tensors if folder == "tensors" else home.metrics
     listed = place.stores()
     return sorted(name for name in all_studies(home) if store(name).exists()) if listed is None else listed
@@ -143,7 +143,6 @@ def _state(home: Home, name: str, folder: Part) -> str:
 
 def _summaries(home: Home, name: str) -> str:
     """Which of a study's small tables are there."""
-    from dagster_project.steps.assets import summary_paths
     from dagster_project.steps.catalogue import ASSETS
     from storage.files.tables import made_from
 

@@ -13,13 +13,16 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from zarr.abc.store import ByteRequest
 from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.storage import ObjectStore
 
 from storage.errors import UserError
-from storage.files.places import Part
+
+if TYPE_CHECKING:
+    from storage.files.places import Part
 
 try:
     import obstore
@@ -118,7 +121,7 @@ def _length(url: str, key: str) -> int | None:
         return None
 
 
-def write(url: str, name: str, parts: Iterable[Part], size: int) -> None:
+def write(url: str, name: str, parts: "Iterable[Part]", size: int) -> None:
     """Write the object ``name`` below ``url`` whole, or not at all; one of many bytes is sent in pieces.
 
     A process that is killed in between leaves pieces that only the object store knows; see its rules for uploads that

@@ -1,6 +1,7 @@
 """Checkpoints, a text and finished studies that the tests of this folder share; what is made once is only read."""
 
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from dagster_project.study.studies import shipped_file
 from tests.dagster_project.driver import attention_geometry
 from tests.extract.tiny import text, write_checkpoint
+from tests.shared import shared
 
 CONTEXT, SEQUENCES = 48, 4
 
@@ -27,31 +29,34 @@ def settings(inputs: Path, **changes: object) -> list[object]:
 @pytest.fixture(scope="session")
 def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the checkpoints ``llama`` (grouped heads) and ``mistral`` (windows of 16) and ``book.txt``."""
-    folder = tmp_path_factory.mktemp("inputs")
-    write_checkpoint(folder / "llama", "llama", num_hidden_layers=2)
-    write_checkpoint(folder / "mistral", "mistral", num_hidden_layers=2)
-    (folder / "book.txt").write_text(text(3000), encoding="utf-8")
-    return folder
+
+    def build(folder: Path) -> None:
+        write_checkpoint(folder / "llama", "llama", num_hidden_layers=2)
+        write_checkpoint(folder / "mistral", "mistral", num_hidden_layers=2)
+        (folder / "book.txt").write_text(text(3000), encoding="utf-8")
+
+    return shared(tmp_path_factory, "inputs", build)
+
+
+def run_mine(home: Path, inputs: Path, **changes: object) -> None:
+    """Run the study ``mine`` by one command."""
+    shipped = shipped_file().read_bytes()
+    done = attention_geometry("run", "--name", "mine", *settings(inputs, **changes), home=home)
+    assert done.code == 0, done.errors
+    assert f"Report: {home}/reports/mine.html" in done.text
+    assert shipped_file().read_bytes() == shipped, "the product's own studies.yaml was changed"
 
 
 @pytest.fixture(scope="session")
 def mine(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data root with the finished study ``mine`` of the checkpoint ``llama``, run by one command."""
-    home, shipped = tmp_path_factory.mktemp("llama"), shipped_file().read_bytes()
-    done = attention_geometry("run", "--name", "mine", *settings(inputs), home=home)
-    assert done.code == 0, done.errors
-    assert f"Report: {home}/reports/mine.html" in done.text
-    assert shipped_file().read_bytes() == shipped, "the product's own studies.yaml was changed"
-    return home
+    """A data root with the finished study ``mine`` of the checkpoint ``llama``; only read, by several processes."""
+    return shared(tmp_path_factory, "llama", partial(run_mine, inputs=inputs))
 
 
 @pytest.fixture(scope="session")
 def windowed(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data root with the finished study ``mine`` of the checkpoint ``mistral``."""
-    home = tmp_path_factory.mktemp("mistral")
-    done = attention_geometry("run", "--name", "mine", *settings(inputs, model=inputs / "mistral"), home=home)
-    assert done.code == 0, done.errors
-    return home
+    return shared(tmp_path_factory, "mistral", partial(run_mine, inputs=inputs, model=inputs / "mistral"))
 
 
 @pytest.fixture

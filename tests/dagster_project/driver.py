@@ -42,7 +42,7 @@ class Outcome:
         lines = self.errors.splitlines()
         said = [line for line in lines if line.startswith("attention-geometry: ")]
         assert said == lines[-1:], f"not one line of complaint: {self.errors!r}"
-        known = (": reading ", ": takes at most ")
+        known = (": reading ", ": takes at most ", ": current: ")
         assert all(any(part in line for part in known) for line in lines[:-1]), (
             f"more than it was doing: {self.errors!r}"
         )

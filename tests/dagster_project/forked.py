@@ -18,6 +18,8 @@ from unittest import mock
 
 from dagster import DagsterInstance
 
+from dagster_project.steps.assets import Asset, Made, Work
+
 STAGES = ("tensors", "metrics", "steps", "warehouse", "publishing", "published", "report")
 """The stages of a run, in order."""
 
@@ -29,6 +31,7 @@ IMPORTED = (
     "tests.dagster_project.forked",
     "dagster_project.definitions",
     "dagster_project.command.runs",
+    "dagster_project.defs.assets",
     "dagster_project.steps.reporting",
     "dagster_project.steps.landing",
     "dagster_project.steps.summaries",
@@ -53,14 +56,8 @@ IMPORTED = (
 )
 """What a run needs, but nothing that starts a thread, which would not live on in a fork."""
 
-WRAPPED = (
-    ("dagster_project.steps.pipeline", "extract_tensors", "tensors"),
-    ("dagster_project.steps.measuring", "measure", "metrics"),
-    ("dagster_project.steps.pipeline", "summarise", "steps"),
-    ("dagster_project.steps.landing", "land_study", "warehouse"),
-    ("dagster_project.steps.reporting", "write_study_report", "report"),
-)
-"""The functions that the stages begin with; a step of the summaries is entered ten times."""
+STAGE_OF = {"tensors": "tensors", "selection_metrics": "metrics", "warehouse": "warehouse", "report": "report"}
+"""The stages that begin with the making of an asset; that of the small tables is entered once for each."""
 
 
 def entered(log: Path) -> list[tuple[str, float]]:
@@ -90,9 +87,8 @@ def _run(home: str, log: str, command: list[str], hold: str) -> None:
         if stage == hold:
             time.sleep(600)
 
-    for module, name, stage in WRAPPED:
-        _announce(module, name, partial(enter, stage))
-    _spare_what_is_no_step_of_ours()
+    _announce_assets(enter)
+    _spare_what_is_not_ours()
     _announce_publishing(enter)
     _announce_creation(partial(enter, "created"))
     quiet = os.open(f"{log}.output", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -108,23 +104,29 @@ def _run(home: str, log: str, command: list[str], hold: str) -> None:
     enter("end")
 
 
-def _spare_what_is_no_step_of_ours() -> None:
+def _spare_what_is_not_ours() -> None:
     """Leave out half of the time of a page: Altair's validation of every chart, and bundling of its JavaScript."""
     schemapi = import_module("altair.utils.schemapi")
     schemapi.DEBUG_MODE = False
     import_module("reports.browser").bundle = lambda: "// the library of the charts"
 
 
-def _announce(module: str, name: str, enter: Callable[[], None]) -> None:
-    """Have a function say that it begins."""
-    holder = import_module(module)
-    function: Callable[..., object] = getattr(holder, name)
+def _announce_assets(enter: Callable[[str], None]) -> None:
+    """Have every record of an asset say when it begins to be made; in place, since Dagster's assets hold it."""
+    from dagster_project.steps.catalogue import ASSETS
 
-    def announced(*arguments: object, **options: object) -> object:
-        enter()
-        return function(*arguments, **options)
+    def announce(asset: Asset, stage: str) -> None:
+        make = asset.make
 
-    setattr(holder, name, announced)
+        def announced(work: Work) -> Made:
+            enter(stage)
+            return make(work)
+
+        object.__setattr__(asset, "make", announced)  # records are frozen
+
+    for asset in ASSETS:
+        if stage := "steps" if asset.tables else STAGE_OF.get(asset.name, ""):
+            announce(asset, stage)
 
 
 def _announce_publishing(enter: Callable[[str], None]) -> None:
@@ -156,17 +158,10 @@ def _announce_creation(enter: Callable[[], None]) -> None:
 
 def _bodies(home: str) -> None:
     """What the assets do, in their order."""
-    from dagster_project.steps import landing, measuring, pipeline, reporting
-    from dagster_project.steps.summaries import STEPS
+    from dagster_project.steps.catalogue import ASSETS, work_on
     from dagster_project.study.home import Home
-    from dagster_project.study.studies import find_study
 
-    root = Home(Path(home))
-    study = find_study(root, "mine")
-    pipeline.extract_tensors(root, "mine", study, replace=True)
-    measuring.measure(root, "mine", study)
-    for step in STEPS.values():
-        pipeline.summarise(root, "mine", study, step)
-    assert landing.land_study(root, "mine", study).published
-    pipeline.judge_claims(root, "mine")
-    reporting.write_study_report(root, "mine", study)
+    work = work_on(Home(Path(home)), "mine", replace=True)
+    for asset in ASSETS:
+        made = asset.make(work)
+        assert all(check.passed for check in made.checks if asset.name != "claims"), (asset.name, made.checks)

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dagster_project.steps import landing, measuring, pipeline, reporting
-from dagster_project.steps.summaries import STEPS
+from dagster_project.steps.measuring import METRICS_VERSION
 from dagster_project.study.home import Home
 from dagster_project.study.studies import Study
 from storage.warehouse.connection import connect
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
+from tests.dagster_project import making
 
 NAME = "awkward"
 PROVENANCE = {
@@ -71,13 +71,7 @@ def finished(
             "batch": np.array(1, np.int32),
         }
         store.write(sequence, arrays)
-    measuring.measure(home, NAME, study)
-    for step in STEPS.values():
-        pipeline.summarise(home, NAME, study, step)
-    landed = landing.land_study(home, NAME, study)
-    assert landed.published, landed.violations
-    assert reporting.write_study_report(home, NAME, study).charts > 0
-    pipeline.judge_claims(home, NAME)
+    making.finish(home, NAME, study)
     return home
 
 
@@ -191,4 +185,4 @@ def test_one_sequence_has_no_uncertainty(tmp_path: Path) -> None:
         for name in columns:
             assert asked(home, f"SELECT count({name}) AS known FROM {table}") == [{"known": 0}], name
     provenance = json.loads(asked(home, "SELECT provenance FROM studies")[0]["provenance"])
-    assert provenance["metrics"]["metrics_version"] == measuring.METRICS_VERSION
+    assert provenance["metrics"]["metrics_version"] == METRICS_VERSION

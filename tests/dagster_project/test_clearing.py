@@ -3,27 +3,23 @@
 import os
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from dagster_project.steps.landing import land_study
-from dagster_project.steps.measuring import measure
-from dagster_project.steps.pipeline import extract_tensors
 from dagster_project.study.home import Home
-from dagster_project.study.studies import find_study
 from dagster_project.upkeep import doctor
 from dagster_project.upkeep.clearing import clean, clear_study, leftovers
 from dagster_project.upkeep.doctor import verify
 from storage.errors import UserError
 from storage.files.locks import exclusive
-from storage.files.places import Remote, remove
+from storage.files.places import Local, Place, Remote
 from storage.warehouse.connection import connect
+from tests.dagster_project import making
 from tests.dagster_project.driver import attention_geometry, files
+from tests.storage.leftovers import ended, unfinished
 from tests.storage.studies import tensor_store
 
 HEX = "0123456789abcdef" * 2
@@ -36,16 +32,11 @@ HALF = (
     f"warehouse/mine.{HEX}.partial",
     f"warehouse/mine.{HEX}.partial.tmp/spilled.tmp",
     f"warehouse/.open.sql.{HEX}.partial",
-    "studies.yaml.partial",
+    f"studies.yaml.{HEX}.partial",
+    f"refreshes/2026-01-02.json.{HEX}.partial",
+    f"comparisons/mine+other.html.{HEX}.partial",
     f"locks/runs/{HEX}.lock",
 )
-
-
-def ended() -> int:
-    """The id of a process that lives no more."""
-    with subprocess.Popen([sys.executable, "-c", ""]) as process:
-        process.wait()
-    return process.pid
 
 
 def litter(home: Path, *names: str) -> None:
@@ -56,7 +47,7 @@ def litter(home: Path, *names: str) -> None:
 
 
 def pages(process: int) -> tuple[str, ...]:
-    return f"reports/.mine.html.{process}.partial", f".index.html.{process}.partial", f".writable-{process}"
+    return f"reports/{unfinished('mine.html', process)}", unfinished("index.html", process)
 
 
 def results(home: Path) -> dict[str, bytes]:
@@ -71,28 +62,35 @@ def test_doctor_removes_what_crashes_left_and_nothing_else(copied: Path) -> None
     assert "attention-geometry doctor --clean" in shown
     cleaned = attention_geometry("doctor", "--clean", home=copied)
     assert cleaned.code == 0, cleaned.errors
-    assert re.search(r"in all +│ 1,300 ", cleaned.text), cleaned.text
+    assert re.search(r"in all +│ 1,400 ", cleaned.text), cleaned.text
     assert "kept" not in cleaned.text
     assert results(copied) == before
     assert leftovers(Home(copied)) == []
     assert re.search(r"in all +│ 0 ", attention_geometry("doctor", "--clean", home=copied).text)
 
 
-def test_doctor_leaves_what_living_processes_work_on(copied: Path) -> None:
+def test_looking_whether_a_data_root_can_be_written_leaves_no_file(tmp_path: Path) -> None:
+    home = Home(tmp_path / "deep" / "data")
+    home.prepare()
+    home.prepare()
+    assert list(home.root.iterdir()) == []
+
+
+def test_doctor_leaves_what_running_processes_work_on(copied: Path) -> None:
     mine, others = pages(os.getpid()), (HALF[1], HALF[5])
     litter(copied, *mine, *others, f"tensors/other.zarr.{HEX}.partial/zarr.json")
     with exclusive(copied / "locks" / "mine.lock", "it", wait=0):
         cleaned = attention_geometry("doctor", "--clean", home=copied).text
-    assert len(re.findall("kept: in work", cleaned)) == len(mine) + len(others)
+    assert len(re.findall("kept: in use by a running process", cleaned)) == len(mine) + len(others)
     assert all((copied / name).exists() for name in (*mine, *others))
     assert not (copied / "tensors" / f"other.zarr.{HEX}.partial").exists()
 
 
-def test_doctor_keeps_replaced_stores_until_others_are_whole(copied: Path) -> None:
-    remove(copied / "tensors" / "mine.zarr")
+def test_doctor_keeps_replaced_stores_until_others_are_complete(copied: Path) -> None:
+    Home(copied).tensors("mine").remove()
     litter(copied, f"tensors/mine.zarr.{HEX}.replaced/zarr.json")
     cleaned = attention_geometry("doctor", "--clean", home=copied).text
-    assert "kept: until the store that replaces it is whole: attention-geometry run mine" in cleaned
+    assert "kept: until the store that replaces it is complete: attention-geometry run mine" in cleaned
     assert (copied / "tensors" / f"mine.zarr.{HEX}.replaced").exists()
 
 
@@ -113,12 +111,12 @@ FOREIGN = (
 
 
 def test_what_is_not_ours_stays(tmp_path: Path) -> None:
-    home = Home(tmp_path / "data", tensor_root=tmp_path / "scratch", metric_root=tmp_path / "more")
+    home = Home(tmp_path / "data", tensor_root=Local(tmp_path / "scratch"), metric_root=Local(tmp_path / "more"))
     ours = (f"scratch/mine.zarr.{HEX}.partial/zarr.json", f"more/mine.zarr/k_in/c/0/0.{HEX}.partial")
     shutil.rmtree(home.root, ignore_errors=True)
     litter(tmp_path, *ours, *(f"{folder}/{name}" for folder in ("data", "scratch", "more") for name in FOREIGN))
     before = set(files(tmp_path))
-    assert {removed.path for removed in clean(home)} == {(tmp_path / ours[0]).parent, tmp_path / ours[1]}
+    assert {removed.path for removed in clean(home)} == {Local((tmp_path / ours[0]).parent), Local(tmp_path / ours[1])}
     assert list(clear_study(home, "mine"))
     gone = before - set(files(tmp_path))
     assert all(name.startswith(("scratch/mine.zarr", "more/mine.zarr")) for name in gone)
@@ -164,16 +162,16 @@ def test_a_clear_that_is_killed_is_ended_by_another(copied: Path, monkeypatch: p
     class Killed(BaseException):
         pass
 
-    deleted: list[Path] = []
-    delete = clearing._delete
+    removed: list[Place] = []
+    remove = clearing._removed
 
-    def dies(path: Path) -> None:
-        if len(deleted) == 3:
+    def dies(place: Place) -> clearing.Removed:
+        if len(removed) == 3:
             raise Killed
-        deleted.append(path)
-        delete(path)
+        removed.append(place)
+        return remove(place)
 
-    monkeypatch.setattr(clearing, "_delete", dies)
+    monkeypatch.setattr(clearing, "_removed", dies)
     with pytest.raises(Killed):
         list(clearing.clear_study(Home(copied), "mine"))
     monkeypatch.undo()
@@ -211,7 +209,7 @@ def tensors_ledger(home: Path) -> Path:
 
 
 def tensors_chunk(home: Path) -> Path:
-    remove(home / "metrics" / "mine.zarr")  # so that it is read again
+    Home(home).metrics("mine").remove()  # so that it is read again
     return chunk(home, "tensors", "mine.zarr", "attention")
 
 
@@ -220,15 +218,15 @@ def summary(home: Path) -> Path:
 
 
 def extracted(home: Home) -> None:
-    extract_tensors(home, "mine", find_study(home, "mine"))
+    making.extract(home, "mine")
 
 
 def measured(home: Home) -> None:
-    measure(home, "mine", find_study(home, "mine"))
+    making.measure(home, "mine")
 
 
 def landed(home: Home) -> None:
-    land_study(home, "mine", find_study(home, "mine"))
+    making.land(home, "mine")
 
 
 def damages(home: Home) -> list[str]:
@@ -281,7 +279,7 @@ def test_the_remedy_for_damage_helps(copied: Path) -> None:
     assert attention_geometry("doctor", "--verify", home=copied).code == 0
 
 
-def test_metrics_with_a_damaged_ledger_and_a_damaged_database_are_made_anew(copied: Path) -> None:
+def test_metrics_with_a_damaged_ledger_and_a_damaged_database_are_rebuilt(copied: Path) -> None:
     home = Home(copied)
     flip(ledger(copied))
     flip(copied / "warehouse" / "mine.duckdb")
@@ -309,8 +307,8 @@ def test_what_is_being_replaced_is_in_work_and_not_damaged(tmp_path: Path, name:
 
 def test_what_was_replaced_between_two_looks_is_not_damaged(tmp_path: Path) -> None:
     looks = iter(["damaged", None])
-    found = doctor._settled(Home(tmp_path), "small", tmp_path, lambda: next(looks))
-    assert found == doctor.Verdict(tmp_path, None)
+    found = doctor._settled(Home(tmp_path), "small", Local(tmp_path), lambda: next(looks))
+    assert found == doctor.Verdict(Local(tmp_path), None)
 
 
 def test_an_object_store_that_does_not_answer_is_not_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,17 +13,17 @@ from typing import Any
 
 import pytest
 
-from dagster_project.steps import cluster, measuring, pipeline
-from dagster_project.steps.summaries import STEPS
+from dagster_project.steps import cluster, measuring, tables
+from dagster_project.steps.catalogue import find_asset
 from dagster_project.study.home import METRICS_VARIABLE, Home
 from dagster_project.study.studies import DaskSettings, Study, parse_study
 from storage.errors import UserError
-from storage.files import places
-from storage.files.tables import read_summary
+from storage.files.places import Local, Place, Remote
 from storage.zarr.arrays import SELECTION, TENSORS
 from storage.zarr.sequences import SequenceStore
+from tests.dagster_project import making
 from tests.dagster_project.dask_cluster import Cluster, kill, running
-from tests.dagster_project.test_summaries import NAME, SIZES, STUDY, several
+from tests.dagster_project.drawn_study import NAME, SIZES, STUDY, several
 from tests.storage.object_store import bucket
 
 pytest.importorskip("distributed", reason="distributed, Dask's scheduler, is not installed")
@@ -46,18 +46,18 @@ def with_tensors(home: Home, sequences: int = SEQUENCES) -> Home:
     return home
 
 
-def files(store: places.Place) -> dict[str, str]:
+def files(store: Place) -> dict[str, str]:
     """Every file of a store by its hash."""
-    assert isinstance(store, Path)
-    found = (path for path in store.rglob("*") if path.is_file())
-    return {str(path.relative_to(store)): sha256(path.read_bytes()).hexdigest() for path in found}
+    folder = Path(str(store))
+    found = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): sha256(path.read_bytes()).hexdigest() for path in found}
 
 
 @pytest.fixture(scope="module")
 def threads(tmp_path_factory: pytest.TempPathFactory) -> Home:
     """What threads make."""
     home = with_tensors(Home(tmp_path_factory.mktemp("threads")))
-    assert measuring.measure(home, NAME, STUDY).sequences == SEQUENCES
+    assert making.measured(making.measure(home, NAME, STUDY)) == SEQUENCES
     return home
 
 
@@ -158,24 +158,24 @@ def when_in_hand(held: Held, monkeypatch: pytest.MonkeyPatch) -> Callable[[int, 
     return arrange
 
 
-def test_fits_and_expectations_are_those_of_threads(threads: Home, dask: Cluster, tmp_path: Path) -> None:
-    elsewhere, steps = Home(tmp_path), ("assumption_similarity", "assumption_weights", "bounds_in_expectation")
+def test_fits_and_expectations_are_those_of_threads(
+    threads: Home, dask: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere, parallel = Home(tmp_path), ("assumption_similarity", "assumption_weights", "bounds_in_expectation")
     for place in ("tensors", "metrics"):
         (tmp_path / place).symlink_to(threads.root / place)
     grid = {"head_dim": [4], "n_keys": [8], "n": [2], "beta": [1.0], "lambda_sink": [0.1, 1.0], "rho_0": [0.0]}
     analysis = STUDY.analysis.model_dump() | {"monte_carlo": grid | {"draws": 2}}
     study = Study.model_validate(STUDY.model_dump() | {"analysis": analysis})
-    for name in ("assumption_norms", *steps):
-        step = STEPS[name]
-        assert step.parallel == (name in steps)
-        pipeline.summarise(threads, NAME, study, step)
-        pipeline.summarise(elsewhere, NAME, on(dask.address, study), step)
-        for table in step.tables:
-            here, there = (
-                list(read_summary(home.summaries(NAME) / f"{table}.parquet")) for home in (threads, elsewhere)
-            )
-            assert [part.to_pylist().__repr__() for part in there] == [part.to_pylist().__repr__() for part in here]
-            assert sum(part.num_rows for part in there) > 0
+    connections: list[str] = []
+    monkeypatch.setattr(tables, "connected", lambda where: connections.append(where) or cluster.connected(where))
+    for name in ("assumption_norms", *parallel):
+        making.summarise(threads, NAME, study, [name])
+        making.summarise(elsewhere, NAME, on(dask.address, study), [name])
+        assert connections[-2:] == ["threads", dask.address if name in parallel else "threads"]
+        for table in find_asset(name).tables:
+            here, there = (making.rows(home, NAME, table) for home in (threads, elsewhere))
+            assert repr(there) == repr(here) != "[]"
 
 
 def test_metrics_in_an_object_store_are_written_by_the_workers(
@@ -188,8 +188,8 @@ def test_metrics_in_an_object_store_are_written_by_the_workers(
         monkeypatch.setenv(METRICS_VARIABLE, str(remote))
         monkeypatch.setenv("ATTENTION_GEOMETRY_HOME", str(tmp_path / "data"))
         home = with_tensors(Home.from_environment(), 2)
-        assert home.metrics(NAME) == places.Remote(f"{remote}/{NAME}.zarr")
-        assert measuring.measure(home, NAME, on(dask.address)).sequences == 2
+        assert home.metrics(NAME) == Remote(f"{remote}/{NAME}.zarr")
+        assert making.measured(making.measure(home, NAME, on(dask.address))) == 2
         made = SequenceStore.open(home.metrics(NAME), SELECTION).whole()
         wanted = SequenceStore.open(threads.metrics(NAME), SELECTION)
         for name in ("k_in", "recall_upper", "mean_cosine"):
@@ -214,11 +214,11 @@ def check_that_a_hiccup_loses_nothing(home: Home, monkeypatch: pytest.MonkeyPatc
     with monkeypatch.context() as patched:
         patched.setattr(objects.GuardedStore, "get", hiccup)
         with pytest.raises(UserError, match=r"cannot be opened \(.* failed \(503\).*\); if the object store is well"):
-            measuring.measure(home, NAME, STUDY)
+            making.measure(home, NAME, STUDY)
     assert failed
-    assert measuring.measure(home, NAME, STUDY).sequences == 0, "all is there"
+    assert making.measured(making.measure(home, NAME, STUDY)) == 0, "all is there"
     raw = STUDY.model_copy(update={"analysis": STUDY.analysis.model_copy(update={"scale": "raw"})})
-    assert measuring.measure(home, NAME, raw).sequences == 2
+    assert making.measured(making.measure(home, NAME, raw)) == 2
 
 
 def test_an_interrupted_run_leaves_no_worker_at_work(
@@ -231,7 +231,7 @@ def test_an_interrupted_run_leaves_no_worker_at_work(
     home = with_tensors(Home(tmp_path))
     when_in_hand(1, len(dask.workers), interrupt)
     with pytest.raises(KeyboardInterrupt):
-        measuring.measure(home, NAME, on(dask.address))
+        making.measure(home, NAME, on(dask.address))
     assert held.gone(), "the lock is kept until no worker has a sequence in hand"
     assert len(SequenceStore.open(home.metrics(NAME), SELECTION).missing()) == SEQUENCES - 1, "which it does not write"
 
@@ -259,28 +259,28 @@ def test_a_run_waits_for_workers_of_one_that_was_killed(
             time.sleep(0.01)
         task.release()
         Timer(0.3, held.go).start()
-        assert measuring.measure(home, NAME, on(dask.address)).sequences == 1
+        assert making.measured(making.measure(home, NAME, on(dask.address))) == 1
 
 
 def test_workers_that_cannot_do_it_are_refused(tmp_path: Path, dask: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     with cluster.connected(dask.address) as client:
         assert client is not None
-        with cluster.probed(client, [tmp_path]) as probes:
+        with cluster.probed(client, [Local(tmp_path)]) as probes:
             cluster.check_seen(probes)
-            assert set(tmp_path.iterdir()) == set(probes)
+            assert {Local(path) for path in tmp_path.iterdir()} == set(probes)
         assert not list(tmp_path.iterdir())
         with monkeypatch.context() as patched:
-            patched.setattr(places, "write", lambda *_: None)
+            patched.setattr(Local, "write", lambda *_: None)
             with (
                 pytest.raises(UserError, match=f"The Dask worker tcp://[^ ]+ does not see {tmp_path}; put tensors and"),
-                cluster.probed(client, [tmp_path]),
+                cluster.probed(client, [Local(tmp_path)]),
             ):
                 pass
         with monkeypatch.context() as patched:  # as a worker that joins after those that were there have been asked
             patched.setattr(cluster, "installed", lambda _: {cluster.PYTHON: get_python_version(), "numpy": "0.1"})
             for compute in (
                 lambda: cluster.in_parallel([os.getpid]),
-                lambda: list(cluster.each(client, abs, [1], what="number", of=tmp_path)),
+                lambda: list(cluster.each(client, abs, [1], what="number", of=Local(tmp_path))),
             ):
                 with pytest.raises(
                     UserError, match=r"worker tcp://.* has version [^ ]+ of numpy; give it version 0\.1,"
@@ -311,9 +311,9 @@ def test_a_worker_killed_in_mid_run_changes_no_byte(
         held.go()
 
     when_in_hand(2, 2, kill_one)
-    found = measuring.measure(home, NAME, on(dask.address))
+    found = making.measure(home, NAME, on(dask.address))
     assert dask.workers[1].poll() is not None, "a worker was killed"
-    assert (found.sequences, found.violations) == (SEQUENCES, 0)
+    assert (making.measured(found), making.violations(found)) == (SEQUENCES, 0)
     made, wanted = files(home.metrics(NAME)), files(threads.metrics(NAME))
     assert made == wanted
     assert not list(home.root.rglob("*.partial"))
@@ -335,14 +335,14 @@ def test_a_number_that_ends_its_workers_is_named_and_so_is_their_absence(
         client.run_on_scheduler(allow, 0)
         found: list[tuple[int, int]] = []
         with pytest.raises(UserError, match="ended while it computed sequence 3, most likely for lack of memory; "):
-            found.extend(cluster.each(client, deadly, [0, 1, 3], what="sequence", of=tmp_path))
+            found.extend(cluster.each(client, deadly, [0, 1, 3], what="sequence", of=Local(tmp_path)))
         assert set(found) <= {(0, 0), (1, 1)}
         client.run_on_scheduler(allow, 3)
         for worker in dask.workers:
             kill(worker)
         monkeypatch.setattr(cluster, "PATIENCE", 1.0)
         with pytest.raises(UserError, match=r"has no workers; start some \(dask worker tcp://[\d.:]+\)"):
-            list(cluster.each(client, deadly, [0], what="sequence", of=tmp_path))
+            list(cluster.each(client, deadly, [0], what="sequence", of=Local(tmp_path)))
 
 
 def test_what_is_written_stays_when_the_scheduler_is_lost(
@@ -356,10 +356,10 @@ def test_what_is_written_stays_when_the_scheduler_is_lost(
     home = with_tensors(Home(tmp_path))
     when_in_hand(2, len(dask.workers), lose_scheduler)
     with pytest.raises(UserError, match=r"at tcp://[\d.:]+ was lost; what was written stays, run again to continue"):
-        measuring.measure(home, NAME, on(dask.address))
+        making.measure(home, NAME, on(dask.address))
     dask.stop()
     assert len(SequenceStore.open(home.metrics(NAME), SELECTION).missing()) == SEQUENCES - 2
-    assert measuring.measure(home, NAME, STUDY).sequences == SEQUENCES - 2
+    assert making.measured(making.measure(home, NAME, STUDY)) == SEQUENCES - 2
     assert files(home.metrics(NAME)) == files(threads.metrics(NAME))
 
 
@@ -367,7 +367,9 @@ def begun(root: Path, device: str | None = None) -> tuple[Home, SequenceStore, m
     """A data root with the tensors of one sequence, and with metrics without sequences; as a task is told of them."""
     home = with_tensors(Home(root), 1)
     tensors = SequenceStore.open(home.tensors(NAME), TENSORS)
-    metrics = measuring._metrics_store(home.metrics(NAME), measuring._MadeOf(NAME, tensors, STUDY.analysis, device))
+    metrics = measuring._metrics_store(
+        home.metrics(NAME), measuring._MetricsInputs(NAME, tensors, STUDY.analysis, device)
+    )
     return (
         home,
         metrics,
@@ -389,7 +391,7 @@ def test_a_store_that_was_replaced_is_not_written_to(tmp_path: Path, monkeypatch
         patched.setattr(SequenceStore, "_put", replaced_in_between)
         with pytest.raises(UserError, match=said):
             measuring._measure_one(0, stores=stores)
-    assert places.holds(places.joined(metrics.path, "k_in", "c"), "0/0/0/0/0")
+    assert metrics.path.holds("k_in/c/0/0/0/0/0")
     with monkeypatch.context() as patched:
         patched.setattr(SequenceStore, "write", lambda *_: pytest.fail("it writes"))
         with pytest.raises(UserError, match=said):
@@ -400,18 +402,18 @@ def test_a_store_that_was_replaced_is_not_written_to(tmp_path: Path, monkeypatch
 def test_a_worker_that_does_not_share_the_stores_writes_nothing(tmp_path: Path) -> None:
     _, metrics, stores = begun(tmp_path)
     with pytest.raises(UserError, match=rf"The Dask worker on .* does not see {tmp_path}; put tensors and metrics on"):
-        measuring._measure_one(0, stores=replace(stores, probes=(*stores.probes, tmp_path / "probe")))
+        measuring._measure_one(0, stores=replace(stores, probes=(*stores.probes, Local(tmp_path / "probe"))))
     assert metrics.missing() == [0]
 
 
 def test_metrics_begun_on_a_device_go_on_there_alone(tmp_path: Path) -> None:
     home, metrics, _ = begun(tmp_path, "cuda")
     with pytest.raises(UserError, match="were begun on the device 'cuda' and would go on on 'cpu'; run again where"):
-        measuring.measure(home, NAME, STUDY)
+        making.measure(home, NAME, STUDY)
     assert metrics.path.exists()
     metrics.array("finished")[:] = 1
     with pytest.raises(UserError, match="has been dropped to save space, or is lost"):
-        measuring.measure(home, NAME, STUDY)  # whole ones of whatever device are taken
+        making.measure(home, NAME, STUDY)  # whole ones of whatever device are taken
 
 
 def test_where_a_study_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -469,12 +471,16 @@ def test_a_local_cluster_lives_as_long_as_its_step(monkeypatch: pytest.MonkeyPat
 def test_memory_of_a_sequence_is_bounded(tmp_path: Path) -> None:
     sizes = SIZES | {"sequence": 2, "key": 400}
     queries = [14, 35, 399]
-    store = SequenceStore.resume(tmp_path / "tensors", TENSORS, sizes, {"study": NAME, "versions": {"device": "cpu"}})
+    store = SequenceStore.resume(
+        Local(tmp_path / "tensors"), TENSORS, sizes, {"study": NAME, "versions": {"device": "cpu"}}
+    )
     drawn = several(2, keys=400)
     for index, tensors in enumerate(drawn):
         store.write(index, tensors)
     assert drawn[0]["query_position"].tolist() == queries
-    metrics = measuring._metrics_store(tmp_path / "metrics", measuring._MadeOf(NAME, store, STUDY.analysis, None))
+    metrics = measuring._metrics_store(
+        Local(tmp_path / "metrics"), measuring._MetricsInputs(NAME, store, STUDY.analysis, None)
+    )
     stores = measuring._Stores(store.path, metrics.path, measuring._digest(metrics), STUDY.analysis, ())
     measuring._measure_one(0, stores=stores)  # what is imported or compiled once is there
     tracemalloc.start()

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import zarr
 
-from dagster_project.steps.summaries import STEPS
-from dagster_project.study.home import HOME_VARIABLE
+from dagster_project.steps.summaries import SUMMARIES
+from dagster_project.study.home import HOME_VARIABLE, Home
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
 from tests.dagster_project.driver import PROGRAM, attention_geometry, files, in_own_process
@@ -42,13 +42,13 @@ def test_doctor_tells_versions_devices_and_stores(mine: Path) -> None:
     for word in ("torch", "duckdb", "zarr", "cpu", "free space", "published", "written"):
         assert word in found.text
     assert len(re.findall(r"(tensors|metrics) +│ mine +│ complete: 4 sequences", found.text)) == 2
-    tables = sum(len(step.tables) for step in STEPS.values())
+    tables = sum(len(step.tables) for step in SUMMARIES)
     assert re.search(rf"summaries +│ mine +│ complete: {tables} tables", found.text)
     assert re.search(r"leftovers of killed runs +│ none", found.text)
 
 
 def test_doctor_names_what_is_incomplete_broken_or_left_over(copied: Path) -> None:
-    store = SequenceStore.open(copied / "tensors" / "mine.zarr", TENSORS)
+    store = SequenceStore.open(Home(copied).tensors("mine"), TENSORS)
     store.array("finished")[1:3] = 0
     (copied / "tensors" / "other.zarr").mkdir()
     (copied / "warehouse" / f"mine.{'0123' * 8}.partial").touch()

@@ -6,8 +6,10 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import dagster as dg
@@ -16,14 +18,19 @@ import pytest
 import zarr
 
 import sql
+from dagster_project.command.runs import run_assets
 from dagster_project.definitions import defs
+from dagster_project.defs.assets import build_asset
 from dagster_project.defs.resources import DataRoot
 from dagster_project.records.registration import LOCK_TAG, bury_dead_runs, register_studies, use_instance
-from dagster_project.steps import pipeline
-from dagster_project.steps.summaries import STEPS
+from dagster_project.steps import tensors
+from dagster_project.steps.assets import Asset
+from dagster_project.steps.catalogue import ASSETS, find_asset
 from dagster_project.study.home import HOME_VARIABLE, Home, is_held
+from storage.errors import UserError
 from storage.warehouse.relations import paper_claims
 from tests.dagster_project.driver import CHECKOUT, attention_geometry, environment, files, instance_of
+from tests.dagster_project.making import NAMES, TABLES
 
 ROWS = ("sql", "FROM selection ORDER BY ALL", "--format", "csv")
 
@@ -33,36 +40,118 @@ def loaded() -> dg.Definitions:
     return defs()
 
 
+FITS = frozenset({"assumption_norms", "assumption_similarity", "assumption_weights"})
+OTHERS = frozenset({"attention_by_position", "selection_means", "sink_effect", "contributions", "value_directions"})
+DRAWN = frozenset({"bounds_in_expectation", "parameter_effects"})
+PARENTS = {
+    "tensors": set(),
+    "selection_metrics": {"tensors"},
+    **dict.fromkeys(FITS | OTHERS, frozenset({"selection_metrics"})),
+    **dict.fromkeys(DRAWN, FITS | {"selection_metrics"}),
+    "warehouse": FITS | OTHERS | DRAWN | {"selection_metrics"},
+    "claims": {"warehouse"},
+    "report": {"warehouse"},
+}
+"""Every asset, and what it is made from."""
+KINDS = {
+    "tensors": {"torch", "zarr"},
+    "selection_metrics": {"dask", "zarr"},
+    **dict.fromkeys(FITS | OTHERS | DRAWN, frozenset({"dask", "parquet"})),
+    "warehouse": {"duckdb", "sql"},
+    "claims": {"duckdb", "sql"},
+    "report": {"altair", "html"},
+}
+POOLS = {"tensors": "gpu", "warehouse": "warehouse"}
+
+
+def as_dagster_has_it(assets: dg.AssetsDefinition) -> dict[str, Any]:
+    """All that Dagster knows of an asset beside its code."""
+    spec = assets.get_asset_spec()
+    return {
+        "name": spec.key.to_user_string(),
+        "parents": {dep.asset_key.to_user_string() for dep in spec.deps},
+        "kinds": spec.kinds,
+        "about": spec.description,
+        "version": spec.code_version,
+        "pool": assets.op.pool,
+        "checks": {(check.name, check.description, check.blocking) for check in assets.check_specs},
+        "partitions": (type(assets.partitions_def), assets.partitions_def and assets.partitions_def.name),
+    }
+
+
+def as_recorded(record: Asset) -> dict[str, Any]:
+    """The same of a record."""
+    return {
+        "name": record.name,
+        "parents": {parent.name for parent in record.parents},
+        "kinds": set(record.kinds),
+        "about": record.about,
+        "version": record.version(),
+        "pool": record.pool,
+        "checks": {(check.name, check.description, check.blocking) for check in record.checks()},
+        "partitions": (dg.DynamicPartitionsDefinition, "study"),
+    }
+
+
 def test_definitions_are_loadable(loaded: dg.Definitions) -> None:
     dg.Definitions.validate_loadable(loaded)
     keys = {key.to_user_string() for key in loaded.resolve_asset_graph().get_all_asset_keys()}
-    assert keys == {"tensors", "selection_metrics", *STEPS, "warehouse", "claims", "report"}
+    assert keys == PARENTS.keys() == {record.name for record in ASSETS}
 
 
-def test_assets_hand_over_in_order_and_have_one_partition_per_study(loaded: dg.Definitions) -> None:
+@pytest.mark.parametrize("record", ASSETS, ids=lambda record: record.name)
+def test_dagster_has_an_asset_as_its_record_says(loaded: dg.Definitions, record: Asset) -> None:
+    found = as_dagster_has_it(loaded.resolve_assets_def(dg.AssetKey(record.name)))
+    assert found == as_recorded(record)
+    assert found["about"]
+    assert all(description for _, description, _ in found["checks"])
+    assert found["parents"] == PARENTS[record.name]
+    assert (found["kinds"], found["pool"]) == (KINDS[record.name], POOLS.get(record.name))
+    assert {blocking for *_, blocking in found["checks"]} <= {record.name != "claims"}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"parents": ()},
+        {"kinds": ("other",)},
+        {"about": "another"},
+        {"version": lambda: "another"},
+        {"pool": "other"},
+        {"checks": tuple},
+        {"checks": lambda: (replace(find_asset("selection_metrics").checks()[0], blocking=False),)},
+    ],
+    ids=str,
+)
+def test_a_record_that_says_anything_else_would_have_been_noticed(change: dict[str, Any]) -> None:
+    record = find_asset("selection_metrics")
+    other = replace(record, **change)
+    assert as_dagster_has_it(build_asset(record)) == as_recorded(record)
+    assert as_dagster_has_it(build_asset(record)) != as_recorded(other)
+    assert as_dagster_has_it(build_asset(other)) == as_recorded(other)
+
+
+def test_records_stand_in_an_order_in_which_they_can_be_made() -> None:
+    names = [record.name for record in ASSETS]
+    for record in ASSETS:
+        assert {parent.name for parent in record.parents} <= set(names[: names.index(record.name)]), record.name
+
+
+def test_assets_of_the_graph_hand_over_as_the_records_say(loaded: dg.Definitions) -> None:
     graph = loaded.resolve_asset_graph()
-    parents = {
-        "tensors": set(),
-        "selection_metrics": {"tensors"},
-        **{name: {"selection_metrics", *step.after} for name, step in STEPS.items()},
-        "warehouse": {"selection_metrics", *STEPS},
-        "claims": {"warehouse"},
-        "report": {"warehouse"},
-    }
-    for key, before in parents.items():
-        node = graph.get(dg.AssetKey(key))
-        assert {parent.to_user_string() for parent in node.parent_keys} == before
-        assert node.partitions_def.name == "study"
-        assert node.description
+    for record in ASSETS:
+        node = graph.get(dg.AssetKey(record.name))
+        assert {parent.to_user_string() for parent in node.parent_keys} == PARENTS[record.name]
+        children = {other for other, parents in PARENTS.items() if record.name in parents}
+        assert {child.to_user_string() for child in node.child_keys} == children
 
 
 def test_what_must_be_true_blocks_and_what_the_paper_claims_does_not(loaded: dg.Definitions) -> None:
-    specs = list(loaded.resolve_asset_graph().asset_check_keys)
-    assert len(specs) == 4 + len(sql.names("checks")) + len(paper_claims())
-    for key in specs:
-        spec = loaded.resolve_asset_graph().get_check_spec(key)
-        assert spec.blocking == (key.asset_key.to_user_string() != "claims"), key
-        assert spec.description, key
+    graph = loaded.resolve_asset_graph()
+    blocking = {key.name: graph.get_check_spec(key).blocking for key in graph.asset_check_keys}
+    claims = {claim["claim"] for claim in paper_claims()}
+    others = {"ledger_complete", "rows_sum_to_one", "identities_hold", "row_count", *sql.names("checks")}
+    assert blocking == dict.fromkeys(claims, False) | dict.fromkeys(others, True)
 
 
 def test_the_records_say_which_claims_a_study_supports(mine: Path) -> None:
@@ -79,18 +168,6 @@ def test_the_records_say_which_claims_a_study_supports(mine: Path) -> None:
     for claim, supported in verdicts.items():
         assert found[claim].passed == (supported is not False), claim
         assert found[claim].severity is dg.AssetCheckSeverity.WARN
-
-
-def test_pools_for_gpu_and_warehouse(loaded: dg.Definitions) -> None:
-    def pool(asset: str) -> str | None:
-        return loaded.resolve_assets_def(dg.AssetKey(asset)).op.pool
-
-    others = ("selection_metrics", *STEPS, "claims", "report")
-    assert {name: pool(name) for name in ("tensors", "warehouse", *others)} == {
-        "tensors": "gpu",
-        "warehouse": "warehouse",
-        **dict.fromkeys(others),
-    }
 
 
 def test_a_run_is_one_process(loaded: dg.Definitions) -> None:
@@ -141,7 +218,7 @@ def test_an_instance_of_ones_own_is_used(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("place", ["relative", "/nowhere/at/all"])
 def test_a_dagster_home_that_is_no_folder_is_refused(mine: Path, place: str) -> None:
-    refused = attention_geometry("run", "mine", home=mine, DAGSTER_HOME=place)
+    refused = attention_geometry("run", "mine", "--force", "report", home=mine, DAGSTER_HOME=place)
     assert "DAGSTER_HOME" in refused.complaint
 
 
@@ -267,19 +344,26 @@ def disordered(home: Path) -> None:
     group["k_in"][0, 0, 1, 2, 4], group["k_out"][0, 0, 1, 2, 4] = 5, 0
 
 
+def unwritten(home: Path, folder: str) -> None:
+    """Take the last sequence out of a ledger, so that the asset is to be completed."""
+    zarr.open_group(home / folder / "mine.zarr", mode="r+")["finished"][3] = 0
+
+
 @pytest.mark.parametrize(
-    ("corrupt", "check", "done_before"),
+    ("corrupt", "check", "begun", "done"),
     [
-        (unbalanced, "rows_sum_to_one", ["tensors"]),
-        (miscounted, "identities_hold", ["tensors", "selection_metrics"]),
-        (disordered, "radii_in_order", ["tensors", "selection_metrics", *STEPS, "warehouse"]),
+        (unbalanced, "rows_sum_to_one", ["tensors"], ["tensors"]),
+        (miscounted, "identities_hold", ["metrics"], ["selection_metrics"]),
+        (disordered, "radii_in_order", ["metrics"], ["selection_metrics", *TABLES, "warehouse"]),
     ],
 )
 def test_a_check_stops_the_run_and_what_is_published_stays(
-    copied: Path, corrupt: Callable[[Path], None], check: str, done_before: list[str]
+    copied: Path, corrupt: Callable[[Path], None], check: str, begun: list[str], done: list[str]
 ) -> None:
     rows = attention_geometry(*ROWS, home=copied)
     corrupt(copied)
+    for folder in begun:
+        unwritten(copied, folder)
     published = {name: content for name, content in files(copied).items() if name.startswith(("warehouse", "reports"))}
     stopped = attention_geometry("run", "mine", home=copied)
     assert stopped.code == 1
@@ -294,12 +378,23 @@ def test_a_check_stops_the_run_and_what_is_published_stays(
         assert run.status is dg.DagsterRunStatus.FAILURE
         kinds = {dg.DagsterEventType.ASSET_MATERIALIZATION}
         events = [entry.dagster_event for entry in instance.all_logs(run.run_id, of_type=kinds)]
-    done = [event.asset_key.to_user_string() for event in events]
-    assert (sorted(done), done[0], done[-1]) == (sorted(done_before), done_before[0], done_before[-1])
+    found = [event.asset_key.to_user_string() for event in events]
+    assert (sorted(found), found[0], found[-1]) == (sorted(done), done[0], done[-1])
+
+
+def test_checks_are_run_of_what_is_current_too_if_it_is_materialised(copied: Path) -> None:
+    """As from the web UI."""
+    unbalanced(copied)
+    with (
+        mock.patch.dict(os.environ, environment(), clear=True),
+        pytest.raises(UserError, match=r"Study 'mine' stopped at a check: .*rows_sum_to_one"),
+    ):
+        run_assets(Home(copied), "mine", NAMES)
 
 
 def test_an_incomplete_ledger_stops_the_run(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline, "missing_tensors", lambda _home, _name: [3])
+    monkeypatch.setattr(tensors, "missing_tensors", lambda _home, _name: [3])
+    unwritten(copied, "tensors")
     stopped = attention_geometry("run", "mine", home=copied)
     assert "ledger_complete" in stopped.errors.splitlines()[-1]
     assert stopped.code == 1

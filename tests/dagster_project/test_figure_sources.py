@@ -1,7 +1,7 @@
-"""The steps behind Figures 6, 9 and 10: their rows beside literal ones, and what the warehouse takes of them."""
+"""The assets behind Figures 6, 9 and 10: their rows beside literal ones, and what the warehouse takes of them."""
 
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -14,16 +14,18 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import sql
+from dagster_project.steps.catalogue import find_asset
 from dagster_project.steps.landing import _position_tables
-from dagster_project.steps.summaries import STEPS
-from dagster_project.steps.summaries.contributions import contributions_bytes
-from dagster_project.steps.summaries.curves import Spread
+from dagster_project.steps.sources import Rows, Sources
+from dagster_project.steps.summaries.contributions import contributions, contributions_bytes
+from dagster_project.steps.summaries.directions import value_directions
 from dagster_project.steps.summaries.positions import attention_by_position
-from dagster_project.steps.summaries.sources import Sources
+from dagster_project.steps.summaries.sink import sink_effect
 from dagster_project.study.studies import Study
 from geometry.bootstrap import resampling
 from geometry.directions import DirectionMoments
-from storage.files.tables import read_summary, write_summary
+from storage.files.places import Local, Place
+from storage.files.tables import read_table, write_tables
 from storage.warehouse.relations import create_tables
 from storage.zarr.arrays import SELECTION, TENSORS, ArraySpec
 from storage.zarr.sequences import SequenceStore
@@ -35,7 +37,9 @@ WINDOW = 12
 NO_SINK, SELDOM_SINK, NO_KEY = (0, 1), (2, 0), (2, 1, 5)
 """A KV head whose sink has norm 0, one whose sink has in sequence 1, and a value state that has."""
 STUDY = Study.model_validate({"model": "m", "corpus": "c", "context_length": 24, "sequences": 5})
-TABLES = {name: step for step in ("sink_effect", "contributions", "value_directions") for name in STEPS[step].tables}
+COMPUTED = {"sink_effect": sink_effect, "contributions": contributions, "value_directions": value_directions}
+"""What computes the tables of these assets."""
+TABLES = {table: name for name in COMPUTED for table in find_asset(name).tables}
 Drawn = dict[str, np.ndarray]
 
 
@@ -105,9 +109,9 @@ def drawn(
     """The stores of a drawn study."""
     rng = np.random.default_rng(3)
     provenance = {"study": "drawn", "settings": {}, "inputs": {}, "versions": {}}
-    tensors = SequenceStore.resume(root / "tensors", TENSORS, sizes, provenance)
+    tensors = SequenceStore.resume(Local(root / "tensors"), TENSORS, sizes, provenance)
     sizes = sizes | {"kappa": 1, "n": sizes["key"] - 1}
-    metrics = SequenceStore.resume(root / "metrics", SELECTION, sizes, provenance)
+    metrics = SequenceStore.resume(Local(root / "metrics"), SELECTION, sizes, provenance)
     for sequence in range(sizes["sequence"]):
         arrays = tensors_of(rng, sequence, sizes, queries)
         tensors.write(sequence, arrays)
@@ -120,11 +124,9 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Sources:
     return drawn(tmp_path_factory.mktemp("drawn"))
 
 
-def batches(sources: Sources, step: str) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Every batch of a step with its table, in order."""
-    for table, stream in STEPS[step].make(sources).items():
-        for part in stream:
-            yield table, part
+def batches(sources: Sources, asset: str) -> Rows:
+    """Every batch of an asset with its table, in order."""
+    return COMPUTED[asset](sources)
 
 
 def rows(sources: Sources, table: str) -> list[dict[str, Any]]:
@@ -138,7 +140,7 @@ def array(sources: Sources, name: str) -> np.ndarray:
 
 
 @cache
-def read(path: Path, name: str) -> np.ndarray:
+def read(path: Place, name: str) -> np.ndarray:
     specs = TENSORS if path.name == "tensors" else SELECTION
     return np.asarray(SequenceStore.open(path, specs).array(name)[:], np.float64)
 
@@ -319,7 +321,8 @@ def landed(sources: Sources, table: str) -> pa.Table:
 
 def by_position(sources: Sources) -> dict[str, Any]:
     """The rows of all tables by position or distance."""
-    return _position_tables(sources.metrics) | attention_by_position(sources)
+    weights = (part for _, part in attention_by_position(sources))
+    return _position_tables(sources.metrics) | {"attention_by_position": weights}
 
 
 def test_means_by_position_are_those_of_what_is_known(tmp_path: Path) -> None:
@@ -346,20 +349,6 @@ def test_means_by_position_are_those_of_what_is_known(tmp_path: Path) -> None:
             assert near(row, dict(zip(names, wanted, strict=True)), 1e-6, 1e-7), (table, row, wanted)
     unknown = [row for row in landed(made, "cosine_by_distance").to_pylist() if row["mean_cosine"] is None]
     assert [(row["layer"], row["kv_head"], row["distance"], row["sd_cosine"]) for row in unknown] == [(2, 1, 9, None)]
-
-
-def test_a_running_deviation_is_that_of_what_is_known() -> None:
-    """Far from 0, where a difference of squares would lose every digit; and of one number, or none."""
-    given = np.random.default_rng(0).standard_normal((9, 4)) + 1e8
-    given[2:5, 0], given[1:, 1], given[:, 2] = np.nan, np.nan, np.nan
-    spread = Spread()
-    for part in given:
-        spread.add(part)
-    columns = [column[~np.isnan(column)] for column in given.T]
-    wanted = [(column.mean(), column.std()) if column.size else (np.nan, np.nan) for column in columns]
-    found = np.array([spread.value(), spread.deviation()]).T
-    np.testing.assert_allclose(found, wanted, rtol=1e-7)
-    assert np.isnan(found[2]).all()
 
 
 # --- all of them ---
@@ -394,14 +383,15 @@ def test_a_query_that_sees_no_sink_has_no_sink_effect(tmp_path: Path) -> None:
 TYPES = {"INTEGER": pa.int32(), "SMALLINT": pa.int16(), "FLOAT": pa.float32(), "DOUBLE": pa.float64()}
 
 
-@pytest.mark.parametrize("step", ["sink_effect", "contributions", "value_directions"])
-def test_the_warehouse_takes_the_rows_as_they_are(step: str, sources: Sources, tmp_path: Path) -> None:
-    assert set(STEPS[step].tables) <= set(sql.names("schema"))
+@pytest.mark.parametrize("asset", COMPUTED)
+def test_the_warehouse_takes_the_rows_as_they_are(asset: str, sources: Sources, tmp_path: Path) -> None:
+    tables = find_asset(asset).tables
+    assert set(tables) <= set(sql.names("schema"))
+    counts = write_tables({table: tmp_path / table for table in tables}, batches(sources, asset), {}, {})
     with duckdb.connect() as connection:
         create_tables(connection)
-        for table, stream in STEPS[step].make(sources).items():
-            count = write_summary(tmp_path / table, stream, {}, {})
-            reader = pa.Table.from_batches(read_summary(tmp_path / table))
+        for table, count in counts.items():
+            reader = pa.Table.from_batches(read_table(tmp_path / table))
             columns = {name: kind for name, kind, *_ in connection.execute(f"DESCRIBE {table}").fetchall()}
             columns.pop("study")
             assert {field.name: field.type for field in reader.schema} == {
@@ -421,9 +411,9 @@ def peak(work: Callable[[], object]) -> int:
         tracemalloc.stop()
 
 
-def last_of(sources: Sources, step: str) -> None:
-    """Make the rows of a step one batch at a time."""
-    for _ in batches(sources, step):
+def last_of(sources: Sources, asset: str) -> None:
+    """Make the rows of an asset one batch at a time."""
+    for _ in batches(sources, asset):
         pass
 
 
@@ -451,11 +441,11 @@ def test_memory_does_not_grow_with_sequences_or_layers(tmp_path: Path) -> None:
     for sequences, layers in ((4, 1), (24, 2)):
         more = sizes | {"sequence": sequences, "layer": layers}
         made = drawn(tmp_path / f"{sequences}", more, (1999,), unmeasured)
-        for step, peaks in found.items():
-            last_of(made, step)  # what is imported or compiled once is there
-            peaks.append(peak(lambda made=made, step=step: last_of(made, step)))
+        for asset, peaks in found.items():
+            last_of(made, asset)  # what is imported or compiled once is there
+            peaks.append(peak(lambda made=made, asset=asset: last_of(made, asset)))
     bound = contributions_bytes(sizes)
     assert all(0.5 * bound < taken < bound for taken in found["contributions"])
     read_more = {"contributions": 20 * 2000 * 4 * (8 + 3 * 2), "value_directions": 20 * 2000 * 4 * 2 * 8}
-    for step, (few, many) in found.items():
-        assert many - few < read_more[step] / 3, step
+    for asset, (few, many) in found.items():
+        assert many - few < read_more[asset] / 3, asset

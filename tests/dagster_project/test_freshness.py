@@ -1,6 +1,7 @@
 """What is missing or stale of a study, and why: each cause makes exactly the right assets stale, and no other."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from contextlib import closing
@@ -9,37 +10,35 @@ from pathlib import Path
 
 import duckdb
 import pytest
-import yaml
 import zarr
 
 import sql
-from dagster_project.steps import measuring, pipeline, reporting
-from dagster_project.steps.summaries import FITS, STEPS
+from dagster_project.steps import measuring, reporting, tensors
+from dagster_project.steps.assets import Snapshot
+from dagster_project.steps.catalogue import ASSETS, find_asset
+from dagster_project.steps.landing import DROPPED, drop_tensors
+from dagster_project.steps.summaries import SUMMARIES
 from dagster_project.study.home import Home
 from dagster_project.study.studies import find_study, readable_studies
-from dagster_project.upkeep import freshness
-from dagster_project.upkeep.freshness import PARENTS, READ_TENSORS, stale
+from dagster_project.upkeep.freshness import stale
 from extract import extraction
 from storage.errors import UserError
-from storage.files import tables as summaries
+from storage.files.tables import made_by, made_from, read_table, write_tables
 from storage.warehouse import versions
-from tests.dagster_project.driver import files
+from storage.zarr.sequences import SequenceStore
+from tests.dagster_project import making
+from tests.dagster_project.driver import CHECKOUT, files
+from tests.dagster_project.making import NAMES
+from tests.dagster_project.recorded import change
 from tests.extract.tiny import text, write_checkpoint
 
-AFTER_TENSORS = tuple(PARENTS)
-AFTER_METRICS = AFTER_TENSORS[1:]
+AFTER_TENSORS = NAMES
+AFTER_METRICS = NAMES[1:]
 AFTER_WAREHOUSE = ("warehouse", "claims", "report")
 
 
 def found(home: Path, name: str = "mine") -> dict[str, str]:
     return stale(Home(home), name, find_study(Home(home), name))
-
-
-def given(home: Path, **changes: object) -> None:
-    """Give the recorded study other settings."""
-    recorded = yaml.safe_load((home / "studies.yaml").read_text(encoding="utf-8"))
-    recorded["studies"]["mine"] |= changes
-    (home / "studies.yaml").write_text(yaml.safe_dump(recorded), encoding="utf-8")
 
 
 def test_a_finished_study_is_fresh_and_looking_changes_nothing(mine: Path) -> None:
@@ -77,7 +76,7 @@ def test_what_was_never_run_is_missing_in_order(tmp_path: Path) -> None:
 def test_another_setting(
     copied: Path, changes: dict[str, object], first: str | None, why: str | None, all_stale: tuple[str, ...]
 ) -> None:
-    given(copied, **changes)
+    change(copied, **changes)
     reasons = found(copied)
     assert tuple(reasons) == all_stale
     if first:
@@ -86,8 +85,8 @@ def test_another_setting(
     assert all(reason.startswith(("follows from ", "made from other ")) for reason in others.values()), others
 
 
-def test_a_grid_of_drawn_heads_is_a_setting_of_one_step(copied: Path) -> None:
-    given(copied, analysis={"monte_carlo": {"draws": 7}})
+def test_a_grid_of_drawn_heads_is_a_setting_of_one_asset(copied: Path) -> None:
+    change(copied, analysis={"monte_carlo": {"draws": 7}})
     reasons = found(copied)
     assert tuple(reasons) == ("bounds_in_expectation", *AFTER_WAREHOUSE)
     assert reasons["bounds_in_expectation"].startswith("setting 'analysis.monte_carlo' is {")
@@ -100,14 +99,14 @@ def test_a_grid_of_drawn_heads_is_a_setting_of_one_step(copied: Path) -> None:
 def own_inputs(copied: Path, inputs: Path, tmp_path: Path) -> Path:
     """The data root ``copied`` as if made from a model and a text of its own, which may be changed."""
     there = shutil.copytree(inputs, tmp_path / "own")
-    given(copied, model=str(there / "llama"), corpus=str(there / "book.txt"))
+    change(copied, model=str(there / "llama"), corpus=str(there / "book.txt"))
     for path in [*copied.glob("*/mine.zarr/zarr.json")]:
         path.write_text(path.read_text(encoding="utf-8").replace(str(inputs), str(there)), encoding="utf-8")
     return there
 
 
 def test_inputs_that_have_only_been_moved_are_the_same(copied: Path, inputs: Path, tmp_path: Path) -> None:
-    given(copied, model=str(shutil.copytree(inputs / "llama", tmp_path / "other")), corpus="book.txt")
+    change(copied, model=str(shutil.copytree(inputs / "llama", tmp_path / "other")), corpus="book.txt")
     shutil.copyfile(inputs / "book.txt", copied / "book.txt")
     assert found(copied) == {}
     moved = copied.rename(copied.parent / "moved")
@@ -115,7 +114,7 @@ def test_inputs_that_have_only_been_moved_are_the_same(copied: Path, inputs: Pat
     assert study.corpus.id == f"{moved}/book.txt"
     assert found(moved) == {}
     before = files(moved)
-    assert pipeline.extract_tensors(home, "mine", study, replace=True).written == 0
+    assert making.extract(home, "mine", study, replace=True).written == 0
     assert files(moved) == before
     (moved / "book.txt").write_text(text(3001), encoding="utf-8")
     assert found(moved)["tensors"] == f"setting 'corpus.id' is '{moved}/book.txt', was '{inputs}/book.txt'"
@@ -139,25 +138,22 @@ def test_a_text_that_is_gone_is_an_error_and_not_stale(copied: Path, own_inputs:
 # --- versions of code ---
 
 
-def of_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(extraction, "EXTRACTION_VERSION", 99)
+def of_tensors(patched: pytest.MonkeyPatch) -> None:
+    patched.setattr(extraction, "EXTRACTION_VERSION", 99)
+    patched.setattr(tensors, "EXTRACTION_VERSION", 99)
 
 
-def of_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measuring, "METRICS_VERSION", 99)
+def of_metrics(patched: pytest.MonkeyPatch) -> None:
+    patched.setattr(measuring, "METRICS_VERSION", 99)
 
 
-def of_fits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(STEPS, FITS[0], replace(STEPS[FITS[0]], version=99))
-
-
-def of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(versions, "ROWS_VERSION", 99)
+def of_rows(patched: pytest.MonkeyPatch) -> None:
+    patched.setattr(versions, "ROWS_VERSION", 99)
     versions.landing_version.cache_clear()
 
 
-def of_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reporting, "REPORT_VERSION", 99)
+def of_page(patched: pytest.MonkeyPatch) -> None:
+    patched.setattr(reporting, "report_version", lambda: "99")
 
 
 @pytest.mark.parametrize(
@@ -165,7 +161,6 @@ def of_page(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (of_tensors, "tensors", AFTER_TENSORS),
         (of_metrics, "selection_metrics", AFTER_METRICS),
-        (of_fits, FITS[0], (FITS[0], "bounds_in_expectation", "parameter_effects", *AFTER_WAREHOUSE)),
         (of_rows, "warehouse", AFTER_WAREHOUSE),
         (of_page, "report", ("report",)),
     ],
@@ -178,14 +173,58 @@ def test_another_version_of_code(
     all_stale: tuple[str, ...],
 ) -> None:
     try:
-        raise_version(monkeypatch)
-        reasons = found(mine)
+        with monkeypatch.context() as patched:
+            raise_version(patched)
+            reasons = found(mine)
     finally:
-        monkeypatch.undo()
         versions.landing_version.cache_clear()
     assert tuple(reasons) == all_stale
-    assert reasons[first].startswith("made by version ")
-    assert " of its code, now " in reasons[first]
+    assert re.fullmatch(r"made by version [\w-]+ of its code, now [\w-]+", reasons[first])
+
+
+@pytest.mark.parametrize("asset", making.TABLES)
+def test_another_version_of_the_code_of_small_tables(mine: Path, asset: str) -> None:
+    """What reads them is stale too, and no other asset of small tables."""
+    reading = [later.name for later in SUMMARIES if asset in {parent.name for parent in later.parents}]
+    assert reading == (["bounds_in_expectation", "parameter_effects"] if asset.startswith("assumption") else [])
+    with making.at_version(asset, 99):
+        reasons = found(mine)
+    assert tuple(reasons) == (asset, *reading, *AFTER_WAREHOUSE)
+    assert reasons[asset] == f"made by version {find_asset(asset).version()} of its code, now 99"
+    assert {reasons[later] for later in reading} == ({f"made from other {asset}"} if reading else set())
+
+
+@pytest.mark.parametrize(
+    ("package", "name", "counts"),
+    [
+        ("reports", "words/sink.py", True),
+        ("reports", "templates/report.css", True),
+        ("sql", "queries/claims.sql", True),
+        ("sql", "views/coverage.sql", True),
+        ("sql", "macros/elbows_of.sql", True),
+        ("sql", "derived/elbows.sql", False),
+        ("sql", "checks/identities.sql", False),
+    ],
+)
+def test_a_file_counts_if_it_decides_what_a_page_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str, name: str, *, counts: bool
+) -> None:
+    """A sentence, a style or a query that is changed makes pages stale, without a version that somebody raises."""
+    for copied in ("reports", "sql"):
+        shutil.copytree(CHECKOUT / copied, tmp_path / copied, ignore=shutil.ignore_patterns("__pycache__"))
+    was = reporting.report_version()
+    with monkeypatch.context() as patched:
+        patched.setattr(reporting, "files", lambda of: tmp_path / of)
+        reporting.report_version.cache_clear()
+        assert reporting.report_version() == was
+        (tmp_path / "reports" / "__pycache__").mkdir()
+        (tmp_path / "reports" / "__pycache__" / "page.pyc").write_bytes(b"compiled")
+        with (tmp_path / package / name).open("a", encoding="utf-8") as file:
+            file.write("\n")
+        reporting.report_version.cache_clear()
+        changed = reporting.report_version()
+    reporting.report_version.cache_clear()
+    assert (changed != was) == counts
 
 
 @pytest.mark.parametrize(
@@ -246,7 +285,7 @@ def test_unfinished_tensors_of_another_device_are_refused_and_not_replaced(copie
         found(copied)
     before = files(path)
     with pytest.raises(UserError, match=r"versions\.device"):
-        pipeline.extract_tensors(home, "mine", study, replace=True)
+        making.extract(home, "mine", study, replace=True)
     assert files(path) == before
     assert list(copied.rglob("*.replaced")) == []
 
@@ -280,9 +319,10 @@ def of_other_metrics(home: Path) -> None:
 
 
 def of_other_summaries(home: Path) -> None:
-    path = home / "summaries" / "mine" / f"{next(iter(STEPS[FITS[0]].tables))}.parquet"
-    made, libraries = summaries.made_from(path), summaries.made_by(path)
-    summaries.write_summary(path, list(summaries.read_summary(path)), made | {"metrics": {}}, libraries)
+    path = home / "summaries" / "mine" / "assumption_norms.parquet"
+    made, libraries = made_from(path), made_by(path)
+    rows = [("assumption_norms", part) for part in read_table(path)]
+    write_tables({"assumption_norms": path}, rows, made | {"metrics": {}}, libraries)
 
 
 def of_another_database(home: Path) -> None:
@@ -294,7 +334,7 @@ def of_another_database(home: Path) -> None:
     ("change", "first"),
     [
         (of_other_metrics, "selection_metrics"),
-        (of_other_summaries, FITS[0]),
+        (of_other_summaries, "assumption_norms"),
         (of_another_database, "warehouse"),
     ],
 )
@@ -315,32 +355,39 @@ def test_the_truth_is_in_the_files_and_not_in_the_records(copied: Path) -> None:
 # --- dropped tensors ---
 
 
-def test_dropped_tensors_are_fresh_until_something_is_made_from_them(
-    copied: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dropped_tensors_are_fresh_until_something_is_made_from_them(copied: Path) -> None:
     home = Home(copied)
-    pipeline.drop_tensors(home, "mine", find_study(home, "mine"))
+    drop_tensors(home, "mine", find_study(home, "mine"))
     assert found(copied) == {}
-    monkeypatch.setitem(STEPS, "sink_effect", replace(STEPS["sink_effect"], version=99))
-    assert tuple(found(copied)) == ("sink_effect", *AFTER_WAREHOUSE)
-    given(copied, analysis={"kappas": [2]})
+    with making.at_version("sink_effect", 99):
+        assert tuple(found(copied)) == ("sink_effect", *AFTER_WAREHOUSE)
+    with making.at_version("contributions", 99):
+        assert found(copied)["tensors"] == "dropped, and contributions is made from them"
+    change(copied, analysis={"kappas": [2]})
     reasons = found(copied)
     assert tuple(reasons) == AFTER_TENSORS
     assert reasons["tensors"] == "dropped, and selection_metrics is made from them"
 
 
-def test_the_steps_that_read_tensors_are_those_that_cannot_do_without(copied: Path) -> None:
-    home, study = Home(copied), find_study(Home(copied), "mine")
-    pipeline.drop_tensors(home, "mine", study)
-    sources = pipeline.open_sources(home, "mine", study)
-    needing = {"selection_metrics"}
-    for step in STEPS.values():
-        try:
-            for batches in step.make(sources).values():
-                next(iter(batches), None)
-        except UserError:
-            needing.add(step.name)
-    assert needing == set(READ_TENSORS)
+def misses(home: Home, asset: str, array: str) -> bool:
+    """Whether an asset cannot be rebuilt without an array of the tensor store."""
+    try:
+        making.make(home, "mine", [asset], force=True)
+    except UserError as error:
+        return f"'{array}' of {home.tensors('mine')} has been dropped" in str(error)
+    return False
+
+
+def test_the_records_name_the_arrays_that_cannot_be_done_without(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each array that is dropped alone is missed by the assets whose records say that they read it, and no other."""
+    needing: dict[str, set[str]] = {asset.name: set() for asset in ASSETS}
+    before = files(copied / "metrics")
+    for array in DROPPED:
+        monkeypatch.setattr(SequenceStore, "_is_dropped", lambda _, name, array=array: name == array)
+        for asset in ("selection_metrics", *making.TABLES):
+            needing[asset] |= {array} if misses(Home(copied), asset, array) else set()
+    assert needing == {asset.name: set(asset.reads) for asset in ASSETS}
+    assert files(copied / "metrics") == before, "what cannot be rebuilt stays"
 
 
 # --- study by study ---
@@ -361,8 +408,8 @@ def test_an_error_in_one_study_hides_no_other(copied: Path) -> None:
 
 def test_a_page_says_what_it_was_made_from(mine: Path) -> None:
     origin = reporting.origin_of_report(Home(mine).report("mine"))
-    assert origin["version"] == reporting.REPORT_VERSION
+    assert origin["version"] == reporting.report_version() == find_asset("report").version()
     assert json.loads(json.dumps(origin)) == origin
-    assert (
-        freshness._why_report(Home(mine).report("mine"), find_study(Home(mine), "mine"), {}) == "made from other tables"
-    )
+    other = Snapshot(Home(mine), "mine", find_study(Home(mine), "mine"))
+    other.landed = {}
+    assert find_asset("report").why_stale(other) == "made from other tables"

@@ -1,4 +1,4 @@
-"""The data root: stores set aside whole, dead runs told from living and foreign ones, incomplete stores refused."""
+"""The data root: stores set aside whole, studies claimed by one process, incomplete stores refused."""
 
 import errno
 from collections.abc import Callable
@@ -8,16 +8,17 @@ import numpy as np
 import pytest
 import torch
 
-from dagster_project.steps import measuring, pipeline
+from dagster_project.steps import measuring, tensors
 from dagster_project.steps.landing import expected_rows
 from dagster_project.study.home import Home
 from dagster_project.study.studies import AnalysisSettings, Study
 from extract.settings import Shard
 from storage.errors import UserError
 from storage.files.locks import exclusive
-from storage.files.places import Remote, remove
+from storage.files.places import Local, Remote
 from storage.zarr.arrays import SELECTION, TENSORS
 from storage.zarr.sequences import SequenceStore
+from tests.dagster_project import making
 from tests.dagster_project.driver import files
 from tests.storage.studies import N_KEYS, QUERIES, SIZES, metrics_store, one_sequence, provenance, tensor_store
 
@@ -46,10 +47,10 @@ def test_stores_set_aside_come_back_if_nothing_new_was_made(home: Home) -> None:
 
 
 def test_stores_set_aside_go_once_new_ones_are_made(home: Home) -> None:
-    (home.tensors("small") / "old").touch()
+    Path(home.tensors("small")).joinpath("old").touch()
     with home.without_stores("small"):
         tensor_store(home.tensors("small"))
-    assert not (home.tensors("small") / "old").exists()
+    assert not Path(home.tensors("small")).joinpath("old").exists()
     assert not home.metrics("small").exists()
     assert len(list(home.root.rglob("*.replaced"))) == 2
     home.discard_replaced("small")
@@ -67,7 +68,7 @@ def replaced(home: Home) -> list[str]:
 
 def test_a_replacement_that_fails_half_way_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home, write = Home(tmp_path), SequenceStore.write
-    pipeline.extract_tensors(home, "drawn", SYNTHETIC)
+    making.extract(home, "drawn", SYNTHETIC)
     home.summaries("drawn").mkdir(parents=True)
 
     def full_at(sequence: int) -> Callable[..., None]:
@@ -80,13 +81,13 @@ def test_a_replacement_that_fails_half_way_loses_nothing(tmp_path: Path, monkeyp
 
     monkeypatch.setattr(SequenceStore, "write", full_at(1))
     with pytest.raises(UserError, match="keeps 1 of 3 sequences"):
-        pipeline.extract_tensors(home, "drawn", OTHER, replace=True)
+        making.extract(home, "drawn", OTHER, replace=True)
     assert replaced(home) == ["summaries", "tensors"]
-    assert SequenceStore.open(next(home.root.glob("tensors/*.replaced")), TENSORS).missing() == []
+    assert SequenceStore.open(Local(next(home.root.glob("tensors/*.replaced"))), TENSORS).missing() == []
     monkeypatch.undo()
-    assert pipeline.extract_tensors(home, "drawn", OTHER, replace=True).written == 2
+    assert making.extract(home, "drawn", OTHER, replace=True).written == 2
     home.discard_replaced("drawn")
-    assert pipeline.extract_tensors(home, "drawn", SYNTHETIC, replace=True).written == 3
+    assert making.extract(home, "drawn", SYNTHETIC, replace=True).written == 3
     assert replaced(home) == []
 
 
@@ -94,11 +95,11 @@ def test_what_is_replaced_is_decided_while_nobody_else_works_on_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = Home(tmp_path)
-    pipeline.extract_tensors(home, "drawn", SYNTHETIC)
+    making.extract(home, "drawn", SYNTHETIC)
     before = files(tmp_path)
-    monkeypatch.setattr(pipeline, "_must_be_replaced", lambda *_: pytest.fail("looked at while another works on it"))
+    monkeypatch.setattr(tensors, "_must_be_replaced", lambda *_: pytest.fail("looked at while another works on it"))
     with exclusive(home.lock("drawn"), "it", wait=0), pytest.raises(UserError, match="Another process is working"):
-        pipeline.extract_tensors(home, "drawn", OTHER, replace=True)
+        making.extract(home, "drawn", OTHER, replace=True)
     assert files(tmp_path) == before
 
 
@@ -111,22 +112,22 @@ def test_folders_come_back_if_an_object_store_does_not_take_part(home: Home, mon
         msg = "does not answer"
         raise UserError(msg)
 
-    monkeypatch.setattr("dagster_project.study.home.remove", silent)
+    monkeypatch.setattr(Remote, "remove", silent)
     with pytest.raises(UserError, match="does not answer"), Silent(home.root).without_stores("small"):
         pass
     assert home.tensors("small").exists()
     assert replaced(home) == []
 
 
-def test_at_work_is_who_holds_a_study_or_a_shard_of_it(home: Home) -> None:
-    assert not home.at_work("small")
+def test_a_study_is_claimed_by_who_holds_it_or_a_shard_of_it(home: Home) -> None:
+    assert not home.is_claimed("small")
     assert not home.lock("small").exists()
     with home.claimed("small"):
-        assert home.at_work("small")
-        assert not home.at_work("other")
+        assert home.is_claimed("small")
+        assert not home.is_claimed("other")
     with home.claimed("small", Shard(2, 8)):
-        assert home.at_work("small")
-    assert not home.at_work("small")
+        assert home.is_claimed("small")
+    assert not home.is_claimed("small")
 
 
 def test_stores_in_use_are_not_set_aside(home: Home) -> None:
@@ -171,7 +172,7 @@ def test_an_unfinished_store_is_not_measured(tmp_path: Path) -> None:
     home = Home(tmp_path)
     SequenceStore.resume(home.tensors("small"), TENSORS, SIZES, provenance()).write(1, one_sequence(1))
     with pytest.raises(UserError, match=r"lacks 2 of 3 sequences; run the study again"):
-        measuring.measure(home, "small", STUDY)
+        making.measure(home, "small", STUDY)
     assert not home.metrics("small").exists()
 
 
@@ -255,11 +256,11 @@ def test_a_device_that_fails_is_explained(
 
     monkeypatch.setattr("dask.base.compute", failing)
     with pytest.raises(RuntimeError):  # on the CPU it is no matter of the device
-        measuring.measure(home, "small", STUDY)
-    remove(home.metrics("small"))
+        making.measure(home, "small", STUDY)
+    home.metrics("small").remove()
     monkeypatch.setattr(measuring, "_cuda_device", lambda _: "cuda:1")
     with pytest.raises(UserError) as caught:
-        measuring.measure(home, "small", STUDY)
+        making.measure(home, "small", STUDY)
     assert str(caught.value) == (
         f"The metrics of study 'small' could not be computed on the device 'cuda:1' {said}; "
         "CUDA_VISIBLE_DEVICES= attention-geometry run small computes them on the CPU"
@@ -278,21 +279,24 @@ def test_measuring_uses_the_settings_and_the_device(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(lazy, "selection_arrays", on_the_cpu)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
     monkeypatch.setattr(measuring, "find_spec", lambda _: True)
-    made = provenance(device="cuda")
-    made["versions"] = {"device": "cuda (somewhere else)"}
-    tensors = SequenceStore.resume(home.tensors("small"), TENSORS, SIZES, made)
-    for index in tensors.missing():
-        tensors.write(index, one_sequence(index))
+    made_of = provenance(device="cuda")
+    made_of["versions"] = {"device": "cuda (somewhere else)"}
+    store = SequenceStore.resume(home.tensors("small"), TENSORS, SIZES, made_of)
+    for index in store.missing():
+        store.write(index, one_sequence(index))
     study = STUDY.model_copy(update={"analysis": AnalysisSettings(kappas=(2, 0.5), scale="raw")})
-    assert measuring.measure(home, "small", study).selections == 3 * 4 * (N_KEYS - 1).sum()
+    made = making.measure(home, "small", study)
+    assert made.metadata["dagster/row_count"] == 3 * 4 * (N_KEYS - 1).sum()
     assert asked == {"kappas": (0.5, 2.0), "scale": "raw", "device": "cuda"}
     metrics = SequenceStore.open(home.metrics("small"), SELECTION)
     assert metrics.provenance["analysis"] == {"kappas": [0.5, 2.0], "scale": "raw"}
     assert metrics.provenance["versions"]["device"] == "cuda"
     assert metrics.array("recall_upper").shape == (3, 3, 2, 4, 2, 11)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
-    assert measuring.measure(home, "small", study).sequences == 0, "a finished store is kept wherever it was computed"
+    assert making.measured(making.measure(home, "small", study)) == 0, (
+        "a finished store is kept wherever it was computed"
+    )
     metrics.array("finished")[1] = 0
     with pytest.raises(UserError, match="were begun on the device 'cuda'"):
-        measuring.measure(home, "small", study)
+        making.measure(home, "small", study)
     assert metrics.missing() == [1], "an unfinished one of another device is left as it is"

@@ -14,18 +14,17 @@ import numpy as np
 import pytest
 
 import sql
-from dagster_project.steps import landing, measuring, pipeline, reporting
-from dagster_project.steps.summaries import STEPS
+from dagster_project.steps.measuring import open_metrics
 from dagster_project.study.home import Home
 from dagster_project.study.studies import Study
 from reports.figures import find_source, sections
 from reports.queries import ask
 from reports.rendering import figures
-from storage.files.tables import read_summary
 from storage.warehouse.connection import connect
 from storage.zarr.arrays import SELECTION, TENSORS, LayerSize
 from storage.zarr.layers import attending, of_layer, present
 from storage.zarr.sequences import SequenceStore
+from tests.dagster_project import making
 
 NAME = "mixed"
 LAYERS = (LayerSize(4, 2, 16), LayerSize(0, 0, 0), LayerSize(2, 1, 8))
@@ -107,16 +106,13 @@ def measured(
     store = SequenceStore.resume(home.tensors(NAME), specs, sizes, PROVENANCE, sizes_of)
     for sequence in range(SEQUENCES):
         store.write(sequence, change(padded(sequence, layers, sizes, learned)))
-    assert measuring.measure(home, NAME, STUDY).violations == 0
+    assert making.violations(making.measure(home, NAME, STUDY)) == 0
     return home
 
 
 def landed(home: Home) -> Home:
     """The same, landed and reported."""
-    for step in STEPS.values():
-        pipeline.summarise(home, NAME, STUDY, step)
-    assert (found := landing.land_study(home, NAME, STUDY)).published, found.violations
-    assert reporting.write_study_report(home, NAME, STUDY).charts > 0
+    making.finish(home, NAME, STUDY)
     return home
 
 
@@ -130,13 +126,12 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Home]:
     """For each layer with attention, a study of that layer alone."""
     homes = {layer: measured(tmp_path_factory.mktemp(f"layer-{layer}"), (layer,)) for layer in (0, 2)}
     for home in homes.values():
-        for step in STEPS.values():
-            pipeline.summarise(home, NAME, STUDY, step)
+        making.summarise(home, NAME, STUDY)
     return homes
 
 
 def metrics_of(home: Home) -> SequenceStore:
-    return measuring.open_metrics(home, NAME)
+    return open_metrics(home, NAME)
 
 
 def asked(home: Home, *queries: str) -> list[list[dict[str, Any]]]:
@@ -145,7 +140,7 @@ def asked(home: Home, *queries: str) -> list[list[dict[str, Any]]]:
 
 
 def summary(home: Home, table: str) -> list[dict[str, Any]]:
-    return [row for part in read_summary(home.summaries(NAME) / f"{table}.parquet") for row in part.to_pylist()]
+    return making.rows(home, NAME, table)
 
 
 def everything(home: Home) -> dict[str, Any]:
@@ -211,7 +206,7 @@ def test_value_states_in_float16_are_those_rounded(tmp_path: Path) -> None:
         metrics_of(measured(tmp_path / name, change=change))
         for name, change in (("wide", rounded), ("exact", lambda arrays: arrays))
     )
-    stored = SequenceStore.open(tmp_path / "narrow" / "tensors" / f"{NAME}.zarr", TENSORS)
+    stored = SequenceStore.open(Home(tmp_path / "narrow").tensors(NAME), TENSORS)
     assert str(stored.array("values").dtype) == "float16"
     for name in ("value_norm", "norm_s", "k_in", "mean_cosine"):
         got = narrow.read(name, slice(None))

@@ -1,4 +1,4 @@
-"""What a run leaves behind: a study of the data root's own, Dagster's records, and nothing to do the second time."""
+"""What a run leaves behind: a study of the data root's own, Dagster's records; what another run then does."""
 
 import json
 import shutil
@@ -10,14 +10,17 @@ import yaml
 import zarr
 
 import sql
-from dagster_project.steps import landing, measuring
-from dagster_project.steps.summaries import STEPS
+from dagster_project.steps import measuring
+from dagster_project.steps.summaries import SUMMARIES
 from dagster_project.study.home import Home
-from dagster_project.study.studies import find_study, shipped_file
+from dagster_project.study.studies import shipped_file
 from storage.errors import UserError
+from tests.dagster_project import making
 from tests.dagster_project.conftest import settings
 from tests.dagster_project.driver import attention_geometry, files, instance_of
-from tests.storage.test_warehouse import make_older
+from tests.dagster_project.making import NAMES
+from tests.dagster_project.recorded import change
+from tests.storage.earlier import make_older
 
 ASSETS = ("tensors", "selection_metrics", "warehouse", "report")
 CHECKS = {
@@ -87,37 +90,17 @@ def test_rich_metadata_for_the_web_ui(mine: Path) -> None:
     assert all("seconds" in metadata[asset] for asset in ASSETS[:3])
 
 
-def test_a_second_run_does_nothing_new_and_gives_the_same_rows(copied: Path) -> None:
-    before, rows = stores(copied), attention_geometry(*ROWS, home=copied)
-    again = attention_geometry("run", "mine", home=copied)
-    assert again.code == 0, again.errors
-    assert "nothing to extract" in again.errors
-    assert "of 0 sequences measured" in again.errors
-    assert stores(copied) == before
-    assert attention_geometry(*ROWS, home=copied) == rows
-    assert attention_geometry("sql", "SELECT count(*) FROM studies", "--format", "csv", home=copied).text.endswith(
-        "\n1\n"
-    )
-
-
-def analysed(home: Path, **analysis: object) -> None:
-    """Give the recorded study other analysis settings."""
-    recorded = yaml.safe_load((home / "studies.yaml").read_text(encoding="utf-8"))
-    recorded["studies"]["mine"]["analysis"] = analysis
-    (home / "studies.yaml").write_text(yaml.safe_dump(recorded), encoding="utf-8")
-
-
-def test_other_kappas_or_another_scale_make_the_metrics_anew_and_only_those(copied: Path) -> None:
+def test_other_kappas_or_another_scale_have_the_metrics_rebuilt_and_no_tensors(copied: Path) -> None:
     before, rows = stores(copied), attention_geometry(*ROWS, home=copied)
     assert attention_geometry(*BOUNDS, home=copied).text == '"kappa","scale","rows"\n0.5,"unit",1504\n'
     for analysis, landed in (
         ({"kappas": [2, 0.25]}, '0.25,"unit",1504\n2,"unit",1504\n'),
         ({"kappas": [2, 0.25], "scale": "raw"}, '0.25,"raw",1504\n2,"raw",1504\n'),
     ):
-        analysed(copied, **analysis)
+        change(copied, analysis=analysis)
         again = attention_geometry("run", "mine", home=copied)
         assert again.code == 0, again.errors
-        assert "nothing to extract" in again.errors
+        assert again.errors.startswith("mine: current: tensors\n")
         assert "of 4 sequences measured" in again.errors
         assert attention_geometry(*BOUNDS, home=copied).text == '"kappa","scale","rows"\n' + landed
         assert attention_geometry(*ROWS, home=copied) == rows
@@ -127,19 +110,17 @@ def test_other_kappas_or_another_scale_make_the_metrics_anew_and_only_those(copi
 
 def test_another_map_n_leaves_the_metrics_as_they_are(copied: Path) -> None:
     before = stores(copied)
-    analysed(copied, map_n=2)
+    change(copied, analysis={"map_n": 2})
     again = attention_geometry("run", "mine", home=copied)
-    assert again.code == 0, again.errors
-    assert "of 0 sequences measured" in again.errors
+    assert (again.code, again.errors) == (0, f"mine: current: {', '.join(NAMES[:-1])}\n")
     assert stores(copied) == before
 
 
 def test_metrics_of_other_settings_are_not_landed(copied: Path) -> None:
     """As when someone materialises the tables alone, in the web UI."""
-    analysed(copied, kappas=[3])
-    home = Home(copied)
+    change(copied, analysis={"kappas": [3]})
     with pytest.raises(UserError, match="are those of other settings or tensors; run: attention-geometry run mine"):
-        landing.land_study(home, "mine", find_study(home, "mine"))
+        making.land(Home(copied), "mine")
 
 
 @pytest.mark.parametrize(
@@ -151,17 +132,16 @@ def test_metrics_of_other_settings_are_not_landed(copied: Path) -> None:
     ],
 )
 def test_metrics_of_anything_else_are_not_landed(copied: Path, part: str, value: object, said: str) -> None:
-    metrics, home = zarr.open_group(copied / "metrics" / "mine.zarr"), Home(copied)
+    metrics = zarr.open_group(copied / "metrics" / "mine.zarr")
     metrics.attrs["provenance"] = {**metrics.attrs["provenance"], part: value}
     with pytest.raises(UserError, match=said):
-        landing.land_study(home, "mine", find_study(home, "mine"))
+        making.land(Home(copied), "mine")
 
 
 def test_metrics_without_an_array_are_not_landed_and_need_no_extraction(copied: Path) -> None:
     shutil.rmtree(copied / "metrics" / "mine.zarr" / "a_0")
-    home = Home(copied)
     with pytest.raises(UserError, match="of an earlier version; run: attention-geometry run mine") as caught:
-        landing.land_study(home, "mine", find_study(home, "mine"))
+        making.land(Home(copied), "mine")
     assert "--fresh" not in str(caught.value)
 
 
@@ -176,7 +156,7 @@ def test_the_landed_provenance_has_that_of_the_metrics(mine: Path) -> None:
     asked = "SELECT provenance->>'$.summaries' AS found FROM studies"
     (steps,) = json.loads(attention_geometry("sql", asked, "--format", "json", home=mine).text)
     known = json.loads(steps["found"])
-    assert known.keys() == STEPS.keys()
+    assert known.keys() == {asset.name for asset in SUMMARIES}
     assert known["bounds_in_expectation"]["settings"] == {"monte_carlo": None, "kappas": [0.5]}
     assert all({"scipy", "numpy"} < step["libraries"].keys() for step in known.values())
     assert row["device"]
@@ -197,7 +177,7 @@ def test_a_study_of_an_earlier_version_is_measured_and_landed_again(copied: Path
     )
     again = attention_geometry("run", "mine", home=copied)
     assert again.code == 0, again.errors
-    assert "nothing to extract" in again.errors
+    assert again.errors.startswith("mine: current: tensors\n")
     assert "of 4 sequences measured" in again.errors
     assert "earlier version" not in again.errors
     assert attention_geometry(*ROWS, home=copied) == rows
@@ -206,7 +186,7 @@ def test_a_study_of_an_earlier_version_is_measured_and_landed_again(copied: Path
     }
 
 
-def test_metrics_of_an_earlier_version_of_the_same_arrays_are_made_anew(copied: Path) -> None:
+def test_metrics_of_an_earlier_version_of_the_same_arrays_are_rebuilt(copied: Path) -> None:
     metrics = zarr.open_group(copied / "metrics" / "mine.zarr")
     metrics.attrs["provenance"] = {**metrics.attrs["provenance"], "metrics_version": 1}
     assert "of 4 sequences measured" in attention_geometry("run", "mine", home=copied).errors
@@ -236,14 +216,14 @@ def test_report_writes_the_page_again(copied: Path) -> None:
     assert b"</html>" in page.read_bytes()
 
 
-def test_fresh_makes_everything_anew(copied: Path) -> None:
+def test_fresh_rebuilds_everything(copied: Path) -> None:
     shutil.rmtree(copied / "metrics" / "mine.zarr" / "k_in")  # whatever became of a store
     before, rows = stores(copied), attention_geometry(*ROWS, home=copied)
     done = attention_geometry("run", "mine", "--fresh", home=copied)
     assert done.code == 0, done.errors
     assert "4 of 4 sequences extracted" in done.errors
     lines = [line.split(":")[0] for line in done.errors.splitlines()]
-    assert lines == ["mine"] * (5 + len(STEPS)), "in a pipe, plain lines only"
+    assert lines == ["mine"] * (5 + len(SUMMARIES)), "in a pipe, plain lines only"
     assert not set("\r\x1b") & set(done.errors + done.text)
     assert all(stores(copied)[name] != found for name, found in before.items() if "/c/" in name)
     assert attention_geometry(*ROWS, home=copied) == rows

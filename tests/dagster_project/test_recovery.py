@@ -147,9 +147,16 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Uninterrupted:
 
 
 def killed_in(
-    stage: str, moment: float, begin: Callable[[str], tuple[BaseProcess, Path]], spans: Mapping[str, float]
+    stage: str,
+    moment: float,
+    begin: Callable[[str], tuple[BaseProcess, Path]],
+    spans: Mapping[str, float],
+    again: Callable[[], None],
 ) -> str:
-    """Kill a run at a moment of a stage, from 0 to 1, and say where that met it; if it was too late, a new one."""
+    """Kill a run at a moment of a stage, from 0 to 1, and say where that met it; if it was too late, a new one.
+
+    ``again`` leaves a new run something to do.
+    """
     for _ in range(20):
         process, log = begin(stage if stage in INSTANTS else "")
         while process.is_alive() and stage not in dict(entered(log)):
@@ -160,6 +167,7 @@ def killed_in(
         if process.exitcode == -signal.SIGKILL:
             return entered(log)[-1][0]
         assert process.exitcode == 0, Path(f"{log}.output").read_text()
+        again()
         moment /= 2
     msg = f"no run could be killed in {stage}"
     raise AssertionError(msg)
@@ -185,9 +193,9 @@ def killed_often(
     before = contents(home)
     met = []
     for stage in stages:
-        met.append(killed_in(stage, draws.random(), begin, uninterrupted.spans))
+        met.append(killed_in(stage, draws.random(), begin, uninterrupted.spans, Home(home).report("mine").unlink))
         assert contents(home) in {before, uninterrupted.contents}, met
-    finish(home, next(logs), command)
+    finish(home, next(logs), [*command, *(("--force", "report") if command else ())])
     assert contents(home) == uninterrupted.contents, met
     assert results(home) == results(uninterrupted.home), met
     assert leftovers(home) == [], met
@@ -251,7 +259,10 @@ def test_a_second_process_is_turned_away_and_doctor_leaves_the_first_alone(
         half.touch()
         before = files(home)
         assert "Another process is working on study 'mine'" in attention_geometry("run", "mine", home=home).complaint
-        assert re.search(r"c\.0+\.partial +│ +kept: in work", attention_geometry("doctor", "--clean", home=home).text)
+        assert re.search(
+            r"c\.0+\.partial +│ +kept: in use by a running process",
+            attention_geometry("doctor", "--clean", home=home).text,
+        )
         assert "Another process is working on" in attention_geometry("clear", "mine", "--yes", home=home).complaint
         assert files(home) == before
         assert runs(home) == [dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.FAILURE]

@@ -1,4 +1,4 @@
-"""``refresh``: what is stale is made anew, what fails stops nobody, and a report says what was done and why."""
+"""``refresh``: what is stale is rebuilt, what fails stops nobody, and a report says what was done and why."""
 
 import datetime as dt
 import json
@@ -19,8 +19,6 @@ from dagster._core.utils import make_new_run_id
 from dagster._daemon.types import DaemonHeartbeat
 from filelock import FileLock
 
-from dagster_project.command import refreshing
-from dagster_project.command.refreshing import KEPT, REFRESH_TAG, WAITS, WHY_TAG, Entry, Report, plan, write
 from dagster_project.definitions import defs
 from dagster_project.defs import schedules
 from dagster_project.records import registration
@@ -29,22 +27,20 @@ from dagster_project.records.registration import (
     LOCK_TAG,
     PARTITION_TAG,
     ROOT_TAG,
-    at_work,
     bury_dead_runs,
     living_run,
+    unended_runs,
 )
 from dagster_project.study.home import HOME_VARIABLE, Home
+from dagster_project.upkeep import plan as planning
+from dagster_project.upkeep.plan import KEPT, REFRESH_TAG, WAITS, WHY_TAG, Entry, Report, plan, write
 from storage.errors import UserError
+from storage.zarr.sequences import SequenceStore
 from tests.dagster_project.driver import attention_geometry, environment, files
-from tests.dagster_project.test_schedule import LOST, TINY, write_studies
+from tests.dagster_project.making import NAMES
+from tests.dagster_project.recorded import LOST, TINY, change, write_studies
 
 ROWS = ("sql", "FROM selection ORDER BY ALL", "--format", "csv")
-
-
-def change(home: Path, **changes: object) -> None:
-    """Give the recorded study other settings."""
-    recorded = yaml.safe_load((home / "studies.yaml").read_text(encoding="utf-8"))["studies"]
-    write_studies(home, **recorded | {"mine": recorded["mine"] | changes})
 
 
 def reports(home: Path) -> list[dict[str, dict[str, object]]]:
@@ -93,16 +89,13 @@ def test_a_dry_run_only_says_what_it_would_do(copied: Path) -> None:
     assert files(copied) == before
 
 
-def test_other_settings_replace_the_stores_and_run_still_refuses_to(
-    copied: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("command", ["refresh", "run"])
+def test_other_settings_replace_the_stores_and_keep_what_is_published_until_then(
+    copied: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     rows = attention_geometry(*ROWS, home=copied).text
     published = {name: content for name, content in files(copied).items() if name.startswith(("warehouse", "reports"))}
     change(copied, context_length=40)
-    assert "--fresh" in attention_geometry("run", "mine", home=copied).complaint
-
-    from storage.zarr.sequences import SequenceStore
-
     whole = SequenceStore.write
 
     def full(store: SequenceStore, sequence: int, arrays: dict[str, object]) -> None:
@@ -111,15 +104,19 @@ def test_other_settings_replace_the_stores_and_run_still_refuses_to(
         whole(store, sequence, arrays)
 
     monkeypatch.setattr(SequenceStore, "write", full)
-    failed = attention_geometry("refresh", "mine", home=copied)
+    failed = attention_geometry(command, "mine", home=copied)
     monkeypatch.undo()
+    assert "The disk is full" in (row(failed.text, "mine")[3] if command == "refresh" else failed.complaint)
     assert failed.code == 1
-    assert "The disk is full" in row(failed.text, "mine")[3]
     kept = {name: content for name, content in files(copied).items() if name.startswith(("warehouse", "reports"))}
     assert kept == published
     assert attention_geometry(*ROWS, home=copied).text == rows
     planned = attention_geometry("refresh", "mine", "--dry-run", home=copied)
     assert row(planned.text, "mine")[2].startswith("tensors: 2 of 4 sequences missing")
+    assert attention_geometry(command, "mine", home=copied).code == 0
+    counted = attention_geometry("sql", "SELECT count(DISTINCT n) AS n FROM selection", "--format", "csv", home=copied)
+    assert counted.text == '"n"\n39\n'
+    assert not list(copied.rglob("*.replaced"))
 
 
 def test_names_that_are_unknown_and_reports_that_are_not_there(tmp_path: Path) -> None:
@@ -166,7 +163,7 @@ def test_a_tick_asks_for_the_stale_assets_of_stale_studies(tmp_path: Path) -> No
     assert asked.keys() == {"one", "two"}
     one = asked["one"]
     assert one.run_key == "one-2026-01-02T03:00"
-    assert one.run_config == {"ops": {"tensors": {"config": {"replace": True}}}}
+    assert one.run_config == {"ops": {asset: {"config": {"replace": True}} for asset in NAMES}}
     assert one.tags[WHY_TAG] == "tensors and 13 more: missing"
     assert one.tags[REFRESH_TAG] == asked["two"].tags[REFRESH_TAG]
     (report,) = reports(tmp_path)
@@ -229,12 +226,12 @@ def test_a_run_whose_process_was_killed_keeps_nothing_from_starting(tmp_path: Pa
         run, other = (started(instance, dg.DagsterRunStatus(status), marked=True) for _ in range(2))
         with living_run(home, run), living_run(home, other):
             assert bury_dead_runs(instance, home) == []
-            assert at_work(instance).keys() == {"mine"}
+            assert unended_runs(instance).keys() == {"mine"}
         if file:
             registration._lock_path(home, run).touch()
         assert bury_dead_runs(instance, home) == sorted([run, other])
         assert outcome(instance, run) == "FAILURE"
-        assert at_work(instance) == {}
+        assert unended_runs(instance) == {}
     assert list((tmp_path / "locks" / "runs").iterdir()) == []
 
 
@@ -339,7 +336,7 @@ def test_an_error_of_any_kind_hides_no_other_study(copied: Path, monkeypatch: py
         msg = "two\nlines"
         raise ZeroDivisionError(msg)
 
-    monkeypatch.setattr(refreshing, "stale", broken)
+    monkeypatch.setattr(planning, "stale", broken)
     with own_instance(copied) as instance:
         found = {entry.study: entry for entry in plan(Home(copied), instance, "command").entries}
     assert found["mine"] == Entry("mine", "error", message="ZeroDivisionError: two lines")

@@ -13,7 +13,7 @@ from dagster_project.steps.reporting import LONGEST, write_comparison
 from dagster_project.study.home import Home
 from storage.errors import UserError
 from tests.dagster_project.driver import attention_geometry
-from tests.reports.test_whole import ended
+from tests.storage.leftovers import ended, unfinished
 
 DRAWN = ("--model", "synthetic", "--context-length", 32, "--sequences", 2, "--queries", "31,15")
 
@@ -146,7 +146,7 @@ def test_a_folder_in_the_way_is_refused(two: Path, tmp_path: Path) -> None:
 
 
 def test_what_a_killed_report_left_goes_with_the_next(two: Path) -> None:
-    leftover = two / "reports" / f".mine.html.{ended()}.partial"
+    leftover = two / "reports" / unfinished("mine.html", ended())
     leftover.write_text("half")
     assert str(leftover) in attention_geometry("doctor", home=two).text
     assert attention_geometry("report", "mine", home=two).code == 0

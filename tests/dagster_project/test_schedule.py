@@ -14,29 +14,17 @@ from unittest import mock
 
 import dagster as dg
 import pytest
-import yaml
 
-from dagster_project.command.refreshing import REFRESH_TAG, WHY_TAG
 from dagster_project.defs.schedules import SCHEDULE_VARIABLE
 from dagster_project.records.registration import LOCK_TAG, use_instance
 from dagster_project.study.home import HOME_VARIABLE, Home
-from dagster_project.upkeep.freshness import PARENTS
+from dagster_project.upkeep.plan import REFRESH_TAG, WHY_TAG
 from tests.dagster_project.driver import CHECKOUT, attention_geometry, environment, files, instance_of
+from tests.dagster_project.making import NAMES
+from tests.dagster_project.recorded import LOST, TINY, write_studies
 
-TINY = {
-    "model": "synthetic",
-    "context_length": 48,
-    "sequences": 2,
-    "synthetic": {"layers": 1, "heads": 2, "kv_heads": 1, "head_dim": 8},
-}
-LOST = {"model": "embedded", "corpus": "/nowhere/at/all.txt", "context_length": 32, "sequences": 2}
 PATIENCE = 600.0
 """Seconds to wait for what takes one or two: a tick comes once a minute, and other tests may take the processor."""
-
-
-def write_studies(home: Path, **studies: object) -> None:
-    (home / "studies.yaml.new").write_text(yaml.safe_dump({"studies": studies}), encoding="utf-8")
-    (home / "studies.yaml.new").rename(home / "studies.yaml")
 
 
 def program(name: str) -> str:
@@ -113,7 +101,7 @@ def test_ticks_run_what_is_stale_and_nothing_else(tmp_path: Path) -> None:
         assert states == {"one": "fresh", "two": "fresh"} | dict.fromkeys(states.keys() - {"one", "two"}, "never run")
         assert len(states) > 2
         assert of(runs(records)) == {"one": "SUCCESS", "two": "SUCCESS"}
-        # one changes, another cannot be made and a third not be read: the first alone is made anew, from its metrics on
+        # one changes, another cannot be made and a third not be read: the first alone is rebuilt, from its metrics on
         before = files(home)
         write_studies(home, one=TINY | {"analysis": {"kappas": [2]}}, two=TINY, lost=LOST, bad={"model": "embedded"})
         wait_for(lambda: ended(records, 4), log)
@@ -121,7 +109,7 @@ def test_ticks_run_what_is_stale_and_nothing_else(tmp_path: Path) -> None:
         later = runs(records)[2:]
     assert of(later) == {"one": "SUCCESS", "lost": "FAILURE"}
     (again,) = [run for run in later if run.tags["dagster/partition"] == "one"]
-    assert {key.to_user_string() for key in again.asset_selection or ()} == PARENTS.keys() - {"tensors"}
+    assert {key.to_user_string() for key in again.asset_selection or ()} == {*NAMES} - {"tensors"}
     assert again.tags[LOCK_TAG] == again.run_id
     assert "setting 'analysis.kappas' is [2.0], was [0.5]" in again.tags[WHY_TAG]
     asked = json.loads((home / "refreshes" / f"{again.tags[REFRESH_TAG]}.json").read_text(encoding="utf-8"))

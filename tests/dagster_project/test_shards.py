@@ -10,11 +10,13 @@ import yaml
 from dagster_project.study.home import HOME_VARIABLE, TENSORS_VARIABLE, Home
 from extract.settings import Shard
 from storage.errors import UserError
-from storage.files.places import bytes_on_disk
+from storage.files.places import Local
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
+from tests.dagster_project import making
 from tests.dagster_project.conftest import CONTEXT, SEQUENCES, settings
-from tests.dagster_project.driver import attention_geometry
+from tests.dagster_project.driver import attention_geometry, files
+from tests.dagster_project.recorded import change
 from tests.storage import object_store
 
 
@@ -107,7 +109,7 @@ def test_of_two_that_overlap_and_claim_at_the_same_time_one_is_refused(
 
 
 def test_data_roots_that_share_tensors_exclude_each_other(tmp_path: Path) -> None:
-    homes = [Home(tmp_path / name, tmp_path / "tensors") for name in ("one", "other")]
+    homes = [Home(tmp_path / name, Local(tmp_path / "tensors")) for name in ("one", "other")]
     with (
         homes[0].claimed("mine", Shard(1, 2)),
         pytest.raises(UserError, match="shard 1/2 of study 'mine'"),
@@ -123,7 +125,7 @@ def test_the_place_of_tensors_does_not_depend_on_the_current_folder(
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(TENSORS_VARIABLE, given)
-    assert Home.from_environment().tensors("mine") == tmp_path / "tensors" / "mine.zarr"
+    assert Home.from_environment().tensors("mine") == Local(tmp_path / "tensors" / "mine.zarr")
 
 
 @pytest.mark.parametrize("given", ["0/2", "3/2", "1", "a/b", "1/0", "-1/2"])
@@ -136,10 +138,10 @@ def test_a_shard_that_there_is_not_is_refused(given: str, inputs: Path, tmp_path
 
 
 def test_dropped_tensors_leave_everything_that_was_made_of_them(copied: Path) -> None:
-    home, before = Home(copied), bytes_on_disk(Home(copied).tensors("mine"))
+    home, before = Home(copied), Home(copied).tensors("mine").bytes_on_disk()
     dropped = attention_geometry("drop", "mine", home=copied)
     assert dropped.code == 0, dropped.errors
-    assert bytes_on_disk(home.tensors("mine")) < before / 4
+    assert home.tensors("mine").bytes_on_disk() < before / 4
 
     home.report("mine").unlink()
     again = attention_geometry("run", "mine", home=copied)
@@ -149,16 +151,24 @@ def test_dropped_tensors_leave_everything_that_was_made_of_them(copied: Path) ->
 
 
 def test_metrics_that_would_need_dropped_tensors_are_refused_and_kept(copied: Path) -> None:
+    """As when someone materialises the metrics alone, in the web UI."""
     attention_geometry("drop", "mine", home=copied)
-    recorded = copied / "studies.yaml"
-    content = yaml.safe_load(recorded.read_text(encoding="utf-8"))
-    content["studies"]["mine"]["analysis"] = {"kappas": [0.25]}
-    recorded.write_text(yaml.safe_dump(content), encoding="utf-8")
-    refused = attention_geometry("run", "mine", home=copied)
-    assert refused.code == 1
-    assert "dropped" in refused.errors
-    assert "--fresh" in refused.errors
-    assert Home(copied).metrics("mine").exists()
+    change(copied, analysis={"kappas": [0.25]})
+    before = files(copied / "metrics")
+    with pytest.raises(UserError, match=r"dropped.*--fresh"):
+        making.measure(Home(copied), "mine")
+    assert files(copied / "metrics") == before
+
+
+def test_dropped_tensors_are_extracted_again_where_metrics_need_them(copied: Path, mine: Path) -> None:
+    attention_geometry("drop", "mine", home=copied)
+    change(copied, analysis={"kappas": [0.25]})
+    again = attention_geometry("run", "mine", home=copied)
+    assert again.code == 0, again.errors
+    assert "mine: current: nothing" in again.errors
+    assert "4 of 4 sequences extracted" in again.errors
+    assert_equal(arrays(Home(copied)), arrays(Home(mine)))
+    assert not list(copied.rglob("*.replaced"))
 
 
 def test_tensors_that_have_not_landed_are_not_dropped(inputs: Path, tmp_path: Path) -> None:

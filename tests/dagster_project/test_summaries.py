@@ -1,8 +1,7 @@
-"""The steps between metrics and warehouse: their numbers beside literal ones, and when they are made anew."""
+"""The assets between metrics and warehouse: their numbers beside literal ones, and when they are rebuilt."""
 
 import shutil
 import tracemalloc
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +9,9 @@ import dask
 import numpy as np
 import pytest
 
-from dagster_project.steps import landing, measuring, pipeline
-from dagster_project.steps.summaries import STEPS
-from dagster_project.steps.summaries.sources import standard_error
+from dagster_project.steps import measuring
+from dagster_project.steps.catalogue import find_asset
+from dagster_project.steps.claims import judge_claims
 from dagster_project.study.home import Home
 from dagster_project.study.studies import Study
 from geometry.bootstrap import REPLICATES
@@ -20,91 +19,24 @@ from geometry.decay import fit_decay
 from geometry.lazy import scale_free_bounds, selection_arrays, similarities, value_norms
 from geometry.phases import fit_phases
 from storage.errors import UserError
-from storage.files.tables import made_from, read_summary
+from storage.files.places import Local
+from storage.files.tables import made_from
 from storage.zarr.arrays import SELECTION, TENSORS
 from storage.zarr.sequences import SequenceStore
-
-SIZES = {"sequence": 5, "query": 3, "layer": 2, "head": 4, "kv_head": 2, "key": 40, "head_dim": 6}
-QUERIES = (14, 35, 39)
-FIRST = np.array([[0, 0], [0, 3], [0, 7]])
-"""First key of each query in each layer: a window of 33 keys hides the sink from the later queries in layer 1."""
-STUDY = Study.model_validate({"model": "m", "corpus": "c", "context_length": 40, "sequences": 5, "queries": QUERIES})
-NAME = "drawn"
-PLACES = [(query, layer) for query in range(3) for layer in range(2)]
-"""Index of every query and layer."""
-
-
-def draw(rng: np.random.Generator, keys: int = 40, head_dim: int = 6) -> dict[str, np.ndarray]:
-    """Tensors of one sequence: value states that share a direction with their neighbours, weights that grow."""
-    shape = (2, 2, keys, head_dim)
-    values = rng.standard_normal(shape).cumsum(axis=2) * 0.3 + rng.standard_normal(shape)
-    values[0, 1, 0] = 0  # a sink without a direction
-    queries = np.array([*QUERIES[:-1], keys - 1])
-    noise = rng.spawn(1)[0].standard_normal((3, 2, 4, keys))
-    noise[-1] = rng.standard_normal((2, 4, keys))
-    logits = 4 / keys * np.arange(keys) + 0.2 * noise
-    logits[..., 0] = 5
-    position, first = np.arange(keys), FIRST[:, :, None, None]
-    seen = (position >= first) & (position <= queries[:, None, None, None])
-    weights = np.where(seen, np.exp(logits), 0)
-    return {
-        "attention": (weights / weights.sum(axis=-1, keepdims=True)).astype(np.float32),
-        "values": values.astype(np.float32),
-        "tokens": np.arange(keys, dtype=np.int32),
-        "first_key": FIRST.astype(np.int32),
-        "query_position": queries.astype(np.int32),
-        "learned_sink": np.zeros(weights.shape[:-1], np.float32),
-        "batch": np.array(1, np.int32),
-    }
-
-
-def cut(drawn: dict[str, np.ndarray], query: int) -> dict[str, np.ndarray]:
-    """The same tensors in a context that ends at one of the queries, the only one."""
-    only, stop = slice(query, query + 1), QUERIES[query] + 1
-    return {
-        "attention": drawn["attention"][only, ..., :stop],
-        "values": drawn["values"][..., :stop, :],
-        "tokens": drawn["tokens"][:stop],
-        "first_key": drawn["first_key"][only],
-        "query_position": drawn["query_position"][only],
-        "learned_sink": drawn["learned_sink"][only],
-        "batch": drawn["batch"],
-    }
-
-
-def measured(root: Path, sequences: list[dict[str, np.ndarray]]) -> Home:
-    """A data root with the tensors and metrics of drawn sequences."""
-    home = Home(root)
-    home.prepare()
-    provenance = {"study": NAME, "settings": {}, "inputs": {}, "versions": {"device": "cpu"}}
-    queries, *_, keys = sequences[0]["attention"].shape
-    head_dim = sequences[0]["values"].shape[-1]
-    sizes = SIZES | {"sequence": len(sequences), "query": queries, "key": keys, "head_dim": head_dim}
-    store = SequenceStore.resume(home.tensors(NAME), TENSORS, sizes, provenance)
-    for index, sequence in enumerate(sequences):
-        store.write(index, sequence)
-    measuring.measure(home, NAME, STUDY)
-    return home
-
-
-def several(sequences: int = 5, keys: int = 40, head_dim: int = 6) -> list[dict[str, np.ndarray]]:
-    """Drawn sequences, always the same."""
-    rng = np.random.default_rng(7)
-    return [draw(rng, keys, head_dim) for _ in range(sequences)]
+from tests.dagster_project import making
+from tests.dagster_project.drawn_study import FIRST, NAME, PLACES, QUERIES, SIZES, STUDY, cut, draw, measured, several
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
     """A data root in which every step has been made."""
     found = measured(tmp_path_factory.mktemp("drawn"), several())
-    for step in STEPS.values():
-        pipeline.summarise(found, NAME, STUDY, step)
+    making.summarise(found, NAME, STUDY)
     return found
 
 
 def rows(home: Home, table: str) -> list[dict[str, Any]]:
-    path = home.summaries(NAME) / f"{table}.parquet"
-    return [row for part in read_summary(path) for row in part.to_pylist()]
+    return making.rows(home, NAME, table)
 
 
 def tensor(home: Home, name: str) -> np.ndarray:
@@ -136,7 +68,7 @@ def test_the_graph_of_a_query_does_not_grow_with_the_study(tmp_path: Path) -> No
     tasks = []
     for sequences in (2, 20):
         sizes = SIZES | {"sequence": sequences}
-        store = SequenceStore.resume(tmp_path / f"{sequences}", TENSORS, sizes, {"study": NAME})
+        store = SequenceStore.resume(Local(tmp_path / f"{sequences}"), TENSORS, sizes, {"study": NAME})
         store.write(0, several(1)[0])
         arrays = measuring.lazy_metrics(store, STUDY.analysis, sequences - 1, 1, next(iter(store.groups())))
         tasks.append({name: len(dict(array.__dask_graph__())) for name, array in arrays.items()})
@@ -171,8 +103,7 @@ def test_value_states_of_norm_0_have_no_ratio(tmp_path: Path) -> None:
     drawn = draw(np.random.default_rng(1))
     drawn["values"][0, 0] = 0
     home = measured(tmp_path, [drawn])
-    for step in STEPS.values():
-        pipeline.summarise(home, NAME, STUDY, step)
+    making.summarise(home, NAME, STUDY)
     row = rows(home, "assumption_norms")[0]
     assert (row["status"], row["c"], row["lambda_sink"], row["cv_within_sequence"]) == ("zero", 0, None, None)
     row = rows(home, "assumption_similarity")[0]
@@ -301,60 +232,58 @@ def test_a_query_is_as_in_a_study_whose_context_ends_there(home: Home, tmp_path:
             found = np.asarray(ends.array(spec.name)[:])
             among = np.asarray(whole.array(spec.name)[:, query : query + 1])
             np.testing.assert_array_equal(found, among[..., : found.shape[-1]], err_msg=spec.name)
-    for step in ("assumption_weights", "selection_means"):
-        pipeline.summarise(alone, NAME, STUDY, STEPS[step])
-        for table in STEPS[step].tables:
+    for asset in ("assumption_weights", "selection_means"):
+        making.summarise(alone, NAME, STUDY, [asset])
+        for table in find_asset(asset).tables:
             among_rows = [row for row in rows(home, table) if row["query"] == QUERIES[query]]
             assert rows(alone, table) == among_rows, table
 
 
 def test_heads_are_drawn_like_those_of_the_last_query(home: Home, tmp_path: Path) -> None:
     alone = measured(tmp_path, [cut(drawn, 2) for drawn in several()])
-    for step in STEPS.values():
-        pipeline.summarise(alone, NAME, STUDY, step)
+    making.summarise(alone, NAME, STUDY)
     assert rows(alone, "parameter_effects") == rows(home, "parameter_effects") != []
 
 
-def test_a_step_that_is_made_is_not_made_again(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    step = STEPS["assumption_norms"]
-    path = home.summaries(NAME) / "assumption_norms.parquet"
-    before = path.stat().st_mtime_ns
-    again = pipeline.summarise(home, NAME, STUDY, step)
-    assert (again.rows, path.stat().st_mtime_ns) == ({"assumption_norms": 4}, before)
-    newer = replace(step, version=step.version + 1)
-    monkeypatch.setitem(STEPS, "assumption_norms", newer)
-    pipeline.summarise(home, NAME, STUDY, newer)
-    assert path.stat().st_mtime_ns > before
-    assert made_from(path)["versions"] == {"assumption_norms": step.version + 1}
-    monkeypatch.undo()
+def test_tables_that_are_current_are_computed_again_only_if_forced(home: Home) -> None:
+    name, path = "assumption_norms", home.summaries(NAME) / "assumption_norms.parquet"
+    before, version = path.stat().st_mtime_ns, int(find_asset(name).version())
+    again = making.summarise(home, NAME, STUDY, [name])[name]
+    assert (again.metadata["rows of assumption_norms"], path.stat().st_mtime_ns) == (4, before)
+    assert making.make(home, NAME, [name], STUDY, force=True)[name].metadata["dagster/row_count"] == 4
+    assert (made_from(path)["versions"], path.stat().st_mtime_ns > before) == ({name: version}, True)
+    with making.at_version(name, version + 1):
+        making.summarise(home, NAME, STUDY, [name])
+        assert made_from(path)["versions"] == {name: version + 1}
     with pytest.raises(UserError, match=r"tables of 'assumption_norms' .* are missing, damaged or made from"):
-        landing.land_study(home, NAME, STUDY)
-    pipeline.summarise(home, NAME, STUDY, step)
+        making.land(home, NAME, STUDY)
+    making.summarise(home, NAME, STUDY, [name])
+    assert made_from(path)["versions"] == {name: version}
 
 
-def test_no_step_goes_on_from_stale_tables(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    step, later = STEPS["assumption_norms"], STEPS["bounds_in_expectation"]
-    with monkeypatch.context() as changed:
-        changed.setitem(STEPS, "assumption_norms", replace(step, version=step.version + 1))
-        with pytest.raises(UserError, match=f"tables of 'assumption_norms' .* run: attention-geometry run {NAME}"):
-            pipeline.summarise(home, NAME, STUDY, later)
-    assert pipeline.summarise(home, NAME, STUDY, later).rows == {"monte_carlo": 0}
+def test_nothing_is_computed_from_stale_tables(home: Home) -> None:
+    later = "bounds_in_expectation"
+    with (
+        making.at_version("assumption_norms", 99),
+        pytest.raises(UserError, match=f"tables of 'assumption_norms' .* run: attention-geometry run {NAME}"),
+    ):
+        making.make(home, NAME, [later], STUDY, force=True)
+    assert making.summarise(home, NAME, STUDY, [later])[later].metadata["rows of monte_carlo"] == 0
 
 
-def test_a_setting_makes_anew_what_depends_on_it(home: Home, tmp_path: Path) -> None:
+def test_a_setting_has_what_depends_on_it_rebuilt(home: Home, tmp_path: Path) -> None:
     copied = Home(Path(shutil.copytree(home.root, tmp_path / "copied")))
     other = Study.model_validate(STUDY.model_dump() | {"analysis": {"kappas": [0.5, 2], "scale": "raw"}})
-    measuring.measure(copied, NAME, other)
+    making.measure(copied, NAME, other)
     before = {path.stem: path.stat().st_mtime_ns for path in copied.summaries(NAME).iterdir()}
-    for step in STEPS.values():
-        pipeline.summarise(copied, NAME, other, step)
+    making.summarise(copied, NAME, other)
     changed = {path.stem for path in copied.summaries(NAME).iterdir() if path.stat().st_mtime_ns != before[path.stem]}
     assert changed == {"monte_carlo", "parameter_effects"}
 
 
 def test_claims_of_a_study_that_is_not_landed_cannot_be_judged(home: Home) -> None:
     with pytest.raises(UserError, match=f"holds nothing of the study '{NAME}'; run it first"):
-        pipeline.judge_claims(home, NAME)
+        judge_claims(home, NAME)
 
 
 def test_a_weight_of_1_on_the_sink_leaves_nothing_to_draw(home: Home, tmp_path: Path) -> None:
@@ -367,24 +296,18 @@ def test_a_weight_of_1_on_the_sink_leaves_nothing_to_draw(home: Home, tmp_path: 
         weights[:, query, layer, :, FIRST[query, layer]] = 1
     array[:] = weights
     shutil.rmtree(copied.summaries(NAME))
-    for step in STEPS.values():
-        pipeline.summarise(copied, NAME, STUDY, step)
+    making.summarise(copied, NAME, STUDY)
     assert rows(copied, "assumption_weights_model")[-1]["p_sink"] == 1
     assert (rows(copied, "monte_carlo"), rows(copied, "parameter_effects")) == ([], [])
 
 
-def test_one_sequence_has_no_standard_error() -> None:
-    assert np.isnan(standard_error(np.ones((1, 3)))).all()
-    assert standard_error(np.array([[1.0], [3.0]])) == pytest.approx([1.0])
-
-
 def peaks(root: Path, sequences: int) -> dict[str, int]:
-    """The most memory that each step takes, in bytes."""
+    """The most memory that each asset takes, in bytes."""
     home, found = measured(root, several(sequences, keys=256, head_dim=64)), {}
-    for step in STEPS.values():
+    for asset in making.TABLES:
         tracemalloc.start()
-        pipeline.summarise(home, NAME, STUDY, step)
-        found[step.name] = tracemalloc.get_traced_memory()[1]
+        making.summarise(home, NAME, STUDY, [asset])
+        found[asset] = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
     return found
 

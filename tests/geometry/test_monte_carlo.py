@@ -24,8 +24,8 @@ from geometry.monte_carlo import (
     within_premise,
 )
 from tests.geometry import oracle
-from tests.geometry.test_lower import row as lower_row
-from tests.geometry.test_scale_free import literal
+from tests.geometry.printed_bounds import row as lower_row
+from tests.geometry.scale_free_note import literal
 
 INDEPENDENT = Assumed(
     lambda_sink=0.2, beta=math.inf, rho_0=0.0, p_sink=0.4, eta=0.3, eta_growth=0.3, omega=0.3, t_1=4, t_2=10

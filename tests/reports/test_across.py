@@ -13,8 +13,8 @@ from reports.index import write_index
 from storage.errors import UserError
 from tests.reports.conftest import DEGENERATE, HOSTILE, SMALL, hostile_study
 from tests.reports.driver import Browser
+from tests.reports.pages import Page, unpacked
 from tests.reports.synthetic import Synthetic, warehouse
-from tests.reports.test_page import Page, unpacked
 
 WIDE = Synthetic("wide", layers=5, heads=6, kv_heads=3, context=40, seed=3)
 STUDIES = (SMALL, WIDE, DEGENERATE["hidden sink"], DEGENERATE["only itself"], hostile_study())

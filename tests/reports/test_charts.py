@@ -1,6 +1,6 @@
 """Every chart on its own: a valid specification that says what it shows, and holds the numbers of the rows."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -15,6 +15,7 @@ from reports.charts.bounds import COVERAGES
 from reports.charts.elements import BARS, SEPARATION, edges, histogram
 from reports.queries import ask
 from tests.reports.conftest import DEGENERATE, SMALL
+from tests.reports.drawings import drawn, of_query, of_study, parts
 from tests.reports.synthetic import Synthetic, warehouse
 
 Draw = Callable[[duckdb.DuckDBPyConnection, Synthetic], alt.LayerChart]
@@ -30,14 +31,6 @@ def heads(connection: duckdb.DuckDBPyConnection, study: Synthetic, n: int) -> An
 
 def positions(connection: duckdb.DuckDBPyConnection, study: Synthetic) -> Any:
     return ask(connection, "attention_over_heads", study=study.study, query=study.query).table
-
-
-def of_query(connection: duckdb.DuckDBPyConnection, study: Synthetic, name: str) -> Any:
-    return ask(connection, name, study=study.study, query=study.query).table
-
-
-def of_study(connection: duckdb.DuckDBPyConnection, study: Synthetic, name: str) -> Any:
-    return ask(connection, name, study=study.study).table
 
 
 def only(table: pa.Table, column: str, value: str) -> pa.Table:
@@ -82,24 +75,6 @@ CHARTS: dict[str, Draw] = {
 }
 NOTHING_OF_LEAST = {"elbows", "coverage", "width", "similarity_errors", "similarity", "margins", "recovery"}
 """Charts that a study with one selection has no rows for; its report says so instead."""
-
-
-def drawn(chart: alt.LayerChart) -> list[dict[str, Any]]:
-    """The rows embedded in a chart."""
-    spec = chart.to_dict()
-    rows: list[dict[str, Any]] = spec["datasets"][spec["data"]["name"]]
-    return rows
-
-
-def parts(spec: Any) -> Iterator[dict[str, Any]]:
-    """Every object inside a specification."""
-    if isinstance(spec, dict):
-        yield spec
-        for value in spec.values():
-            yield from parts(value)
-    elif isinstance(spec, list):
-        for value in spec:
-            yield from parts(value)
 
 
 @pytest.mark.parametrize("name", CHARTS)

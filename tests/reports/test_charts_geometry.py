@@ -19,8 +19,8 @@ from reports.figures import geometry
 from reports.figures import intuition as example
 from reports.figures.parts import NOT_ANALYSED, NOTHING_SELECTED, Figure, find_source
 from tests.reports.conftest import DEGENERATE
+from tests.reports.drawings import drawn, parts
 from tests.reports.synthetic import Synthetic, warehouse
-from tests.reports.test_charts import drawn, parts
 
 STUDY = Synthetic("several", queries=(0, 11, 23))
 """Three context sizes, of which the first has one key and the last is the study's query."""

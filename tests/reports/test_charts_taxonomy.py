@@ -19,8 +19,8 @@ from reports.charts.contexts import APART
 from reports.figures import contexts, sink, taxonomy
 from reports.figures.parts import NOT_ANALYSED, NOTHING_SELECTED, Figure, Source
 from tests.reports.conftest import DEGENERATE
+from tests.reports.drawings import drawn, of_query, of_study, parts
 from tests.reports.synthetic import Synthetic, warehouse
-from tests.reports.test_charts import drawn, of_query, of_study, parts
 
 STUDY = Synthetic("several", queries=(7, 15, 23))
 """Three context sizes, of which the last is the study's query."""

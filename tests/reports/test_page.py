@@ -1,14 +1,8 @@
 """The page as a file: structure, harmless text, provenance, words, and writing whole or not at all."""
 
-import base64
-import gzip
-import json
 import re
 import shlex
-from collections.abc import Iterator
-from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import pytest
@@ -22,6 +16,7 @@ from storage.errors import UserError
 from storage.warehouse.query import query
 from storage.warehouse.relations import paper_claims
 from tests.reports.conftest import DEGENERATE, HOSTILE, SMALL, hostile_study
+from tests.reports.pages import Page, unpacked
 from tests.reports.synthetic import Synthetic, tables, warehouse
 
 FIGURES = {
@@ -101,52 +96,6 @@ SUMMARIES = (
 )
 DERIVED = ("diagnostics", "head_signatures", "head_taxonomy", "taxonomy_sensitivity")
 """Tables of which a study that an earlier version landed has no row, and those that landing derives from others."""
-
-
-class Page(HTMLParser):
-    """Elements of a page: (tag, attributes, text inside)."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(convert_charrefs=True)
-        self.elements: list[tuple[str, dict[str, str], list[str]]] = []
-        self._open: list[int] = []
-        self.feed(path.read_text(encoding="utf-8"))
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag in {"td", "tr"}:  # whose end tags may be left out
-            while self._open and self.elements[self._open[-1]][0] in ({"td"} if tag == "td" else {"td", "tr"}):
-                self._open.pop()
-        self.elements.append((tag, {name: value or "" for name, value in attrs}, []))
-        if tag not in {"meta", "link", "img", "br", "input"}:
-            self._open.append(len(self.elements) - 1)
-
-    def handle_endtag(self, tag: str) -> None:
-        while self._open and self.elements[self._open.pop()][0] != tag:
-            pass
-
-    def handle_data(self, data: str) -> None:
-        for index in self._open:
-            self.elements[index][2].append(data)
-
-    def find(self, tag: str, **attributes: str) -> Iterator[tuple[dict[str, str], str]]:
-        for name, found, text in self.elements:
-            if name == tag and attributes.items() <= found.items():
-                yield found, "".join(text)
-
-    def text(self, tag: str, **attributes: str) -> str:
-        """Text of the one such element, words apart."""
-        ((_, _, parts),) = (
-            found for found in self.elements if found[0] == tag and attributes.items() <= found[1].items()
-        )
-        return " ".join(" ".join(parts).split())
-
-    def cells(self, figure: str) -> list[str]:
-        """The cells of the table below a figure, row by row."""
-        starts = [index for index, (tag, _, _) in enumerate(self.elements) if tag == "figure"]
-        (start,) = (index for index in starts if self.elements[index][1]["id"] == figure)
-        end = next((index for index in starts if index > start), len(self.elements))
-        return ["".join(text).rstrip("\n") for tag, _, text in self.elements[start:end] if tag == "td"]
 
 
 @pytest.fixture(scope="module")
@@ -333,10 +282,6 @@ def test_hostile_texts_stay_text(hostile: ReportSummary) -> None:
     assert set(HOSTILE) <= set(expected)
     charts = unpacked(next(text for _, text in page.find("script", id="charts")))
     assert charts["name"] == HOSTILE[0]
-
-
-def unpacked(text: str) -> Any:
-    return json.loads(gzip.decompress(base64.b64decode(text)))
 
 
 @pytest.mark.parametrize("text", [*HOSTILE, "</SCRIPT >", "\ud7ff\U0001f600"])

@@ -16,7 +16,7 @@ from storage.warehouse.query import query
 from storage.warehouse.relations import create_relations, create_tables, derive
 from tests.reports.conftest import DEGENERATE
 from tests.reports.synthetic import Synthetic, insert, tables, warehouse
-from tests.storage.test_ways_in import in_shell
+from tests.storage.shell import in_shell
 
 NUMBERS = range(1, 21)
 STUDY = Synthetic("o'clock $study", queries=(5, 11, 23), kappas=(0.5, 2))

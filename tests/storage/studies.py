@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from geometry.lazy import scale_free_bounds, selection_arrays, similarities, value_norms
+from storage.files.places import Local
 from storage.warehouse import rows
 from storage.warehouse.landing import land
 from storage.zarr.arrays import SELECTION, TENSORS
@@ -52,18 +53,18 @@ def one_sequence(index: int) -> dict[str, np.ndarray]:
     }
 
 
-def tensor_store(path: Path) -> SequenceStore:
-    store = SequenceStore.resume(path, TENSORS, SIZES, provenance())
+def tensor_store(path: Path | Local) -> SequenceStore:
+    store = SequenceStore.resume(Local(Path(path)), TENSORS, SIZES, provenance())
     for index in store.missing():
         store.write(index, one_sequence(index))
     return store
 
 
-def metrics_store(path: Path, tensors: SequenceStore, kappas: tuple[float, ...] = KAPPAS) -> SequenceStore:
+def metrics_store(path: Path | Local, tensors: SequenceStore, kappas: tuple[float, ...] = KAPPAS) -> SequenceStore:
     sizes = {name: size for name, size in tensors.sizes.items() if name != "head_dim"}
     sizes |= {"kappa": len(kappas), "n": QUERIES[-1]}
     analysis = {"kappas": list(kappas), "scale": "unit"}
-    store = SequenceStore.resume(path, SELECTION, sizes, provenance() | {"analysis": analysis})
+    store = SequenceStore.resume(Local(Path(path)), SELECTION, sizes, provenance() | {"analysis": analysis})
     attention, values, first_key = (tensors.lazy(name) for name in ("attention", "values", "first_key"))
     norms = value_norms(values)
     arrays = selection_arrays(attention, values, first_key, QUERIES, kappas=kappas, scale="unit")

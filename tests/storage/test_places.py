@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import zarr
 
-import storage
+import storage.files
 from storage.errors import UserError
-from storage.files import objects, places
-from storage.files.places import Remote, bytes_on_disk, joined, place, remove
+from storage.files import objects
+from storage.files.places import Local, Place, Remote, parse_place
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
 from tests.storage import writer
@@ -31,7 +31,7 @@ def remote(monkeypatch: pytest.MonkeyPatch) -> Iterator[Remote]:
         yield found
 
 
-def _resume(where: Any) -> SequenceStore:
+def _resume(where: Place) -> SequenceStore:
     return SequenceStore.resume(where, TENSORS, writer.SIZES, {"study": "shared"})
 
 
@@ -45,11 +45,11 @@ def _started(where: object, processes: int, go: Path) -> list[subprocess.Popen[b
 
 def _files(store: SequenceStore, folder: Path) -> dict[str, bytes]:
     """Chunks of a store in a folder, or of one in an object store, by name."""
-    if isinstance(store.path, Path):
+    if isinstance(store.path, Local):
         return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("c/**/*") if file.is_file()}
     import obstore
 
-    client = objects._client(store.path.url)
+    client = objects._client(str(store.path))
     names = [entry["path"] for found in obstore.list(client) for entry in found]
     return {name: bytes(obstore.get(client, name).bytes()) for name in names if "/c/" in name}
 
@@ -62,11 +62,15 @@ def _slow_down() -> Exception:
 
 
 def test_a_place_is_a_path_or_a_url() -> None:
-    assert place("data/tensors") == Path("data/tensors")
-    assert place("s3://bucket/a/b/") == Remote("s3://bucket/a/b")
-    assert str(joined(place("gs://bucket"), "a", "b.zarr")) == "gs://bucket/a/b.zarr"
-    assert joined(place("gs://bucket"), "a", "b.zarr").name == "b.zarr"
-    assert joined(Path("data"), "a", "b.zarr") == Path("data/a/b.zarr")
+    assert parse_place("data/tensors") == Local(Path("data/tensors").resolve())
+    assert parse_place("s3://bucket/a/b/") == Remote("s3://bucket/a/b")
+    assert str(parse_place("gs://bucket").joined("a", "b.zarr")) == "gs://bucket/a/b.zarr"
+    assert parse_place("gs://bucket").joined("a", "b.zarr").name == "b.zarr"
+    assert parse_place("gs://bucket/a/b.zarr").parent == Remote("gs://bucket/a")
+    assert Local(Path("data")).joined("a", "b.zarr") == Local(Path("data/a/b.zarr"))
+    assert Local(Path("data/a/b.zarr")).parent == Local(Path("data/a"))
+    assert not Local(Path("data")).is_remote
+    assert Remote("s3://bucket/a").is_remote
 
 
 @pytest.mark.parametrize(
@@ -81,12 +85,12 @@ def test_a_place_is_a_path_or_a_url() -> None:
 )
 def test_urls_that_cannot_be_used_are_refused_without_their_secrets(url: str, said: str) -> None:
     with pytest.raises(UserError, match=said) as error:
-        place(url)
+        parse_place(url)
     assert "hidden" not in str(error.value)
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
-    places.write(tmp_path, "a/b", iter([b"one", b"two"]), 6)
+    Local(tmp_path).write("a/b", iter([b"one", b"two"]), 6)
     assert (tmp_path / "a" / "b").read_bytes() == b"onetwo"
 
     def breaking() -> Iterator[bytes]:
@@ -94,7 +98,7 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
         raise OSError(28, "No space left on device")
 
     with pytest.raises(OSError, match="No space"):
-        places.write(tmp_path, "a/b", breaking(), 6)
+        Local(tmp_path).write("a/b", breaking(), 6)
     assert [file.name for file in (tmp_path / "a").iterdir()] == ["b"]
     assert (tmp_path / "a" / "b").read_bytes() == b"onetwo"
 
@@ -106,21 +110,22 @@ def test_a_file_that_is_swept_while_it_is_written_is_said_to_be(tmp_path: Path) 
         yield b"two"
 
     with pytest.raises(UserError, match=rf"^Another process has removed .* of {tmp_path}; [^\n]*run again$"):
-        places.write(tmp_path, "b", swept(), 6)
+        Local(tmp_path).write("b", swept(), 6)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_removed_folder_is_gone(tmp_path: Path) -> None:
-    store = _resume(tmp_path / "s.zarr")
-    remove(store.path)
-    remove(store.path)
+    store = _resume(Local(tmp_path / "s.zarr"))
+    store.path.remove()
+    store.path.remove()
     assert list(tmp_path.iterdir()) == []
-    assert bytes_on_disk(store.path) == 0
+    assert store.path.bytes_on_disk() == 0
 
 
 @pytest.mark.parametrize("where", ["folder", "object store"])
 def test_processes_write_one_store_at_the_same_time(tmp_path: Path, where: str, request: pytest.FixtureRequest) -> None:
-    path = tmp_path / "s.zarr" if where == "folder" else joined(request.getfixturevalue("remote"), "s.zarr")
+    root = Local(tmp_path) if where == "folder" else request.getfixturevalue("remote")
+    path = root.joined("s.zarr")
     processes = _started(path, 4 if where == "folder" else 2, tmp_path / "go")
     time.sleep(2)  # so that all are up, and race for the creation
     (tmp_path / "go").touch()
@@ -135,7 +140,7 @@ def test_processes_write_one_store_at_the_same_time(tmp_path: Path, where: str, 
 
 
 def test_a_store_in_an_object_store_has_the_bytes_of_one_in_a_folder(remote: Remote, tmp_path: Path) -> None:
-    stores = [_resume(tmp_path / "s.zarr"), _resume(joined(remote, "s.zarr"))]
+    stores = [_resume(Local(tmp_path / "s.zarr")), _resume(remote.joined("s.zarr"))]
     for store in stores:
         assert store.missing() == list(range(12))
         store.write(3, writer.arrays(3))
@@ -147,22 +152,22 @@ def test_a_store_in_an_object_store_has_the_bytes_of_one_in_a_folder(remote: Rem
 
 
 def test_a_store_in_an_object_store_is_continued_dropped_and_removed(remote: Remote) -> None:
-    path = joined(remote, "s.zarr")
+    path = remote.joined("s.zarr")
     assert not path.exists()
     _resume(path).write(0, writer.arrays(0))
     store = _resume(path)
     assert store.missing() == list(range(1, 12))
     with pytest.raises(UserError, match=r"s3://.*s\.zarr was made with other settings: study"):
         SequenceStore.resume(path, TENSORS, writer.SIZES, {"study": "another"})
-    before = bytes_on_disk(path)
+    before = path.bytes_on_disk()
     store.drop(["values"])
-    assert bytes_on_disk(path) < before
+    assert path.bytes_on_disk() < before
     with pytest.raises(UserError, match=r"'values'.*dropped.*--fresh"):
         SequenceStore.open(path, TENSORS).lazy("values")
-    assert bytes_on_disk(remote) > 0
-    remove(path)
+    assert remote.bytes_on_disk() > 0
+    path.remove()
     assert not path.exists()
-    assert bytes_on_disk(remote) == 0
+    assert remote.bytes_on_disk() == 0
 
 
 def test_a_drop_in_an_object_store_that_is_killed_is_ended_by_another(
@@ -170,7 +175,7 @@ def test_a_drop_in_an_object_store_that_is_killed_is_ended_by_another(
 ) -> None:
     import obstore
 
-    path, delete = joined(remote, "s.zarr"), obstore.delete
+    path, delete = remote.joined("s.zarr"), obstore.delete
     for sequence in range(2):
         _resume(path).write(sequence, writer.arrays(sequence))
 
@@ -188,14 +193,14 @@ def test_a_drop_in_an_object_store_that_is_killed_is_ended_by_another(
         with pytest.raises(UserError, match=rf"'{name}'.*dropped.*--fresh"):
             store.read(name, 1)
     store.drop(["attention", "values"])
-    assert bytes_on_disk(joined(path, "attention", "c")) == bytes_on_disk(joined(path, "values", "c")) == 0
+    assert [path.joined(name, "c").bytes_on_disk() for name in store.dropped] == [0, 0]
 
 
 @pytest.mark.parametrize("how", ["missing", "empty", "flipped"])
 def test_damage_in_an_object_store_names_its_sequence(remote: Remote, how: str) -> None:
     import obstore
 
-    path, name = joined(remote, "s.zarr"), "values/c/1/0/0/0/0"
+    path, name = remote.joined("s.zarr"), "values/c/1/0/0/0/0"
     store = _resume(path)
     for sequence in range(2):
         store.write(sequence, writer.arrays(sequence))
@@ -212,15 +217,15 @@ def test_damage_in_an_object_store_names_its_sequence(remote: Remote, how: str) 
 
 
 def test_a_missing_bucket_is_said_by_who_looks_for_a_store(remote: Remote) -> None:
-    assert not joined(remote, "s.zarr").exists()
+    assert not remote.joined("s.zarr").exists()
     with pytest.raises(UserError, match="has no such bucket"):
-        place("s3://no-such-bucket/s.zarr").exists()
+        parse_place("s3://no-such-bucket/s.zarr").exists()
 
 
 def test_a_store_half_made_is_none_and_made_anew(remote: Remote, monkeypatch: pytest.MonkeyPatch) -> None:
     import obstore
 
-    path, put = joined(remote, "s.zarr"), obstore.put
+    path, put = remote.joined("s.zarr"), obstore.put
 
     def failing(client: Any, name: str, *given: Any, **options: Any) -> Any:
         if name == "zarr.json":
@@ -231,7 +236,7 @@ def test_a_store_half_made_is_none_and_made_anew(remote: Remote, monkeypatch: py
         patched.setattr(obstore, "put", failing)
         with pytest.raises(UserError, match="failed"):
             _resume(path)
-    assert bytes_on_disk(path) > 0
+    assert path.bytes_on_disk() > 0
     assert not path.exists()
     with pytest.raises(UserError, match="There is no store at s3://"):
         SequenceStore.open(path, TENSORS)
@@ -240,7 +245,7 @@ def test_a_store_half_made_is_none_and_made_anew(remote: Remote, monkeypatch: py
 
 def test_who_comes_second_takes_the_store_of_who_was_first(remote: Remote, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both have seen that there is none."""
-    path = joined(remote, "s.zarr")
+    path = remote.joined("s.zarr")
     _resume(path).write(7, writer.arrays(7))
     exists, answers = Remote.exists, iter([False, True] * 2)
     with monkeypatch.context() as patched:
@@ -254,7 +259,7 @@ def test_who_comes_second_takes_the_store_of_who_was_first(remote: Remote, monke
 def test_a_removal_that_is_interrupted_leaves_no_sequence(remote: Remote, monkeypatch: pytest.MonkeyPatch) -> None:
     import obstore
 
-    path, delete = joined(remote, "s.zarr"), obstore.delete
+    path, delete = remote.joined("s.zarr"), obstore.delete
     _resume(path).write(5, writer.arrays(5))
     for calls in range(1, 4):
         done = []
@@ -268,7 +273,7 @@ def test_a_removal_that_is_interrupted_leaves_no_sequence(remote: Remote, monkey
         with monkeypatch.context() as patched:
             patched.setattr(obstore, "delete", stopping)
             with pytest.raises(KeyboardInterrupt):
-                remove(path)
+                path.remove()
         assert _resume(path).missing() == list(range(12))
         _resume(path).write(5, writer.arrays(5))
 
@@ -278,7 +283,7 @@ def test_a_write_that_fails_in_the_middle_leaves_the_sequence_missing(
 ) -> None:
     import obstore
 
-    store, put = _resume(joined(remote, "s.zarr")), obstore.put
+    store, put = _resume(remote.joined("s.zarr")), obstore.put
 
     def failing(client: Any, name: str, *given: Any, **options: Any) -> Any:
         if name.startswith("tokens/"):
@@ -304,10 +309,10 @@ def test_a_large_object_is_sent_in_pieces_whole_or_not_at_all(remote: Remote) ->
         raise OSError(5, "Input/output error")
 
     with pytest.raises(OSError, match="Input/output"):
-        places.write(remote, "large", breaking(), 8 * len(piece))
-    assert bytes_on_disk(remote) == 0
-    places.write(remote, "large", iter([piece] * 8), 8 * len(piece))
-    assert bytes_on_disk(remote) == 8 * len(piece)
+        remote.write("large", breaking(), 8 * len(piece))
+    assert remote.bytes_on_disk() == 0
+    remote.write("large", iter([piece] * 8), 8 * len(piece))
+    assert remote.bytes_on_disk() == 8 * len(piece)
 
 
 @pytest.mark.parametrize(
@@ -327,7 +332,7 @@ def test_what_goes_wrong_is_said_in_one_line_without_secrets(
 ) -> None:
     for variable, value in change.items():
         monkeypatch.delenv(variable) if value is None else monkeypatch.setenv(variable, value)
-    path = place("s3://no-such-bucket/s.zarr") if not change else joined(remote, "s.zarr")
+    path = parse_place("s3://no-such-bucket/s.zarr") if not change else remote.joined("s.zarr")
     with pytest.raises(UserError, match=said) as error:
         _resume(path)
     text = str(error.value)
@@ -357,6 +362,6 @@ def test_answers_are_understood_without_being_repeated(answer: str, said: str) -
 def test_a_client_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "obstore", None)
     monkeypatch.delitem(sys.modules, "storage.files.objects")
-    monkeypatch.delattr(storage, "objects")
+    monkeypatch.delattr(storage.files, "objects")
     with pytest.raises(UserError, match=r"attention-geometry\[remote\]"):
-        place("s3://bucket-of-nobody/x").exists()
+        parse_place("s3://bucket-of-nobody/x").exists()

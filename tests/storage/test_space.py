@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from storage.files.places import Remote
+from storage.files.places import Local, Place, Remote
 from storage.zarr.arrays import SELECTION, TENSORS, ArraySpec
 from storage.zarr.sequences import SequenceStore
-from storage.zarr.space import free_bytes, sequence_bytes
+from storage.zarr.space import sequence_bytes
 
 SIZES = {"sequence": 2, "query": 4, "layer": 4, "head": 16, "kv_head": 8, "key": 512, "head_dim": 32, "kappa": 2}
 SIZES |= {"n": 511}
@@ -21,9 +21,9 @@ def _random(spec: ArraySpec, seed: int) -> np.ndarray:
     return np.frombuffer(np.random.default_rng(seed).bytes(prod(shape) * 4), spec.dtype).reshape(shape)
 
 
-def _used(path: Path) -> int:
+def _used(path: Place) -> int:
     """Bytes of what a disk hands out for the chunks of a store: whole blocks, to files and folders."""
-    return sum(max(4096, -(-found.stat().st_size // 4096) * 4096) for found in path.rglob("c/**/*"))
+    return sum(max(4096, -(-found.stat().st_size // 4096) * 4096) for found in Path(str(path)).rglob("c/**/*"))
 
 
 @pytest.mark.parametrize("specs", [TENSORS, SELECTION], ids=["tensors", "metrics"])
@@ -32,7 +32,7 @@ def test_a_store_takes_no_more_than_said_and_nearly_as_much(
     tmp_path: Path, specs: tuple[ArraySpec, ...], *, compressed: bool
 ) -> None:
     specs = tuple(replace(spec, compression="zstd" if compressed else "none") for spec in specs)
-    store = SequenceStore.resume(tmp_path / "s.zarr", specs, SIZES, {})
+    store = SequenceStore.resume(Local(tmp_path / "s.zarr"), specs, SIZES, {})
     for sequence in range(2):
         store.write(sequence, {spec.name: _random(spec, sequence) for spec in specs if spec.name != "finished"})
     bound = 2 * sequence_bytes(specs, SIZES)
@@ -49,7 +49,16 @@ def test_types_and_sizes_count() -> None:
 
 
 def test_free_bytes_of_a_place_that_is_not_there_yet(tmp_path: Path) -> None:
-    free = free_bytes(tmp_path / "not" / "there")
-    assert free is not None
-    assert free == pytest.approx(free_bytes(tmp_path), rel=0.2)
-    assert free_bytes(Remote("s3://bucket/folder")) is None
+    free = Local(tmp_path / "not" / "there").free_bytes()
+    assert free == pytest.approx(Local(tmp_path).free_bytes(), rel=0.2)
+    assert Remote("s3://bucket/folder").free_bytes() is None
+
+
+def test_folders_on_one_disk_are_told_from_object_stores(tmp_path: Path) -> None:
+    here, remote = Local(tmp_path), Remote("s3://bucket/folder")
+    assert here.shares_disk(Local(tmp_path / "not" / "there"))
+    assert not here.shares_disk(remote)
+    if Path("/proc/self").exists():
+        assert not here.shares_disk(Local(Path("/proc")))
+    assert not remote.shares_disk(here)
+    assert not remote.shares_disk(remote)

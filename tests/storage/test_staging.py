@@ -1,52 +1,96 @@
-"""Files that are whole or not there: what stands, what is left behind by killed processes, and what is refused."""
+"""Atomic writing: what is replaced, what killed processes leave behind, and what is refused."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from reports.whole import replace
 
 from storage.errors import UserError
+from storage.files import staging
+from storage.files.staging import UNFINISHED, beside, is_being_written, set_aside, staged, sweep, write_atomically
+from tests.storage.leftovers import ended, unfinished
 
 
-def ended() -> int:
-    """The id of a process that lives no more."""
-    with subprocess.Popen([sys.executable, "-c", ""]) as process:
-        process.wait()
-    return process.pid
-
-
-def test_what_stands_is_replaced(tmp_path: Path) -> None:
+def test_what_is_there_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "page.html"
-    assert replace(path, b"first", remedy="…") == 5
-    assert replace(path, b"second", remedy="…") == 6
+    assert write_atomically(path, b"first", remedy="…") == 5
+    assert write_atomically(path, b"second", remedy="…") == 6
     assert path.read_bytes() == b"second"
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_leftovers_of_killed_processes_go_and_others_stay(tmp_path: Path) -> None:
-    dead, living = tmp_path / f".page.html.{ended()}.partial", tmp_path / f".page.html.{os.getppid()}.partial"
-    other, strange = tmp_path / f".other.html.{ended()}.partial", tmp_path / ".page.html.mine.partial"
-    for leftover in (dead, living, other, strange):
+def test_every_unfinished_name_is_unique_and_names_its_process(tmp_path: Path) -> None:
+    path = tmp_path / "table.parquet"
+    path.touch()
+    written, replaced = [beside(path), beside(path)], set_aside(path)
+    for kind, names in (("partial", written), ("replaced", [replaced])):
+        for found in names:
+            assert UNFINISHED.fullmatch(found.name.removeprefix(path.name)), found
+            assert found.name == f"table.parquet.{os.getpid():08x}{found.stem[-24:]}.{kind}"
+            assert is_being_written(found)
+    assert len({*written, replaced}) == 3
+    assert not is_being_written(path.with_name(unfinished(path.name, ended())))
+    assert not is_being_written(path)
+
+
+def test_leftovers_of_killed_processes_are_removed_and_others_stay(tmp_path: Path) -> None:
+    dead, running = (tmp_path / unfinished("page.html", process) for process in (ended(), os.getppid()))
+    other, strange = tmp_path / unfinished("other.html", ended()), tmp_path / "page.html.mine.partial"
+    for leftover in (dead, running, other, strange):
         leftover.touch()
-    replace(tmp_path / "page.html", b"whole", remedy="…")
-    assert {path.name for path in tmp_path.iterdir()} == {"page.html", living.name, other.name, strange.name}
+    write_atomically(tmp_path / "page.html", b"whole", remedy="…")
+    assert {path.name for path in tmp_path.iterdir()} == {"page.html", running.name, other.name, strange.name}
+
+
+def test_a_sweep_removes_all_that_is_unfinished_of_one_name(tmp_path: Path) -> None:
+    path, others = tmp_path / "norms.parquet", [tmp_path / "mine.partial", tmp_path / unfinished("norms", 7)]
+    leftover, folder, spilled = beside(path), beside(path), tmp_path / f"{beside(path).name}.tmp"
+    (folder / "within").mkdir(parents=True)
+    for made in (path, leftover, spilled, *others):
+        made.touch()
+    sweep(path)
+    assert sorted(tmp_path.iterdir()) == sorted([path, *others])
 
 
 def test_a_name_is_no_pattern(tmp_path: Path) -> None:
-    bystander = tmp_path / f".pa.{ended()}.partial"
-    bystander.touch()
-    replace(tmp_path / "p[a]", b"", remedy="…")
-    assert bystander.exists()
+    bystanders = [tmp_path / unfinished("pa", ended(), kind) for kind in ("partial", "replaced")]
+    for bystander in bystanders:
+        bystander.touch()
+    path = tmp_path / "p[a]"
+    write_atomically(path, b"", remedy="…")
+    sweep(path)
+    staging.discard(path)
+    assert all(bystander.exists() for bystander in bystanders)
+
+
+def test_what_fails_leaves_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    path.write_bytes(b"first")
+
+    def killed() -> None:
+        with staged(path) as partial:
+            partial.write_bytes(b"half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        killed()
+    assert path.read_bytes() == b"first"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_bytes_are_on_the_disk_before_the_rename(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done, fsync, replace = [], os.fsync, Path.replace
+    monkeypatch.setattr(os, "fsync", lambda handle: (done.append("written"), fsync(handle)))
+    monkeypatch.setattr(Path, "replace", lambda path, to: (done.append("renamed"), replace(path, to)))
+    write_atomically(tmp_path / "page.html", b"whole", remedy="…")
+    assert done == ["written", "renamed"]
 
 
 def test_what_cannot_be_written_is_one_line_with_a_remedy(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match=r"file/page\.html cannot be written: .*; look elsewhere$"):
-        replace(tmp_path / "file" / "page.html", b"", remedy="look elsewhere")
+        write_atomically(tmp_path / "file" / "page.html", b"", remedy="look elsewhere")
     (tmp_path / "folder").mkdir()
     with pytest.raises(UserError):
-        replace(tmp_path / "folder", b"", remedy="…")
+        write_atomically(tmp_path / "folder", b"", remedy="…")
     assert {path.name for path in tmp_path.iterdir()} == {"file", "folder"}

@@ -19,6 +19,7 @@ from storage.warehouse.connection import _warn_once, connect, database, publishe
 from storage.warehouse.landing import land
 from storage.warehouse.query import query
 from tests.storage import studies
+from tests.storage.earlier import NEW, make_older
 from tests.storage.studies import N_KEYS, QUERIES
 
 
@@ -250,33 +251,6 @@ def test_a_pivot_is_reading(tmp_path: Path, tables: dict[str, list[pa.RecordBatc
             connection, "PIVOT (SELECT layer, n, recall FROM selection) ON layer USING avg(recall) GROUP BY n"
         )
     assert pivoted.read_all().num_rows == 11
-
-
-KEPT = (
-    "studies",
-    "heads",
-    "tokens",
-    "selection_counts",
-    "attention_by_position",
-    "value_norm_by_position",
-)
-"""Tables that version 0.1.0 had."""
-NEW = sorted(set(sql.names("schema")) - set(KEPT))
-
-
-def make_older(path: Path) -> None:
-    """Take out of a study's file what version 0.1.0 did not land."""
-    with duckdb.connect(path) as connection:
-        for relation in reversed(list(sql.in_order("macros", "views"))):
-            kind = "VIEW" if relation.kind == "views" else "MACRO TABLE" if "AS TABLE" in relation.text else "MACRO"
-            connection.execute(f"DROP {kind} {relation.name}")
-        for table in NEW:
-            connection.execute(f"DROP TABLE {table}")
-        for column in ("a_0", "s_in", "a_min_in", "a_max_in", "a_max_out", "rho_out"):
-            connection.execute(f"ALTER TABLE selection_counts DROP COLUMN {column}")
-        for metric in ("precision", "recall"):
-            connection.execute(f"ALTER TABLE selection_counts DROP COLUMN {metric}_lower_scale_free")
-        connection.execute("ALTER TABLE heads DROP COLUMN head_dim")
 
 
 def warned(caplog: pytest.LogCaptureFixture) -> list[str]:

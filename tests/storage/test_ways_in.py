@@ -30,9 +30,7 @@ from storage.warehouse.connection import (
 )
 from storage.warehouse.query import query
 from tests.storage import studies
-
-SHELL = Path(sys.executable).with_name("duckdb")
-"""The plain shell of another version than the library's: DuckDB 1.5."""
+from tests.storage.shell import SHELL, in_shell
 
 NAMED = "SELECT DISTINCT study FROM studies ORDER BY ALL"
 
@@ -76,16 +74,6 @@ def named(folder: Path) -> list[str]:
 
 def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-
-
-def in_shell(folder: Path, *statements: str, cwd: Path | None = None) -> str:
-    """What the plain shell prints after it has read the script and then these statements."""
-    commands = [part for statement in statements for part in ("-c", statement)]
-    command = [SHELL, "-csv", "-noheader", "-init", folder / ENTRY, *commands]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=cwd)
-    assert "Error" not in done.stdout + done.stderr, done.stdout + done.stderr
-    assert done.returncode == 0
-    return done.stdout
 
 
 def test_importing_storage_does_not_load_duckdb() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from storage.files.places import place
+from storage.files.places import parse_place
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
 
@@ -26,7 +26,7 @@ def arrays(sequence: int) -> dict[str, np.ndarray]:
 def main(where: str, first: str, step: str, go: str) -> None:
     while not Path(go).exists():
         time.sleep(0.005)
-    store = SequenceStore.resume(place(where), TENSORS, SIZES, {"study": "shared"}, alone=False)
+    store = SequenceStore.resume(parse_place(where), TENSORS, SIZES, {"study": "shared"}, alone=False)
     for sequence in range(int(first), SIZES["sequence"], int(step)):
         store.write(sequence, arrays(sequence))
 

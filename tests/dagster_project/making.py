@@ -1,0 +1,100 @@
+"""The assets of a study, made by calling their records, without Dagster; and records as if their code had changed."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from dagster_project.steps.assets import Asset, Made, Work, summary_paths
+from dagster_project.steps.catalogue import ASSETS, find_asset
+from dagster_project.steps.landing import land_study
+from dagster_project.steps.summaries import SUMMARIES
+from dagster_project.steps.tensors import extract_tensors
+from dagster_project.study.home import Home
+from dagster_project.study.studies import Study, find_study
+from extract.extraction import ExtractionReport
+from extract.settings import Shard
+from storage.files.tables import read_table
+from storage.warehouse.landing import Landing
+
+NAMES = tuple(asset.name for asset in ASSETS)
+"""The assets of a study, in order."""
+
+TABLES = tuple(asset.name for asset in SUMMARIES)
+"""Those that compute small tables."""
+
+
+def work(home: Home, name: str, study: Study | None = None, **how: bool) -> Work:
+    """What assets of a study are made for; without settings, those of its studies file."""
+    return Work(home, name, study or find_study(home, name), ASSETS, **how)
+
+
+def make(home: Home, name: str, assets: Iterable[str], study: Study | None = None, **how: bool) -> dict[str, Made]:
+    """Make some assets, in the order given."""
+    return {asset: find_asset(asset).make(work(home, name, study, **how)) for asset in assets}
+
+
+def extract(
+    home: Home, name: str, study: Study | None = None, shard: Shard | None = None, *, replace: bool = False
+) -> ExtractionReport:
+    """Extract tensors, or those of one shard."""
+    return extract_tensors(work(home, name, study, replace=replace), shard)
+
+
+def measure(home: Home, name: str, study: Study | None = None) -> Made:
+    """Compute metrics from tensors."""
+    return make(home, name, ["selection_metrics"], study)["selection_metrics"]
+
+
+def measured(made: Made) -> int:
+    """How many sequences a run has measured."""
+    return int(made.metadata["sequences measured in this run"])
+
+
+def violations(made: Made) -> int:
+    """How many selections break an identity, as the check of the metrics says."""
+    (check,) = made.checks
+    found = int(check.metadata["violations"])
+    assert check.passed == (found == 0)
+    return found
+
+
+def summarise(home: Home, name: str, study: Study | None = None, assets: Iterable[str] = TABLES) -> dict[str, Made]:
+    """Compute the small tables of some assets, or of all."""
+    return make(home, name, assets, study)
+
+
+def land(home: Home, name: str, study: Study | None = None) -> Landing:
+    """Land a study, and say what was found."""
+    return land_study(work(home, name, study))
+
+
+def finish(home: Home, name: str, study: Study | None = None) -> None:
+    """Make all that follows from the tensors."""
+    measure(home, name, study)
+    summarise(home, name, study)
+    landed = land(home, name, study)
+    assert landed.published, landed.violations
+    made = make(home, name, ["claims", "report"], study)
+    assert made["report"].metadata["charts"] > 0
+
+
+def rows(home: Home, name: str, table: str) -> list[dict[str, Any]]:
+    """The rows of a small table."""
+    path = summary_paths(home, name, [table])[table]
+    return [row for part in read_table(path) for row in part.to_pylist()]
+
+
+@contextmanager
+def at_version(name: str, version: int) -> Iterator[Asset]:
+    """An asset of small tables as if its code were of another version; other records refer to the same one."""
+    asset = find_asset(name)
+    step: Any = asset.make
+    changed = [(asset, "version", lambda: str(version)), (step.__self__, "version", version)]
+    before = [(record, field, getattr(record, field)) for record, field, _ in changed]
+    try:
+        for record, field, value in changed:
+            object.__setattr__(record, field, value)  # records are frozen
+        yield asset
+    finally:
+        for record, field, value in before:
+            object.__setattr__(record, field, value)

@@ -1,0 +1,114 @@
+"""``run`` makes what is missing or stale and nothing else; with nothing to do it writes nothing and loads little."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dagster_project.study.home import Home
+from dagster_project.study.studies import find_study
+from dagster_project.upkeep.freshness import stale
+from tests.dagster_project.driver import attention_geometry, environment, files
+from tests.dagster_project.making import NAMES
+
+ROWS = ("sql", "FROM selection ORDER BY ALL", "--format", "csv")
+
+MODULES = """
+import json, sys
+from dagster_project.command.cli import main
+
+sys.argv = ["attention-geometry", "run", "mine", "--home", sys.argv[1]]
+main()
+print(json.dumps(sorted(sys.modules)), file=sys.stderr)
+"""
+"""A run, and the names of all modules that are loaded when it has ended."""
+
+
+def states(home: Path) -> dict[str, tuple[bytes, int]]:
+    """Content and time of all files and folders of a data root, locks and Dagster's records among them."""
+    return {
+        path.relative_to(home).as_posix(): (path.read_bytes() if path.is_file() else b"", path.stat().st_mtime_ns)
+        for path in (home, *home.rglob("*"))
+    }
+
+
+def changed(before: dict[str, tuple[bytes, int]], after: dict[str, tuple[bytes, int]]) -> set[str]:
+    """The files that were written, but Dagster's records and locks."""
+    assert before.keys() <= after.keys()
+    written = {name for name, state in after.items() if state != before.get(name)}
+    return {name for name in written if not name.startswith(("dagster", "locks", "warehouse/.")) and "." in name[1:]}
+
+
+def test_with_nothing_to_do_nothing_is_written_and_little_is_loaded(copied: Path) -> None:
+    before = states(copied)
+    done = subprocess.run(
+        [sys.executable, "-c", MODULES, copied],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
+    said, modules = done.stderr.strip().split("\n")
+    assert said == f"mine: all {len(NAMES)} assets are current"
+    assert not {"torch", "dagster", "transformers", "datasets", "altair"} & set(json.loads(modules))
+    assert f"Report: {copied}/reports/mine.html" in done.stdout
+    assert "mine: mean over heads and sequences" in done.stdout
+    assert states(copied) == before
+
+
+def test_a_file_that_is_written_would_have_been_noticed(copied: Path) -> None:
+    before = states(copied)
+    page = copied / "reports" / "mine.html"
+    page.write_bytes(page.read_bytes())
+    assert changed(before, states(copied)) == {"reports/mine.html"}
+
+
+def test_the_page_alone_can_be_forced(copied: Path) -> None:
+    before = states(copied)
+    done = attention_geometry("run", "mine", "--force", "report", home=copied)
+    assert (done.code, done.errors) == (0, f"mine: current: {', '.join(NAMES[:-1])}\n")
+    assert changed(before, states(copied)) == {"reports/mine.html", "index.html"}
+
+
+def test_what_follows_from_a_forced_asset_is_rebuilt_too(copied: Path) -> None:
+    before, rows = states(copied), attention_geometry(*ROWS, home=copied)
+    done = attention_geometry("run", "mine", "--force", "sink_effect", home=copied)
+    assert done.code == 0, done.errors
+    rebuilt = ("sink_effect", "warehouse", "claims", "report")
+    assert done.errors.startswith(f"mine: current: {', '.join(name for name in NAMES if name not in rebuilt)}\n")
+    written = {"summaries/mine/sink_effect.parquet", "warehouse/mine.duckdb", "warehouse/open.sql"}
+    assert changed(before, states(copied)) == written | {"reports/mine.html", "index.html"}
+    assert attention_geometry(*ROWS, home=copied) == rows
+
+
+@pytest.mark.parametrize(("asset", "first"), [("tensors", 0), ("selection_metrics", 1)])
+def test_stores_that_are_forced_are_computed_again(copied: Path, asset: str, first: int) -> None:
+    before, rows = states(copied), attention_geometry(*ROWS, home=copied)
+    done = attention_geometry("run", "mine", "--force", asset, home=copied)
+    assert done.code == 0, done.errors
+    assert done.errors.startswith(f"mine: current: {', '.join(NAMES[:first]) or 'nothing'}\n")
+    assert ("4 of 4 sequences extracted" in done.errors) == (asset == "tensors")
+    assert "of 4 sequences measured" in done.errors
+    written = {name.split("/")[0] for name in changed(before, states(copied))}
+    assert ("tensors" in written, "metrics" in written) == (asset == "tensors", True)
+    assert attention_geometry(*ROWS, home=copied) == rows
+    assert not list(copied.rglob("*.replaced"))
+
+
+def test_metrics_that_are_forced_without_tensors_have_them_extracted_again(copied: Path) -> None:
+    assert attention_geometry("drop", "mine", home=copied).code == 0
+    reasons = stale(Home(copied), "mine", find_study(Home(copied), "mine"), "selection_metrics")
+    assert tuple(reasons) == NAMES
+    assert reasons["tensors"] == "dropped, and selection_metrics is made from them"
+    assert reasons["selection_metrics"] == "asked for"
+
+
+def test_what_cannot_be_forced_is_refused(mine: Path) -> None:
+    before = files(mine)
+    refused = attention_geometry("run", "mine", "--force", "metrics", home=mine).complaint
+    assert refused == f"There is no asset 'metrics'; the assets of a study are {', '.join(NAMES)}"
+    assert "There is no study 'nine'" in attention_geometry("run", "nine", "--force", "report", home=mine).complaint
+    assert files(mine) == before
