@@ -6,8 +6,8 @@ from typing import Any
 
 from dagster_project.steps.catalogue import ASSETS
 from dagster_project.study.home import Home
-from dagster_project.study.studies import find_study
-from dagster_project.study.twins import check_twin, twin_of
+from dagster_project.study.studies import check_twin, find_study
+from dagster_project.study.twins import twin_of
 from dagster_project.upkeep.freshness import stale
 from storage.errors import UserError
 

@@ -38,6 +38,7 @@ from storage.files.tables import made_by, made_from, read_table
 from storage.warehouse import rows
 from storage.warehouse.connection import database
 from storage.warehouse.landing import land
+from storage.warehouse.relations import paper_claims
 from storage.warehouse.rows import distance_rows, position_rows, provenance_of
 from storage.warehouse.versions import landing_version
 from storage.zarr.layers import attending, query_positions
@@ -199,8 +200,6 @@ def _position_tables(metrics: "SequenceStore") -> dict[str, Any]:
 
 def expected_rows(tensors: "SequenceStore", *, kappas: int) -> dict[str, int]:
     """How many rows each table must get, from what was extracted and the number of κ alone."""
-    from storage.warehouse.relations import paper_claims
-
     sizes, queries, layers = tensors.sizes, np.asarray(query_positions(tensors)), attending(tensors)
     keys = queries[:, None] + 1 - tensors.read("first_key", slice(None))[:, :, layers]  # (sequence, query, layer)
     by_layer = np.array([tensors.layers[layer].heads for layer in layers])

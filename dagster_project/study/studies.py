@@ -25,7 +25,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from dagster_project.study.home import Home
-from dagster_project.study.twins import RANDOM, names_with_twins, owner_of, random_twin
+from dagster_project.study.twins import RANDOM, names_with_twins, owner_of, random_twin, twin_of
 from extract.settings import SYNTHETIC, ExtractionSettings
 from storage.errors import UserError
 from storage.files.locks import exclusive
@@ -270,6 +270,29 @@ def find_study(home: Home, name: str) -> Study:
     hint = f"did you mean '{close[0]}'?" if close else f"there are {', '.join(studies)};"
     msg = f"There is no study '{name}'; {hint} `attention-geometry studies` lists them"
     raise UserError(msg)
+
+
+def check_twin(home: Home, name: str, study: Study) -> None:
+    """Refuse a twin that is not one.
+
+    Raises
+    ------
+    UserError
+        If there is no such study, its weights are not random, or its model is another.
+    """
+    twin = twin_of(name, study)
+    if twin is None:
+        return
+    found = find_study(home, twin)
+    if found.model.weights != RANDOM:
+        msg = (
+            f"The study '{twin}' cannot be the twin of '{name}', for its weights are trained; write twin: {RANDOM}, or "
+            f"give '{twin}' random weights"
+        )
+        raise UserError(msg)
+    if (found.model.id, found.model.revision) != (study.model.id, study.model.revision):
+        msg = f"The study '{twin}' cannot be the twin of '{name}': its model is {found.model.id}, not {study.model.id}"
+        raise UserError(msg)
 
 
 def read_studies(path: Path) -> dict[str, Study]:

@@ -1,16 +1,13 @@
 """Twins: the studies of random weights in the same architecture that studies are held against.
 
 A study names its twin, or asks for one with ``twin: random``, which is then a study of its own under the name
-``NAME-random``. Holds what such a study is, and which study is the twin of another.
+``NAME-random``. Holds what such a study is, and what it is called.
 """
 
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from storage.errors import UserError
-
 if TYPE_CHECKING:
-    from dagster_project.study.home import Home
     from dagster_project.study.studies import Study
 
 RANDOM = "random"
@@ -54,28 +51,3 @@ def owner_of(name: object, entries: Mapping[str, Any]) -> str | None:
     settings = entries.get(owner)
     asks = isinstance(settings, dict) and settings.get("twin") == RANDOM
     return owner if asks and owner != name else None
-
-
-def check_twin(home: "Home", name: str, study: "Study") -> None:
-    """Refuse a twin that is not one.
-
-    Raises
-    ------
-    UserError
-        If there is no such study, its weights are not random, or its model is another.
-    """
-    from dagster_project.study.studies import find_study
-
-    twin = twin_of(name, study)
-    if twin is None:
-        return
-    found = find_study(home, twin)
-    if found.model.weights != RANDOM:
-        msg = (
-            f"The study '{twin}' cannot be the twin of '{name}', for its weights are trained; write twin: {RANDOM}, or "
-            f"give '{twin}' random weights"
-        )
-        raise UserError(msg)
-    if (found.model.id, found.model.revision) != (study.model.id, study.model.revision):
-        msg = f"The study '{twin}' cannot be the twin of '{name}': its model is {found.model.id}, not {study.model.id}"
-        raise UserError(msg)

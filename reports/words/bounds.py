@@ -147,7 +147,15 @@ def effects(rows: Sequence[Row]) -> str:
         f"{len(agree)} of {count(len(judged), 'parameter')} with an arrow move the lower bounds the paper’s way.",
         f"The other way: {', '.join(opposite)}." if opposite else "",
         f"Without effect: {', '.join(none)}." if none else "",
+        _untested(rows),
         _unmoved(rows),
+    )
+
+
+def _untested(rows: Sequence[Row]) -> str:
+    """Which parameters are not tested, and why."""
+    return " ".join(
+        f"Not tested: {EFFECTS[row['parameter']]}, for {row['untested']}." for row in rows if row["untested"]
     )
 
 

@@ -142,7 +142,7 @@ def elbows(heads: Sequence[Row]) -> str:
 def _elbowless(heads: Sequence[Row]) -> str:
     """Why heads have no elbow, by status; NULL is that of a head that attends to one key."""
     reasons: dict[str | None, str] = {None: "there is no N"}
-    reasons |= WITHOUT_ELBOW
+    reasons.update(WITHOUT_ELBOW.items())
     numbers = {status: sum(row["status"] == status for row in heads) for status in reasons}
     return "; ".join(f"in {count(found, 'head')} {reasons[status]}" for status, found in numbers.items() if found)
 

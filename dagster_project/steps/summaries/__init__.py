@@ -77,7 +77,7 @@ SUMMARIES: tuple[Asset, ...] = (
         "parameter_effects",
         effects,
         tables=("parameter_effects",),
-        version=1,
+        version=2,
         after=FITS,
         settings=("kappas", "scale"),
     ),

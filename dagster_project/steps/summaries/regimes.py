@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 
 from dagster_project.steps.sources import Rows, Sources
-from geometry import lower
 from geometry.regimes import REGIMES, Regimes, classes_of, regimes_of
 from geometry.running import F64
 from storage.warehouse.rows import batch
@@ -53,6 +52,8 @@ def _of_layer(sources: Sources, index: int, layer: int, fits: dict[int, dict[str
     positions = np.arange(first, query + 1)
     classes = np.stack([_classes(positions, fit) for fit in fits.values()])
     group = metrics.layers[layer].heads // metrics.layers[layer].kv_heads
+    from geometry import lower
+
     found, sequences = [], metrics.sizes["sequence"]
     for begin in range(0, sequences, BLOCK):
         where: dict[str, Any] = {"sequence": slice(begin, min(begin + BLOCK, sequences)), "query": index}

@@ -14,6 +14,8 @@ import numpy as np
 
 from dagster_project.steps.cluster import in_parallel
 from dagster_project.steps.summaries.claims.parts import SHARE, Estimated, Statistics
+from geometry.decay import fit_decay
+from geometry.phases import PhaseFit, fit_phases
 from geometry.resampling import (
     F64,
     Interval,
@@ -27,7 +29,6 @@ from geometry.resampling import (
 from storage.zarr.layers import attending, of_layer
 
 if TYPE_CHECKING:
-    from geometry.phases import PhaseFit
     from storage.zarr.sequences import SequenceStore
 
 LEAST_SIMILARITY = 0.1
@@ -95,8 +96,6 @@ def _similarity_sums(metrics: "SequenceStore", layer: int) -> Left:
 
 def _decays(curves: F64) -> F64:
     """Error of the exponential, and its advantage, of each curve: (curve, 2)."""
-    from geometry.decay import fit_decay
-
     fits = [fit_decay(curve) for curve in curves]
     sign = {"exponential": 1.0, "floor": -1.0, None: math.nan}
     return np.array([(fit.mae, math.copysign(1, sign[fit.preferred]) * abs(fit.bic_floor - fit.bic)) for fit in fits])
@@ -130,10 +129,10 @@ def similarity_estimates(fits: SimilarityFits, statistics: Statistics) -> dict[s
 class WeightFits:
     """Fits of Assumption 3 to the model's mean weights at the last query."""
 
-    whole: "PhaseFit"
-    without_sequences: tuple["PhaseFit", ...]
+    whole: PhaseFit
+    without_sequences: tuple[PhaseFit, ...]
     """Without each group of sequences."""
-    without_heads: tuple["PhaseFit", ...]
+    without_heads: tuple[PhaseFit, ...]
     """Without each group of KV groups."""
     heads: int
     """How many heads there are."""
@@ -167,10 +166,8 @@ def fit_weights(tensors: "SequenceStore") -> WeightFits:
     return WeightFits(fits[0], tuple(fits[1 : groups + 1]), tuple(fits[groups + 1 :]), heads, clusters)
 
 
-def _phases(curve: F64) -> "PhaseFit":
+def _phases(curve: F64) -> PhaseFit:
     """``fit_phases`` of a curve that is NaN where a window hides the position."""
-    from geometry.phases import fit_phases
-
     first = int(np.isnan(curve).sum())
     return fit_phases(curve[first:], first=first)
 
@@ -189,7 +186,7 @@ def weight_estimates(fits: WeightFits, statistics: Statistics) -> dict[str, Esti
 def _estimate(
     fits: WeightFits,
     statistics: Statistics,
-    statistic: Callable[["PhaseFit"], float],
+    statistic: Callable[[PhaseFit], float],
     domain: tuple[float, float] = (-math.inf, math.inf),
 ) -> Estimated:
     """The estimate of a number of the fit."""
@@ -199,12 +196,12 @@ def _estimate(
     return Estimated(interval, fits.heads, fits.clusters, reason=reason)
 
 
-def _log_ratio(fit: "PhaseFit") -> float:
+def _log_ratio(fit: PhaseFit) -> float:
     """Logarithm of the sink's weight over that of a plateau key; NaN without either."""
     return math.log(fit.p_sink / fit.p_base) if fit.p_sink > 0 and fit.p_base > 0 else math.nan
 
 
-def _oscillation(fit: "PhaseFit") -> float:
+def _oscillation(fit: PhaseFit) -> float:
     """By how much the smallest BIC of a variant that oscillates is below that of one that does not."""
     without, oscillating = ((fit.bic_plateau, fit.bic_growth), (fit.bic_tied, fit.bic_untied))
     return min(without) - min(bic for bic in (*oscillating, math.inf) if not math.isnan(bic))

@@ -1,7 +1,8 @@
 """Claims about the kinds of heads (Figures 7 and 8): labels by the SQL rules, of resampled means over sequences."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -12,9 +13,6 @@ from dagster_project.steps.summaries.claims.parts import SHARE, Estimated, Stati
 from geometry.resampling import F64, I64, NOTHING, Resampling, over_heads
 from storage.warehouse.rows import BY_HEAD, BY_N, batch
 from storage.zarr.layers import attending, of_layer
-
-if TYPE_CHECKING:
-    import duckdb
 
 STUDY = "study"
 """Name of the study in the database that the rules are asked in."""
@@ -119,7 +117,7 @@ def kind_estimates(kinds: Kinds | None) -> dict[str, Estimated]:
     return kinds.estimates()
 
 
-def kinds_of(sources: Sources, connection: "duckdb.DuckDBPyConnection", statistics: Statistics) -> Kinds | None:
+def kinds_of(sources: Sources, connection: duckdb.DuckDBPyConnection, statistics: Statistics) -> Kinds | None:
     """The kinds of a study's heads at the last query; None where no head attends to two keys.
 
     Parameters
@@ -147,7 +145,7 @@ def kinds_of(sources: Sources, connection: "duckdb.DuckDBPyConnection", statisti
     return Kinds(np.concatenate(labels), np.concatenate(layers), np.concatenate(groups), len(sizes), statistics)
 
 
-def read_signatures(sources: Sources, connection: "duckdb.DuckDBPyConnection", layer: int) -> dict[str, NDArray[Any]]:
+def read_signatures(sources: Sources, connection: duckdb.DuckDBPyConnection, layer: int) -> dict[str, NDArray[Any]]:
     """The rows of ``head_signatures`` of one layer at the last query, column by column, each (S, H).
 
     By the statement that fills that table, on the columns that it names; in memory are these of one layer.
@@ -204,7 +202,7 @@ def _table(sources: Sources, layer: int, columns: dict[str, NDArray[Any]]) -> pa
 
 
 def label_replicates(
-    signatures: dict[str, NDArray[Any]], connection: "duckdb.DuckDBPyConnection", resampling: Resampling
+    signatures: dict[str, NDArray[Any]], connection: duckdb.DuckDBPyConnection, resampling: Resampling
 ) -> Labels:
     """The label of every head of a layer from its mean signature in every replicate, (H, R + 1).
 
@@ -220,7 +218,7 @@ def label_replicates(
     return np.concatenate(parts, axis=1)
 
 
-def _labels(means: dict[str, F64], connection: "duckdb.DuckDBPyConnection") -> Labels:
+def _labels(means: dict[str, F64], connection: duckdb.DuckDBPyConnection) -> Labels:
     """Labels by ``label_heads``, (H, replicates)."""
     shape = next(iter(means.values())).shape
     columns: dict[str, NDArray[Any]] = {name: mean.ravel() for name, mean in means.items()}

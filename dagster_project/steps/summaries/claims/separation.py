@@ -1,16 +1,15 @@
 """Claims about the model's mean curves: where separability bends and where it is weakest (Figure 5)."""
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import duckdb
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from dagster_project.steps.summaries.claims.parts import Estimated, Resampled, Statistics, number_of
 from geometry.resampling import F64, I64, log_cells
-
-if TYPE_CHECKING:
-    import duckdb
 
 BANDS = 3
 """Small, intermediate and large N: as many parts of equal length over ln N, from N = 2 to the last."""
@@ -47,7 +46,7 @@ class Separation:
             mean: F64 = self._sums[measure] / self._weights
         return mean
 
-    def estimates(self, connection: "duckdb.DuckDBPyConnection") -> dict[str, Estimated]:
+    def estimates(self, connection: duckdb.DuckDBPyConnection) -> dict[str, Estimated]:
         """The claims by name.
 
         Parameters
@@ -73,10 +72,8 @@ class Separation:
             ),
         }
 
-    def _elbow(self, connection: "duckdb.DuckDBPyConnection") -> F64:
+    def _elbow(self, connection: duckdb.DuckDBPyConnection) -> F64:
         """N of the elbow of each replicate, (R + 1,); NaN where there is none."""
-        import pyarrow as pa
-
         replicates = self._weights.shape[1]
         n, replicate = (axis.ravel() for axis in np.indices((self._n.size, replicates)))
         alike, known = np.zeros(n.size, np.int32), self._weights.ravel() > 0
