@@ -16,6 +16,7 @@ import pyarrow as pa
 
 import sql
 from benchmarks.measure import Benchmark, Result, alternate, compare
+from geometry.quantiles import quantile_over_ln_n
 from storage.files.places import Local
 from storage.warehouse import rows
 from storage.warehouse.landing import land
@@ -107,6 +108,7 @@ def _tables(folder: Path, sizes: Mapping[str, int]) -> Tables:
         "selection_counts": list(rows.selection_rows(metrics, [sizes["key"] - 1])),
         "upper_bounds": list(rows.upper_bound_rows(metrics, [sizes["key"] - 1])),
         "attention_rows": list(rows.attention_rows(metrics, [sizes["key"] - 1])),
+        "concentration": list(rows.concentration_rows(metrics, [sizes["key"] - 1])),
         "value_scales": list(rows.value_scale_rows(metrics, [sizes["key"] - 1])),
         **_summaries(metrics),
     }
@@ -222,8 +224,24 @@ def _metrics(sizes: Mapping[str, int], sequence: int) -> dict[str, np.ndarray]:
         "norm_s_without_sink": arrays["norm_s"],
         "norm_s_without_last": arrays["norm_s"],
         "total_rest": arrays["norm_rest"] + arrays["total_rest"],
+        "norm_output_without_sink": arrays["norm_output"],
+        "norm_output_without_last": arrays["norm_output"],
+        "cos_last_p05": quantile_over_ln_n(arrays["cos_last"], 0.05),
         "n_keys": n_keys,
+        **_concentration(n_keys[..., None] + 0 * arrays["weight_sum"]),
     }
+
+
+def _concentration(n_keys: np.ndarray) -> dict[str, np.ndarray]:
+    """Heads whose weights and contributions are the same for every key."""
+    keys = n_keys.astype(np.int32)
+    found = {"largest_deviation": 0 * n_keys}
+    for what, top, fewest in (("keys", "top_weight", "n"), ("contributors", "top_contribution", "contributors")):
+        found |= {f"entropy_{what}": np.log(n_keys), f"effective_{what}": n_keys, top: 1 / n_keys}
+        found |= {f"{fewest}_{percent}": -(-keys * percent // 100) for percent in (50, 90, 99)}
+    sink = np.zeros_like(keys)
+    found |= dict.fromkeys(("top_key", "top_role", "top_contributor", "top_contributor_role"), sink)
+    return found
 
 
 BENCHMARK = Benchmark(

@@ -132,7 +132,7 @@ def _constants(sizes: Mapping[str, int]) -> dict[str, str]:
         "k_in": "1 + h % n",
         "k_out": "h % (n_keys - n)",
         "first_n": "1",
-        "label": "['Retriever', 'Mixer', 'Reset'][1 + (h % 3)::INTEGER]",
+        "label": "['Retriever', 'Mixer', 'Reset', 'Other'][1 + (h % 4)::INTEGER]",
         "scale": "CASE WHEN kappa IS NOT NULL THEN 'unit' END",
         "variant": "'untied'",
         "preferred": "'floor'",

@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks import pytorch
 from benchmarks.measure import Benchmark, Contender, Result, alternate, compare
-from geometry import selection_counts, selection_profile
+from geometry import SelectionCounts, concentration, derived, selection_counts, selection_profile
 from geometry.lazy import selection_arrays
 
 F32 = NDArray[np.float32]
@@ -76,6 +76,33 @@ def against_product(*, n: int, head_dim: int, repeats: int) -> list[Result]:
         compare("selection.counts", "cost", (COUNTS, seconds[:, 0]), product_of, sizes=sizes, target=1.6),
         compare("selection.profile", "cost", (PROFILE, seconds[:, 1]), product_of, sizes=sizes, target=4.0),
         compare("selection.saturated", "cost", of_saturated, product_of, sizes=sizes, target=4.0),
+    ]
+
+
+def beside_profile(*, n: int, head_dim: int, repeats: int) -> list[Result]:
+    """What comes with a profile at next to no cost: what follows from its counts, and the concentration of the head."""
+    weights, values = draw(n, head_dim=head_dim)
+    counts = selection_counts(weights, values)
+    with one_thread():
+        seconds = alternate(
+            lambda: [getattr(counts, name) for name in derived(SelectionCounts)],
+            lambda: concentration(weights, values),
+            product(values),
+            repeats=repeats,
+            clock=process_time,
+        )
+    product_of = ("one float32 matrix product n x d x n, one thread", seconds[:, 2])
+    contenders = (
+        (
+            "selection.derived",
+            "Precision, Recall, F, specificity and Precision's excess from the counts",
+            seconds[:, 0],
+        ),
+        ("selection.concentration", "concentration of one head's weights and contributions, one thread", seconds[:, 1]),
+    )
+    sizes = {"n": n, "head_dim": head_dim}
+    return [
+        compare(name, "cost", (what, ours), product_of, sizes=sizes, target=0.25) for name, what, ours in contenders
     ]
 
 
@@ -165,6 +192,11 @@ BENCHMARKS = (
         "selection.product",
         full=partial(against_product, n=1024, head_dim=128, repeats=51),
         small=partial(against_product, n=256, head_dim=64, repeats=5),
+    ),
+    Benchmark(
+        "selection.beside",
+        full=partial(beside_profile, n=1024, head_dim=128, repeats=51),
+        small=partial(beside_profile, n=256, head_dim=64, repeats=5),
     ),
     Benchmark(
         "selection.pytorch",

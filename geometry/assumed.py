@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from geometry.accelerate import compiled
+from geometry.threads import one_blas_thread
 
 F64 = NDArray[np.float64]
 
@@ -110,6 +111,7 @@ def draw_weights(assumed: Assumed, n: int, rng: np.random.Generator, noise: floa
     return noisy
 
 
+@one_blas_thread
 def draw_values(assumed: Assumed, n: int, head_dim: int, rng: np.random.Generator) -> F64:
     """Value states of one sequence, (n, head_dim) float64, position 0 the sink.
 

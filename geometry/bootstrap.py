@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg.blas import dgemm, sgemm
 
 from geometry.accelerate import compiled
+from geometry.threads import one_blas_thread
 
 REPLICATES = 1000
 """Resamplings of the sequences; the ends of a 95 % interval then vary by 9 % of a standard error."""
@@ -95,6 +96,7 @@ class MeansAccumulator:
         nothing = 0 if len(drawn) > 1 else np.nan  # one sequence says nothing about how the mean varies
         self._resampled: F32 = np.full((size, drawn.shape[1]), nothing, np.float32)
 
+    @one_blas_thread
     def add(self, block: ArrayLike) -> None:
         """Add the next sequences: floats (any number of sequences, *shape).
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from geometry.kernels import F64
 from geometry.similarity import unit_vectors
+from geometry.threads import one_blas_thread
 
 AXES = 3
 """Principal directions that are kept: what a picture can show."""
@@ -37,6 +38,7 @@ class PrincipalDirections:
         """Participation ratio 1 / Σ share², from 1 (one direction) to d (all alike)."""
         return float(1 / (self.shares**2).sum())
 
+    @one_blas_thread
     def project(self, values: NDArray[np.floating]) -> F64:
         """Components of the unit vectors of value states along the first three directions.
 
@@ -69,6 +71,7 @@ class DirectionMoments:
         self._sum: F64 = np.zeros(head_dim)
         self._squares: F64 = np.zeros((head_dim, head_dim))
 
+    @one_blas_thread
     def add(self, values: NDArray[np.floating]) -> None:
         """Add the unit vectors of some value states, (n, d), of any unit; those of norm 0 have none.
 
@@ -84,6 +87,7 @@ class DirectionMoments:
         self._sum += unit.sum(axis=0)
         self._squares += unit.T @ unit
 
+    @one_blas_thread
     def principal(self) -> PrincipalDirections | None:
         """The principal directions of all that was added; None if nothing had a direction.
 

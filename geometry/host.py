@@ -7,6 +7,7 @@ compiled kernels. What does not belong here: checks of the input (``geometry.pro
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from geometry import bounds, kernels
 from geometry.accelerate import compiled, compiled_sums
-from geometry.kernels import F32, F64, Factors, Floats, inner
+from geometry.kernels import F32, F64, I64, Factors, Floats, inner
 from geometry.quantities import MODEL_UNITS, SelectionCounts, SelectionProfile, declared
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -25,6 +26,9 @@ COUNTS = tuple(declared(SelectionCounts))
 
 INGREDIENTS = ("s_in", "a_min_in", "a_max_in", "a_max_out")
 """What ``bounds.gather_ingredients`` computes, in the order of its outputs."""
+
+LENGTHS = frozenset(name for name, made in declared(SelectionProfile).items() if made.unit == MODEL_UNITS)
+"""What has the unit of the value states."""
 
 TILE_BYTES = 2**20
 """Size of one tile of inner products: small enough to stay in a core's cache while it is read."""
@@ -61,6 +65,18 @@ class Head:
     """2α ⟨y_0, v⟩, lifted, (n,)."""
     lift: int
     """Lifted energies are energies times 2^lift."""
+
+    @cached_property
+    def twins(self) -> I64:
+        """For each key the first one of the same weight and value state, (n,); empty if no two keys are equal.
+
+        Their products in float32 may differ in the last digit, because edges of a matrix are rounded otherwise.
+        """
+        keys, first = np.arange(self.alpha.size), dict[tuple[float, bytes], int]()
+        equal = np.flatnonzero((self.alpha[1:] == self.alpha[:-1]) & (self.alpha[1:] > 0))
+        for key in np.union1d(equal, equal + 1).tolist():
+            keys[key] = first.setdefault((self.alpha[key], (self.states[key] + 0.0).tobytes()), key)
+        return keys if (keys != np.arange(keys.size)).any() else keys[:0]
 
 
 def arrange(weights: Floats, values: Floats, *, sink: bool) -> Head:
@@ -172,7 +188,17 @@ def tiles(head: Head) -> Iterator[Tile]:
         t = min(rows, n - 1 - first)
         accumulate(first, head.alpha, head.states, head.sink, head.last, running, s[:t], rest[:t], rest32[:t], sizes)
         np.matmul(rest32[:t], head.states32.T, out=products[:t])
+        if head.twins.size:
+            share(products[:t], head.twins)
         yield Tile(first, s[:t], rest[:t], sizes[0, :t], sizes[1, :t], products[:t])
+
+
+@compiled
+def share(products: F32, twins: I64) -> None:
+    """Give equal keys equal inner products, (t, n), in place; twins: the first key that is equal to each, (n,)."""
+    for row in range(products.shape[0]):
+        for key in range(twins.size):
+            products[row, key] = products[row, twins[key]]
 
 
 def tile_rows(n: int) -> int:
@@ -370,6 +396,6 @@ def span(head: Head, rho_out: F64) -> None:
 
 def _restore(out: Arrays, exponent: int) -> None:
     """Give lengths back the power of two that the value states were divided by."""
-    for name, quantity in declared(SelectionProfile).items():
-        if exponent and name in out and quantity.unit == MODEL_UNITS:
+    if exponent:
+        for name in LENGTHS.intersection(out):
             np.ldexp(out[name], exponent, out=out[name])

@@ -33,6 +33,7 @@ ERROR_BEND = 4.04 * UNIT_ROUNDOFF
 F32 = NDArray[np.float32]
 F64 = NDArray[np.float64]
 I32 = NDArray[np.int32]
+I64 = NDArray[np.int64]
 Floats = NDArray[np.floating[Any]]
 Factors = F32
 """What turns inner products into energies and their error bounds, (4, n): 2α, a², slope · a and bend · a² + underflow.

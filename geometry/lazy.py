@@ -15,6 +15,7 @@ from geometry.effective_keys import concentration, concentration_bytes
 from geometry.kernels import F32
 from geometry.parts import output_parts
 from geometry.profile import Scale, scratch_bytes, selection_profile
+from geometry.quantiles import quantile_over_ln_n
 from geometry.quantities import (
     BY_HEAD,
     BY_KAPPA,
@@ -77,10 +78,11 @@ def selection_arrays(
     dict
         By name and in the types that ``geometry.quantities.SELECTION`` declares. The axes are (sequence, query, layer,
         head) and N up to the last of ``queries`` for the arrays of ``PROFILE``, κ and N for those of ``PER_KAPPA``;
-        elements beyond a query's own n − 1 hold −1 or NaN. ``PER_HEAD`` has (sequence, query, layer, head),
-        ``PER_KV_HEAD`` (sequence, query, layer, kv_head), ``n_keys`` (sequence, query, layer), ``cos_last_of_keys``
-        (sequence, query, layer, kv_head, key) and ``cos_sink_of_keys`` (sequence, layer, kv_head, key). One block is
-        one layer of one query of one sequence (or some of its heads, if ``values`` is chunked along kv_head).
+        elements beyond a query's own n − 1 hold −1 or NaN. ``PER_HEAD`` and ``cos_last_p05`` have (sequence, query,
+        layer, head), ``PER_KV_HEAD`` (sequence, query, layer, kv_head), ``n_keys`` (sequence, query, layer),
+        ``cos_last_of_keys`` (sequence, query, layer, kv_head, key) and ``cos_sink_of_keys`` (sequence, layer, kv_head,
+        key). One block is one layer of one query of one sequence (or some of its heads, if ``values`` is chunked along
+        kv_head).
 
     Raises
     ------
@@ -105,11 +107,13 @@ def selection_arrays(
         longest=max(queries),
     )
     totals = _over_queries(_head_block, "msqlh", *of_heads, *of_values, *of_keys, new_axes={"m": len(PER_HEAD)})
+    profile = _named(PROFILE, stacked)
     kv_totals = _over_queries(
         _kv_head_block, "msqlh", value_norms(values), "slhk", *of_values, *of_keys, new_axes={"m": len(PER_KV_HEAD)}
     )
     return {
-        **_named(PROFILE, stacked),
+        **profile,
+        "cos_last_p05": _over_queries(_low_quantile_block, "sqlh", profile["cos_last"], "sqlhn", *of_keys),
         **{
             name: da.moveaxis(stacked[len(PROFILE) + index :: len(PER_KAPPA)], 0, 4)
             for index, name in enumerate(PER_KAPPA)
@@ -311,6 +315,12 @@ def _head_block(attention: F32, values: F32, first_key: Index, query: Index) -> 
     of_query = [of(*seen, sink=keys.start == 0) for of in (output_parts, concentration)]
     found = vars(of_query[0]) | vars(of_query[1]) | {"weight_sum": seen[0].sum(axis=-1, dtype=np.float64)}
     return np.stack([found[name].ravel() for name in PER_HEAD]).astype(np.float32)[:, None, None, None]
+
+
+def _low_quantile_block(curves: F32, first_key: Index, query: Index) -> F32:
+    """The 5 % quantile over ln N of one block: (1, 1, 1, head, N) → (1, 1, 1, head)."""
+    keys = _attended(first_key, query)
+    return quantile_over_ln_n(curves[..., : max(keys.stop - keys.start - 1, 0)], 0.05).astype(np.float32)
 
 
 def _kv_head_block(norms: F32, values: F32, first_key: Index, query: Index) -> F32:

@@ -21,6 +21,7 @@ from geometry import lower
 from geometry.assumed import Assumed, draw_values, weight_profile
 from geometry.profile import Scale, SelectionProfile, selection_profile
 from geometry.scale_free import scale_free_lower_bounds
+from geometry.threads import one_blas_thread
 
 F64 = NDArray[np.float64]
 Row = dict[str, Any]
@@ -90,6 +91,7 @@ class Bounds:
     upper: Mapping[str, F64]
 
 
+@one_blas_thread
 def monte_carlo(
     assumed: Assumed,
     n: int,
@@ -168,6 +170,7 @@ def monte_carlo(
     ]
 
 
+@one_blas_thread
 def parameter_effects(
     assumed: Assumed,
     n: int,
@@ -241,6 +244,7 @@ def parameter_effects(
     ]
 
 
+@one_blas_thread
 def within_premise(assumed: Assumed, n: int, head_dim: int, *, seed: int) -> tuple[Assumed, int, int]:
     """A point at which the theorems say something, Δ > 0, for ``parameter_effects``: elsewhere few parameters matter.
 

@@ -7,6 +7,7 @@ largest weights (``geometry.profile``), Dask (``geometry.lazy``) and files.
 import numpy as np
 from numpy.typing import NDArray
 
+from geometry.profile import _plain
 from geometry.quantities import F64, OutputParts
 
 
@@ -28,18 +29,24 @@ def output_parts(weights: NDArray[np.floating], values: NDArray[np.floating], *,
     Raises
     ------
     ValueError
-        If shapes disagree, or there is no key.
+        If shapes disagree, there is no key, or either is a masked array.
 
     Notes
     -----
     All sums are taken in float64 over the keys they are about. None is the difference of others, so the rest keeps its
     digits however much the sink outweighs it, and squares of what float32 can hold stay in the range of float64.
     """
+    weights, values = _plain("weights", weights), _plain("values", values)
     if 0 in values.shape[-2:] or weights.shape[-1:] != values.shape[-2:-1]:
         msg = f"weights (…, n) and values (…, n, d) must have the same n ≥ 1 keys, got {weights.shape}, {values.shape}"
         raise ValueError(msg)
     rest = slice(1 if sink else 0, -1)
-    others = np.einsum("...n,...nd->...d", weights[..., rest], values[..., rest, :], dtype=np.float64)
+    others, sink_part, last_part = (
+        np.einsum("...n,...nd->...d", weights[..., keys], values[..., keys, :], dtype=np.float64)
+        for keys in (rest, slice(0, int(sink)), slice(-1, None))
+    )
+    if sink and weights.shape[-1] == 1:  # the sink is the last token
+        sink_part, last_part = others, others
     lengths = np.einsum("...n,...n->...", weights[..., rest], _norms(values[..., rest, :]), dtype=np.float64)
     first = weights[..., 0] * _norms(values[..., 0, :])
     norm_rest, contributions = _norms(others), weights * _norms(values)
@@ -49,6 +56,8 @@ def output_parts(weights: NDArray[np.floating], values: NDArray[np.floating], *,
         norm_rest=norm_rest,
         total_rest=np.maximum(lengths, norm_rest),  # where they are equal, rounding must not tell otherwise
         norm_output=_norms(np.einsum("...n,...nd->...d", weights, values, dtype=np.float64)),
+        norm_output_without_sink=_norms(others + last_part) if sink else np.full_like(norm_rest, np.nan),
+        norm_output_without_last=_norms(others + sink_part),
         norm_contributions=_norms(contributions),
     )
 

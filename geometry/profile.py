@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from geometry.host import counts_of_head, profile_of_head, tile_rows
 from geometry.quantities import Quantity, SelectionCounts, SelectionProfile, declared
+from geometry.threads import one_blas_thread
 
 __all__ = ["SCALES", "Scale", "SelectionCounts", "SelectionProfile", "selection_counts", "selection_profile"]
 
@@ -81,8 +82,8 @@ def selection_profile(
     Notes
     -----
     On the CPU one float32 matrix product (n × d × n) per head, half of another for ρ_out, and O(n²) after them;
-    ``scratch_bytes`` is the memory it takes. One head after the other on one thread: threads over heads are the
-    caller's (``geometry.lazy``).
+    ``scratch_bytes`` is the memory it takes. One head after the other, on one BLAS thread whatever the process has, so
+    that results do not depend on it: threads over heads are the caller's (``geometry.lazy``).
 
     References
     ----------
@@ -228,8 +229,9 @@ def _check_numbers(weights: Any, values: Any) -> None:
     raise ValueError(msg)
 
 
+@one_blas_thread
 def _each_head(result: type[Result], weights: NDArray[Any], values: NDArray[Any], **settings: Any) -> Result:
-    """The result for every head, one after the other, on the CPU."""
+    """The result for every head, one after the other, on the CPU and on one thread."""
     n = weights.shape[-1]
     lead = np.broadcast_shapes(weights.shape[:-1], values.shape[:-2])
     weights = np.broadcast_to(weights, (*lead, n))

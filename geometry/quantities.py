@@ -12,6 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_type_hints
 
 import numpy as np
@@ -108,14 +109,16 @@ def declared(record: type, axes: Axes | None = None) -> Mapping[str, Quantity]:
     axes
         Only the quantities with these axes; all by default.
     """
-    return {name: quantity for name, quantity in _of_fields(record).items() if axes in {None, quantity.axes}}
+    return _of_fields(record, axes)
 
 
 @cache
-def _of_fields(record: type) -> Mapping[str, Quantity]:
+def _of_fields(record: type, axes: Axes | None) -> Mapping[str, Quantity]:
     """The quantities that the fields of a dataclass declare."""
     hints = get_type_hints(record, include_extras=True)
-    return {field.name: _quantity(hints[field.name], field.name) for field in fields(record)}
+    found = {field.name: _quantity(hints[field.name], field.name) for field in fields(record)}
+    kept = {name: quantity for name, quantity in found.items() if axes in {None, quantity.axes}}
+    return MappingProxyType(kept)
 
 
 def derived(record: type) -> Mapping[str, Quantity]:
@@ -126,12 +129,12 @@ def derived(record: type) -> Mapping[str, Quantity]:
 @cache
 def _of_properties(record: type) -> Mapping[str, Quantity]:
     """The quantities that the properties of a dataclass declare."""
-    found = {}
+    found: dict[str, Quantity] = {}
     for base in reversed(record.__mro__):
         for name, member in vars(base).items():
             if isinstance(member, property) and member.fget is not None:
                 found[name] = _quantity(get_type_hints(member.fget, include_extras=True)["return"], name)
-    return found
+    return MappingProxyType(found)
 
 
 def _quantity(hint: Any, name: str) -> Quantity:
@@ -463,6 +466,12 @@ class OutputParts:
         F64, _length("sum of the norms of all other weighted value states, 0 if there are none", "Section 4.2", BY_HEAD)
     ]
     norm_output: Annotated[F64, _length("norm of the sum of all weighted value states", "eq. 1 with N = n", BY_HEAD)]
+    norm_output_without_sink: Annotated[
+        F64, _length("norm of that sum without the sink's part", "Section 4.2", BY_HEAD, missing=_NO_SINK)
+    ]
+    norm_output_without_last: Annotated[
+        F64, _length("norm of that sum without the last token's part", "Section 4.2", BY_HEAD)
+    ]
     norm_contributions: Annotated[
         F64, _length("root of the sum of the squared norms of all weighted value states", "", BY_HEAD)
     ]
@@ -582,6 +591,12 @@ class Concentration:
 
 
 _OTHERS: Mapping[str, Quantity] = {
+    "cos_last_p05": _cosine(
+        "5 % quantile of cos_last over ln N: what it reaches over at least 95 % of ln N, every N weighing 1/N",
+        "Section 4.2",
+        BY_HEAD,
+        missing="for one key, or if cos_last is missing over more than 5 % of ln N",
+    ),
     "rho_0_of_keys": _cosine(
         "ρ_0, mean cosine of the sink's value state with those of the other keys attended to",
         "Section 4.1",

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from scipy import fft
 
 from geometry.kernels import F64
+from geometry.threads import one_blas_thread
 
 
 def cosine_by_distance(values: NDArray[np.floating]) -> F64:
@@ -48,6 +49,7 @@ def cosine_by_distance(values: NDArray[np.floating]) -> F64:
     return cosines
 
 
+@one_blas_thread
 def sink_cosines(values: NDArray[np.floating]) -> tuple[F64, F64]:
     """ρ_0, the mean over j > 0 of cos(v_0, v_j), and its spread over j (Section 4.1).
 

@@ -26,7 +26,7 @@ from importlib.resources import files
 from itertools import dropwhile
 from typing import TYPE_CHECKING, Literal
 
-from sql.thresholds import THRESHOLDS
+from sql.thresholds import KINDS, OTHER, SIGNATURE, THRESHOLDS, describe_conditions
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -118,16 +118,26 @@ def _environment() -> "Environment":
     )
     environment.globals |= {
         "thresholds": THRESHOLDS,
+        "kinds": KINDS,
+        "conditions": [(kind, condition) for kind in KINDS for condition in kind.conditions],
+        "other": OTHER,
+        "signature": tuple(SIGNATURE),
+        "described_conditions": describe_conditions(),
+        "roles": quantities.ROLES,
+        "concentration": columns.CONCENTRATION,
         "stored": quantities.SELECTION,
         "by_n": _stored(quantities.BY_N),
         "by_kappa": _stored(quantities.BY_KAPPA),
-        "by_head": _stored(quantities.BY_HEAD),
+        "of_attention": columns.OF_ATTENTION,
         "by_kv_head": _stored(quantities.BY_KV_HEAD),
         "followed": dict(quantities.derived(quantities.SelectionCounts)),
         "metrics": columns.METRICS,
         **{
             name: getattr(columns, name)
-            for name in ("key_columns", "key_names", "quantity_columns", "quantity_names", "violations")
+            for name in (
+                *("key_columns", "mean_columns", "quantity_columns", "signature_columns"),
+                *("key_names", "quantity_names", "violations"),
+            )
         },
     }
     return environment

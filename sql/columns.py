@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Mapping
 from math import isfinite
 
-from geometry.quantities import Quantity
+from geometry.quantities import BY_HEAD, SELECTION, Concentration, Quantity, declared
+from sql.thresholds import SIGNATURE
 
 KEYS: Mapping[str, tuple[str, str]] = {
     "study": ("VARCHAR", "name of the study"),
@@ -25,6 +26,19 @@ METRICS: Mapping[str, str] = {
     "f_r_min": "F(r_min, N)",
 }
 """The metrics that are averaged and bounded, and what comments call them."""
+
+CONCENTRATION = tuple(
+    quantity for quantity in declared(Concentration).values() if quantity.unit not in {"index", "code"}
+)
+"""The quantities that are columns of ``concentration``, which has positions and roles of the top keys beside them."""
+
+OF_ATTENTION = tuple(
+    SELECTION[name] for name in SELECTION if SELECTION[name].axes == BY_HEAD and name not in declared(Concentration)
+)
+"""The quantities that are columns of ``attention_rows``."""
+
+_REQUIRED = {"n_keys", "norm_y_last", "norm_rest", "change_without_last"}
+"""The columns of a signature that are never NULL."""
 
 TYPES = {"int32": "INTEGER", "float32": "FLOAT", "float64": "DOUBLE"}
 
@@ -53,6 +67,25 @@ def quantity_columns(quantities: Iterable[Quantity], *, last: bool = False) -> s
 def _define(quantity: Quantity) -> str:
     null = " NOT NULL" if quantity.missing is None else ""
     return f"    {quantity.name} {TYPES[quantity.dtype]}{null}, -- {quantity.describe()}"
+
+
+def mean_columns(quantities: Iterable[Quantity]) -> str:
+    """The lines of a table definition for means of quantities over sequences."""
+    return "\n".join(
+        f"    {quantity.name} DOUBLE{'' if quantity.missing else ' NOT NULL'}, -- mean over sequences of the "
+        f"{quantity.describe().replace('; NULL', '; NULL where that is so in all sequences:')}"
+        for quantity in quantities
+    )
+
+
+def signature_columns() -> str:
+    """The lines of a table definition for what the taxonomy of heads looks at; nothing follows them."""
+    lines = [
+        f"    {name} DOUBLE{' NOT NULL' if name in _REQUIRED else ''}, -- {meaning}"
+        for name, meaning in SIGNATURE.items()
+    ]
+    lines[-1] = lines[-1].replace(", -- ", " -- ", 1)
+    return "\n".join(lines)
 
 
 def quantity_names(quantities: Iterable[Quantity]) -> str:

@@ -1,6 +1,14 @@
-"""The thresholds of the taxonomy of heads, each declared once with its default and its meaning."""
+"""The kinds of heads: the thresholds, and the conditions that are made of them (Section 4.2), each declared once.
 
+Holds ``THRESHOLDS``, the parameters of the macro ``taxonomy``; ``KINDS``, the rules; and ``SIGNATURE``, what a rule
+may look at. What does not belong here: the SQL that evaluates them (``sql/macros/label_heads.sql``).
+"""
+
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+OTHER = "Other"
+"""The label of a head that meets no rule."""
 
 
 @dataclass(frozen=True)
@@ -11,6 +19,8 @@ class Threshold:
     default: float
     meaning: str
     """The condition that it decides, after the kind of heads that the condition belongs to."""
+    reason: str
+    """Why the default is what it is; the paper gives no numbers."""
 
     def __str__(self) -> str:
         return f"{self.name} ({self.meaning})"
@@ -22,34 +32,236 @@ THRESHOLDS = (
         1.0,
         "Retriever: the last token contributes at least so many times the larger of what the sink and the rest "
         "contribute",
+        "the last token's contribution is the largest of the three",
     ),
     Threshold(
         "last_high",
         0.5,
-        "Retriever: the cosine of the output with the last token's value state is at least so high from the first N to "
-        "the last",
+        "Retriever: cos(s_N, v_L) is at least so high over at least 95 % of ln N",
+        "half of the length of s_N, or more, is along v_L: the angle is at most 60°",
+    ),
+    Threshold(
+        "sink_seen",
+        0.5,
+        "Mixer: cos(s_N, v_0) reaches this at some N at which the sink is selected",
+        "a head can turn only from what s_N was near to, by the same angle as last_high",
     ),
     Threshold(
         "sink_falls",
         0.1,
-        "Mixer: the cosine of the output with the sink's value state falls by at least so much from the first N to the "
-        "last",
-    ),
-    Threshold("last_rises", 0.1, "Mixer: the cosine with the last token's value state rises by at least so much"),
-    Threshold(
-        "sink_comparable",
-        0.8,
-        "Reset: the sink contributes at least so many times the larger of what the last token and the rest contribute, "
-        "or else spread_broad holds",
+        "Mixer: cos(s_N, v_0) falls by at least so much from the first N to the last",
+        "more than the means over a few sequences vary by",
     ),
     Threshold(
-        "spread_broad",
-        0.8,
-        "Reset: the rest makes up at least this share of all lengths that are added, or else sink_comparable holds",
+        "last_rises",
+        0.1,
+        "Mixer: cos(s_N, v_L) rises by at least so much from the first N to the last",
+        "the same as sink_falls",
     ),
     Threshold(
         "last_weak",
         0.3,
-        "Reset: the cosine of the output with the last token's value state is at most so high on average over ln N",
+        "Reset: cos(s_N, v_L) is at most so high on average over ln N",
+        "well below last_high, so that no head is near to v_L and far from it",
+    ),
+    Threshold(
+        "sink_comparable",
+        0.8,
+        "Reset, sink-biased: the sink contributes at least so many times the larger of what the last token and the "
+        "rest contribute",
+        "comparable to the others, or above them",
+    ),
+    Threshold(
+        "broad_least",
+        5.0,
+        "Reset, broad: the effective number of keys that contribute is at least this",
+        "fewer keys than a hand has fingers are a choice of keys, however few there are to choose from",
+    ),
+    Threshold(
+        "broad_share",
+        0.1,
+        "Reset, broad: the effective number of keys that contribute is at least this share of all keys",
+        "in a long context a few dozen keys are still a choice; a tenth of all keys is an order of magnitude",
     ),
 )
+"""Every threshold, in the order of the conditions."""
+
+SIGNATURE: Mapping[str, str] = {
+    "n_keys": "number of keys the query may attend to",
+    "norm_y_0": "norm of the sink's weighted value state, in model units; NULL if a window hides the sink",
+    "norm_y_last": "norm of the last token's weighted value state",
+    "norm_rest": "norm of the sum of all other weighted value states",
+    "change_without_sink": "by how much the norm of the output changes without the sink's part; NULL if it is hidden",
+    "change_without_last": "by how much it changes without the last token's part",
+    "cos_sink_max": "largest cos(s_N, v_0) over the N at which the sink is selected; NULL if there is none",
+    "cos_sink_level": "mean of cos(s_N, v_0) over ln N; NULL if a window hides the sink or its norm is 0",
+    "cos_sink_change": "slope of that cosine over ln N times ln(n_keys - 1): its change from N = 1 to the last N",
+    "cos_last_level": "mean of cos(s_N, v_L) over ln N; NULL if the last token's value state has norm 0",
+    "cos_last_change": "its change from N = 1 to the last N; 0 where there is one N only",
+    "cos_last_p05": "what cos(s_N, v_L) reaches over at least 95 % of ln N; NULL if it is missing over more than 5 %",
+    "effective_contributors": "effective number of keys that contribute; NULL if all weighted norms are 0",
+    "top_is_other": "1 if the top contributor is neither sink nor last token, else 0; NULL if all weighted norms are 0",
+}
+"""What the rules look at: columns of ``head_signatures``, and means of them over sequences; all DOUBLE."""
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One condition of a rule. What does not exist, as a hidden sink, meets no condition."""
+
+    name: str
+    meaning: str
+    value: str
+    """What is held against the limit: SQL over ``SIGNATURE`` and the shares of ``label_heads``."""
+    direction: str
+    """How it must lie to the limit: ``>=``, ``<=`` or ``>``."""
+    limit: str
+    """SQL over the same, with thresholds as columns of ``stated``."""
+    way: str | None = None
+    """The way to meet the rule that the condition belongs to, of several; None: every way takes it."""
+    relative: bool = False
+    """Whether the distance to the limit counts as a share of the larger of both; else as it is."""
+
+    @property
+    def met(self) -> str:
+        """SQL: whether it is met."""
+        return f"coalesce({self.name}_value {self.direction} {self.name}_limit, false)"
+
+    @property
+    def slack(self) -> str:
+        """SQL: by how much it is met, below 0 by how much it is missed; minus infinity for what does not exist."""
+        value, limit = f"{self.name}_value", f"{self.name}_limit"
+        distance = f"{limit} - {value}" if self.direction == "<=" else f"{value} - {limit}"
+        if self.relative:
+            distance = f"({distance}) / greatest({value}, {limit})"
+        return f"coalesce({distance}, '-infinity'::DOUBLE)"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of heads: the conditions of its rule."""
+
+    label: str
+    conditions: tuple[Condition, ...]
+
+    @property
+    def name(self) -> str:
+        """The label as part of a column's name."""
+        return self.label.lower()
+
+    @property
+    def ways(self) -> tuple[tuple[Condition, ...], ...]:
+        """The conditions that belong to some way of meeting the rule, way by way; empty if there is only one."""
+        names = dict.fromkeys(condition.way for condition in self.conditions if condition.way)
+        return tuple(tuple(condition for condition in self.conditions if condition.way == name) for name in names)
+
+    @property
+    def met(self) -> str:
+        """SQL: whether the rule is met: all conditions that every way takes, and all of at least one way."""
+        ways = " OR ".join(f"({' AND '.join(f'{c.name}_met' for c in way)})" for way in self.ways)
+        return " AND ".join([f"{c.name}_met" for c in self._always] + ([f"({ways})"] if ways else []))
+
+    @property
+    def score(self) -> str:
+        """SQL: by how much its narrowest condition is met, below 0 by how much the worst is missed, in the best way."""
+        ways = ", ".join(f"least({', '.join(f'{c.name}_slack' for c in way)})" for way in self.ways)
+        slacks = [f"{c.name}_slack" for c in self._always] + ([f"greatest({ways})"] if ways else [])
+        return f"least({', '.join(slacks)})"
+
+    @property
+    def _always(self) -> list[Condition]:
+        """The conditions that every way takes."""
+        return [condition for condition in self.conditions if condition.way is None]
+
+
+_BETWEEN = "CASE WHEN sink_share IS NOT NULL THEN last_share END"
+"""The share of the last token, where there is a sink to lie on the other side."""
+
+KINDS = (
+    Kind(
+        "Retriever",
+        (
+            Condition(
+                "last_leads",
+                "the last token's share of what is contributed is the largest",
+                "last_share",
+                ">=",
+                "stated.last_leads * greatest(sink_share, rest_share)",
+            ),
+            Condition("last_high", "cos(s_N, v_L) is high over 95 % of ln N", "cos_last_p05", ">=", "stated.last_high"),
+        ),
+    ),
+    Kind(
+        "Mixer",
+        (
+            Condition(
+                "above_smaller",
+                "the last token's share is not the smallest",
+                _BETWEEN,
+                ">=",
+                "least(sink_share, rest_share)",
+            ),
+            Condition(
+                "below_larger",
+                "the last token's share is not the largest",
+                _BETWEEN,
+                "<=",
+                "greatest(sink_share, rest_share)",
+            ),
+            Condition(
+                "sink_seen", "s_N is near to v_0 at an N with the sink", "cos_sink_max", ">=", "stated.sink_seen"
+            ),
+            Condition("sink_falls", "cos(s_N, v_0) falls", "-cos_sink_change", ">=", "stated.sink_falls"),
+            Condition("last_rises", "cos(s_N, v_L) rises", "cos_last_change", ">=", "stated.last_rises"),
+        ),
+    ),
+    Kind(
+        "Reset",
+        (
+            Condition("last_weak", "cos(s_N, v_L) is low on average", "cos_last_level", "<=", "stated.last_weak"),
+            Condition(
+                "sink_comparable",
+                "the sink's share is comparable to the others or above them",
+                "sink_share",
+                ">=",
+                "stated.sink_comparable * greatest(last_share, rest_share)",
+                way="sink-biased",
+            ),
+            Condition(
+                "sink_matters",
+                "leaving the sink out changes the norm of the output more than leaving the last token out",
+                "change_without_sink / total_norm",
+                ">",
+                "change_without_last / total_norm",
+                way="sink-biased",
+            ),
+            Condition(
+                "broad_least",
+                "several keys contribute",
+                "effective_contributors",
+                ">=",
+                "stated.broad_least",
+                way="broad",
+                relative=True,
+            ),
+            Condition(
+                "broad_share",
+                "a large share of the keys contributes",
+                "effective_contributors",
+                ">=",
+                "stated.broad_share * n_keys",
+                way="broad",
+                relative=True,
+            ),
+        ),
+    ),
+)
+"""The rules, in the order in which ties between them are broken."""
+
+
+def describe_conditions() -> str:
+    """All conditions in one line, rule by rule."""
+    return "; ".join(
+        f"{kind.label}: " + ", ".join(f"{condition.name} ({condition.meaning})" for condition in kind.conditions)
+        for kind in KINDS
+    )

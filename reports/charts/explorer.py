@@ -63,7 +63,7 @@ def explorer(heads: pa.Table, curves: pa.Table, *, n: int) -> alt.ConcatChart:
     Parameters
     ----------
     heads
-        ``explorer_heads``: layer, head, label, fits_rule, margin, agreement, elbow_n, precision, recall, rho_0.
+        ``explorer_heads``: layer, head, label, nearest, margin, agreement, elbow_n, precision, recall, rho_0.
     curves
         ``explorer_curves``: layer, head, and lists over n: n and the columns of ``LINES`` (ratios, model units).
     n
@@ -214,7 +214,7 @@ def _values(base: alt.Chart) -> list[alt.Chart]:
 def _named(chosen: alt.Parameter) -> alt.LayerChart:
     """Which head is shown, in words."""
     name = "'Layer ' + datum.layer + ', head ' + datum.head + (isValid(datum.label) ? ': ' + datum.label : '')"
-    nearest = "(datum.fits_rule === false ? ' (nearest)' : '')"
+    nearest = f"(datum.label === '{words.OTHER}' && isValid(datum.nearest) ? ', nearest to ' + datum.nearest : '')"
     parts = (
         "(isValid(datum.margin) ? 'margin ' + format(datum.margin, '.3~g') : 'no kind')",
         "(isValid(datum.agreement) ? 'agreement ' + format(100 * datum.agreement, '.3~g') + ' %' : 'no sequences')",

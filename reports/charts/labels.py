@@ -1,7 +1,7 @@
-"""The three kinds of heads as every chart shows them: one colour, shape, dash and letter each, in one order.
+"""The labels of heads as every chart shows them: one colour, shape, dash and letter each, in one order.
 
 Holds the channels that encode the column ``label`` (``words.LABELS``), marks for heads, and stacked bars of shares, so
-that a kind looks the same on all charts.
+that a label looks the same on all charts.
 """
 
 from collections.abc import Sequence
@@ -12,14 +12,11 @@ import altair as alt
 from reports import words
 from reports.words import Row
 
-SHAPES = dict(zip(words.LABELS, ("triangle-up", "circle", "square"), strict=True))
-DASHES = dict(zip(words.LABELS, ([1, 0], [8, 4], [2, 4]), strict=True))
+SHAPES = dict(zip(words.LABELS, ("triangle-up", "circle", "square", "cross"), strict=True))
+DASHES = dict(zip(words.LABELS, ([1, 0], [8, 4], [2, 4], [9, 3, 2, 3]), strict=True))
 
 MANY = 256
 """More heads than this are drawn smaller."""
-
-PALE = 0.25
-"""Opacity of the colour of heads that fit no rule."""
 
 LEAST_LETTER = 0.06
 """A segment of a stacked bar with a smaller share has no room for its letter."""
@@ -89,26 +86,12 @@ def stacked(rows: Sequence[Row], column: str) -> list[Row]:
     return segments
 
 
-def pale_unless_fit(chart: alt.Chart) -> alt.Chart:
-    """Marks whose colour is pale unless ``fits_rule``."""
-    opacity = alt.when("datum.fits_rule").then(alt.value(1)).otherwise(alt.value(PALE))
-    marks: alt.Chart = chart.encode(fillOpacity=opacity)
-    return marks
-
-
-def segments(x: alt.X, tooltip: list[alt.Tooltip], *, pale: bool = False) -> list[alt.Chart]:
-    """Bars of ``stacked`` rows with their letters; with ``pale`` those are so that do not ``fits_rule``."""
+def segments(x: alt.X, tooltip: list[alt.Tooltip]) -> list[alt.Chart]:
+    """Bars of ``stacked`` rows with their letters."""
     y = partial(alt.Y, title="Share of heads", scale=alt.Scale(domain=[0, 1]))
     base = alt.Chart().encode(x=x)
     color = label_colour(symbol="square", letters=True)
     bars = base.mark_bar(style="segment").encode(
-        y=y("low:Q", axis=alt.Axis(format="%", grid=not pale)), y2="high:Q", color=color, tooltip=tooltip
+        y=y("low:Q", axis=alt.Axis(format="%")), y2="high:Q", color=color, tooltip=tooltip
     )
-    letters = base.encode(y=y("middle:Q"), text="letter:N")
-    if not pale:
-        return [bars, letters.mark_text(style="on-large")]
-    return [
-        pale_unless_fit(bars),
-        letters.mark_text(style="on-large").transform_filter("datum.fits_rule"),
-        letters.mark_text(style="on-small").transform_filter("!datum.fits_rule"),
-    ]
+    return [bars, base.mark_text(style="on-large").encode(y=y("middle:Q"), text="letter:N")]

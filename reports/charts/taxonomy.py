@@ -1,6 +1,5 @@
 """The kinds of heads: over depth, head by head, why they are what they are, and how well they separate."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Literal
@@ -16,18 +15,17 @@ from reports.charts.labels import (
     label_colour,
     label_dash,
     label_shape,
-    pale_unless_fit,
     segments,
     stacked,
 )
 from reports.words import Row
 
-VERDICT = ["layer", "head", "label", "fits_rule", "margin", "agreement"]
-VERDICT += [f"{label.lower()}_score" for label in words.LABELS]
+VERDICT = ["layer", "head", "label", "nearest", "single_key", "margin", "agreement"]
+VERDICT += [f"{label.lower()}_score" for label in words.KINDS]
 """Columns of ``taxonomy_of_heads`` that say which kind a head is, and how surely."""
 
-SIGNATURE = ["layer", "head", "label", "fits_rule", "cos_last_level", "cos_last_change", "cos_sink_change"]
-SIGNATURE += ["sink_share", "last_share", "rest_share", "spread"]
+SIGNATURE = ["layer", "head", "label", "nearest", "cos_last_level", "cos_last_change", "cos_last_p05"]
+SIGNATURE += ["cos_sink_change", "cos_sink_max", "sink_share", "last_share", "rest_share", "effective_contributors"]
 """Columns of ``taxonomy_of_heads`` that say why."""
 
 SMALL = 12
@@ -41,97 +39,78 @@ _HEAD = [
 
 
 def kinds_by_layer(shares: pa.Table, heads: pa.Table) -> alt.LayerChart:
-    """Share of each kind of head, layer by layer (Figure 8); those that fit no rule are pale.
+    """Share of each kind of head, layer by layer (Figure 8), and of those that meet no rule.
 
     Parameters
     ----------
     shares
         ``taxonomy_by_layer``: layer, label, heads, share (from 0 to 1).
     heads
-        ``taxonomy_of_heads``: layer, label, fits_rule, for the description and for what is pale.
+        ``taxonomy_of_heads``: layer, label, for the description.
     """
     tooltip = [
         alt.Tooltip("layer:O", title="Layer"),
         alt.Tooltip("label:N", title="Kind"),
-        alt.Tooltip("fits_rule:N", title="Fits the rule"),
         alt.Tooltip("heads:Q", title="Heads", format=",d"),
         alt.Tooltip("share:Q", title="Share of the layer", format=".3~p"),
     ]
     found = heads.to_pylist()
     x = layer_axis(found)
     return layered(
-        stacked(_by_fit(shares.to_pylist(), found), "layer"),
+        stacked([row for row in shares.to_pylist() if row["heads"]], "layer"),
         "Kinds of heads over depth",
         f"Stacked bars of the share of each kind of head by layer. {words.depths(found)}",
-        *segments(x, tooltip, pale=True),
+        *segments(x, tooltip),
     )
 
 
-def _by_fit(shares: Sequence[Row], heads: Sequence[Row]) -> list[Row]:
-    """Each share of a kind in two: of the heads that fit its rule, and of those that do not; those with heads."""
-    fitting = Counter((row["layer"], row["label"]) for row in heads if row["fits_rule"])
-    parts = []
-    for row in shares:
-        fits = fitting[row["layer"], row["label"]]
-        of_each = {True: fits, False: row["heads"] - fits}
-        parts += [
-            {**row, "fits_rule": fit, "heads": number, "share": row["share"] * number / row["heads"]}
-            for fit, number in of_each.items()
-            if number
-        ]
-    return parts
-
-
 def kinds_map(heads: pa.Table) -> alt.LayerChart:
-    """The kind of every head, layers by heads; those that fit no rule are pale.
+    """The kind of every head, layers by heads.
 
     Parameters
     ----------
     heads
-        ``taxonomy_of_heads``: layer, head, label, fits_rule, margin, agreement (share of sequences), and the scores.
+        ``taxonomy_of_heads``: layer, head, label, nearest, margin, agreement (share of sequences), and the scores.
     """
     rows = [{**row, "letter": words.LETTERS[row["label"]]} for row in heads.select(VERDICT).to_pylist()]
     base, height = head_grid(rows)
     lettered = len({row["head"] for row in rows}) <= LETTERED
     color = label_colour(symbol="square", letters=lettered)
     size = min(11, height // len(layers_to_last(rows)) - 2)
-    letters, shapes = base.encode(text="letter:N"), base.encode(shape=label_shape())
-    signs = [
-        (
-            letters.mark_text(style=style, fontSize=size)
-            if lettered
-            else shapes.mark_point(style=style, filled=True, size=SMALL)
-        ).transform_filter(which)
-        for style, which in (("on-large", "datum.fits_rule"), ("on-small", "!datum.fits_rule"))
-    ]
+    sign = (
+        base.mark_text(style="on-large", fontSize=size).encode(text="letter:N")
+        if lettered
+        else base.mark_point(style="on-large", filled=True, size=SMALL).encode(shape=label_shape())
+    )
     return layered(
         rows,
         "Kind of every head",
         f"Map of the kind of every head, layers by heads. {words.kinds(heads.to_pylist())}",
-        pale_unless_fit(base.mark_rect().encode(color=color, tooltip=[*_HEAD, *_scores()])),
-        *signs,
+        base.mark_rect().encode(color=color, tooltip=[*_HEAD, *_scores()]),
+        sign,
     ).properties(height=height)
 
 
 def _scores() -> list[alt.Tooltip]:
     """How surely a head is what it is."""
-    scores = {f"{label.lower()}_score": f"Score as {label}" for label in words.LABELS}
+    scores = {f"{label.lower()}_score": f"Score as {label}" for label in words.KINDS}
     numbers = {"margin": "Leads by"} | scores
     return [
-        alt.Tooltip("fits_rule:N", title="Fits the rule"),
+        alt.Tooltip("nearest:N", title="Nearest kind"),
+        alt.Tooltip("single_key:N", title="Looks at one key"),
         *(alt.Tooltip(f"{column}:Q", title=title, format=".3~f") for column, title in numbers.items()),
         alt.Tooltip("agreement:Q", title="Sequences that agree", format=".3~p"),
     ]
 
 
 def kinds_plane(heads: pa.Table, thresholds: pa.Table) -> alt.LayerChart:
-    """Every head by level and change of cos(s_N, v_L), with the thresholds of the three rules.
+    """Every head by level and change of cos(s_N, v_L), with the thresholds of Mixers and Reset heads.
 
     Parameters
     ----------
     heads
-        ``taxonomy_of_heads``: layer, head, label, fits_rule, cos_last_level, cos_last_change (of a cosine; heads
-        without one are left out) and the shares.
+        ``taxonomy_of_heads``: layer, head, label, cos_last_level, cos_last_change (of a cosine; heads without one are
+        left out) and what else the rules look at.
     thresholds
         ``taxonomy_thresholds``: threshold, value.
     """
@@ -150,13 +129,13 @@ def kinds_plane(heads: pa.Table, thresholds: pa.Table) -> alt.LayerChart:
             tooltip=[*_HEAD, *_signature()],
         )
         .transform_filter(which)
-        for filled, which in ((False, "!datum.fits_rule"), (True, "datum.fits_rule"))
+        for filled, which in ((False, f"datum.label == '{words.OTHER}'"), (True, f"datum.label != '{words.OTHER}'"))
     ]
     return layered(
         rows,
         "Heads beside the thresholds",
         f"Dot plot of the level of cos(s, v_L) against its change, one mark for each head. {words.planes(rows)}",
-        *_borders(values, left, right, high),
+        *_borders(values, left),
         *marks,
     )
 
@@ -164,40 +143,26 @@ def kinds_plane(heads: pa.Table, thresholds: pa.Table) -> alt.LayerChart:
 def _extents(rows: Sequence[Row], values: Mapping[str, float]) -> list[tuple[float, float]]:
     """What both axes span: all heads and all thresholds."""
     changes = [row["cos_last_change"] for row in rows] + [0, values["last_rises"]]
-    levels = [row["cos_last_level"] for row in rows] + [values["last_high"], values["last_weak"]]
+    levels = [row["cos_last_level"] for row in rows] + [values["last_weak"]]
     return [(min(found) - 0.08, max(found) + 0.08) for found in (changes, levels)]
 
 
-def _borders(values: Mapping[str, float], left: float, right: float, high: float) -> list[alt.Chart]:
-    """Where each rule ends as far as cos(s, v_L) goes: a wedge for Retrievers, a rule each for the others."""
-    peak = values["last_high"]
-    room = max(0, min(right, 2 * (high - peak) - 0.2))  # as far as the wedge is low enough for its name
-    wedge, place = ([{"x": x, "y": peak + abs(x) / 2} for x in found] for found in ((left, 0, right), (room,)))
+def _borders(values: Mapping[str, float], left: float) -> list[alt.Chart]:
+    """Where the rules of Mixers and of Reset heads end as far as level and change of cos(s, v_L) go."""
     weak, rises = [{"x": left, "y": values["last_weak"]}], [{"x": values["last_rises"]}]
-    retriever, named, reset, mixer = (alt.Chart(alt.InlineData(values=data)) for data in (wedge, place, weak, rises))
-    retriever, named, reset = (chart.encode(x="x:Q", y="y:Q") for chart in (retriever, named, reset))
-    mixer = mixer.encode(x="x:Q")
+    reset, mixer = (alt.Chart(alt.InlineData(values=data)) for data in (weak, rises))
+    reset, mixer = reset.encode(x="x:Q", y="y:Q"), mixer.encode(x="x:Q")
     return [
-        retriever.mark_line(style="reference", clip=True),
         reset.encode(x=alt.value(0), x2=alt.value("width")).mark_rule(style="reference"),
         mixer.mark_rule(style="reference"),
-        _name(named, "Retriever: above", align="right", baseline="bottom", dx=-5, dy=-7),
-        _name(reset, "Reset: below", align="left", baseline="top", dx=5, dy=5),
-        _name(mixer.encode(y=alt.value(0)), "Mixer: right of it", align="left", baseline="bottom", dx=0, dy=ABOVE),
+        _name(reset, "Reset: below", baseline="top", dx=5, dy=5),
+        _name(mixer.encode(y=alt.value(0)), "Mixer: right of it", baseline="bottom", dx=0, dy=ABOVE),
     ]
 
 
-def _name(
-    place: alt.Chart,
-    name: str,
-    *,
-    align: Literal["left", "right"],
-    baseline: Literal["top", "bottom"],
-    dx: int,
-    dy: int,
-) -> alt.Chart:
+def _name(place: alt.Chart, name: str, *, baseline: Literal["top", "bottom"], dx: int, dy: int) -> alt.Chart:
     """The name of a border beside a place on it."""
-    text = place.mark_text(style="reference-label", align=align, baseline=baseline, dx=dx, dy=dy)
+    text = place.mark_text(style="reference-label", align="left", baseline=baseline, dx=dx, dy=dy)
     named: alt.Chart = text.encode(text=alt.value(name))
     return named
 
@@ -207,16 +172,18 @@ def _signature() -> list[alt.Tooltip]:
     cosines = {
         "cos_last_level": "Level of cos(s, v_L)",
         "cos_last_change": "its change",
+        "cos_last_p05": "reached over 95 % of ln N",
         "cos_sink_change": "Change of cos(s, v₀)",
+        "cos_sink_max": "its largest value with the sink",
     }
     shares = {
         "sink_share": "Share of the sink",
         "last_share": "of the last token",
         "rest_share": "of the rest",
-        "spread": "Spread",
+        "effective_contributors": "Effective contributors",
     }
     return [
-        alt.Tooltip("fits_rule:N", title="Fits the rule"),
+        alt.Tooltip("nearest:N", title="Nearest kind"),
         *(alt.Tooltip(f"{column}:Q", title=title, format=".3~f") for column, title in (cosines | shares).items()),
     ]
 

@@ -43,7 +43,7 @@ def sections(sources: Sequence[Source]) -> tuple[Section, ...]:
         Section(
             "kinds",
             "Kinds of heads",
-            "Retrievers, Mixers and Reset heads, layer by layer.",
+            "Retrievers, Mixers, Reset heads and those that meet no rule, layer by layer.",
             (_side_by_side("kinds", "Figure 8: kinds of heads over depth", sources, taxonomy.depth),),
         ),
     )

@@ -69,8 +69,7 @@ def _labels(source: Source) -> Figure:
         key,
         title,
         words.context_labels(answer.rows(), changes.rows()),
-        "R: Retriever, M: Mixer, S: Reset. Every query labels every head anew, so that heads between two kinds may "
-        "change theirs.",
+        f"{words.EXPLAINED}. Every query labels every head again, so that heads near to a threshold may change theirs.",
         answer.table,
         answer,
         charts=(charts.context_labels(answer.table, changes.table),),

@@ -27,7 +27,7 @@ def _explorer(source: Source) -> Figure:
         key,
         title,
         words.explorer(rows, source.n),
-        "Means over sequences. Letters: R Retriever, M Mixer, S Reset. Upper and lower: the printed bounds of Theorems "
+        f"Means over sequences. {words.EXPLAINED}. Upper and lower: the printed bounds of Theorems "
         "1 and 2, at the κ that serves best, or the middle one; scale-free: the lower one that needs no κ. Norms and "
         "cosines, as in Figure 7 of the paper: of the sum s_N, without the value state of the sink, v_0, or of the "
         "last token, v_L. The curves come from sql/queries/explorer_curves.sql.",

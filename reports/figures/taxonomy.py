@@ -6,7 +6,8 @@ from reports.figures.parts import NOT_ANALYSED, NOTHING_SELECTED, Figure, Sectio
 
 _KINDS = (
     "A Retriever’s last token contributes most and s_N keeps near its value state; a Mixer turns from the sink to the "
-    "last token as N grows; in a Reset head the sink, or many small contributions, outweigh the last token."
+    "last token as N grows; in a Reset head the sink, or many keys, contribute while s_N keeps away from v_L. A head "
+    "that meets no rule is Other."
 )
 
 
@@ -32,9 +33,9 @@ def depth(source: Source) -> Figure:
         key,
         title,
         words.sentences(words.kinds(rows), words.depths(rows)),
-        "Each head has exactly one kind. R: Retriever, M: Mixer, S: Reset (shapes where cells are small); pale: heads "
-        "that meet no rule in full, with the kind they are nearest to. In the paper (LLaMA-2-7B) Retrievers are seen "
-        "most in the first two layers, Reset heads prevail in the next few, and Mixers from the lower middle on.",
+        f"Each head has exactly one label. {words.EXPLAINED} (shapes where cells are small); the nearest kind stands "
+        "beside each. In the paper (LLaMA-2-7B) Retrievers are seen most in the first two layers, Reset heads prevail "
+        "in the next few, and Mixers from the lower middle on.",
         answer.table.select(VERDICT),
         answer,
         charts=(charts.kinds_by_layer(shares, answer.table), charts.kinds_map(answer.table)),
@@ -54,9 +55,9 @@ def _plane(source: Source) -> Figure:
         key,
         title,
         words.planes(answer.rows()),
-        "Dashed: as far as cos(s, v_L) goes, Retrievers lie above the wedge, Mixers right of the upright line and "
-        "Reset heads below the level one; shares of what sink, last token and rest contribute decide the rest and "
-        "stand beside each mark. Hollow marks: heads that meet no rule in full.",
+        "Dashed: as far as level and change of cos(s, v_L) go, Mixers lie right of the upright line and Reset heads "
+        "below the level one. What the other conditions look at stands beside each mark; all of them, with what they "
+        "are held against, are in the table head_conditions. Hollow marks: heads that meet no rule.",
         answer.table.select(SIGNATURE),
         answer,
         charts=(charts.kinds_plane(answer.table, thresholds),),

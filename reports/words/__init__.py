@@ -62,7 +62,19 @@ from reports.words.separation import (
 )
 from reports.words.settings import entries, facts
 from reports.words.sink import chance, no_sink_effect, sink_effect, sink_effects, sink_heads, sink_peak, sink_points
-from reports.words.taxonomy import LABELS, LETTERS, depths, kind_curve, kind_curves, kinds, planes, sensitivity
+from reports.words.taxonomy import (
+    EXPLAINED,
+    KINDS,
+    LABELS,
+    LETTERS,
+    OTHER,
+    depths,
+    kind_curve,
+    kind_curves,
+    kinds,
+    planes,
+    sensitivity,
+)
 from reports.words.values import (
     norm_variation,
     similarity_curve,
@@ -76,11 +88,14 @@ __all__ = [
     "COSINES",
     "EFFECTS",
     "ELBOW_RANGES",
+    "EXPLAINED",
     "FAMILIES",
+    "KINDS",
     "LABELS",
     "LETTERS",
     "NAMES",
     "NORMS",
+    "OTHER",
     "PARAMETERS",
     "VARIANTS",
     "VERDICTS",

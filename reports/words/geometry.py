@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reports.words.numbers import Row, count, known, number, percent, place, sentences
-from reports.words.taxonomy import LABELS
+from reports.words.taxonomy import KINDS, OTHER
 
 NORMS = {
     "norm_s": "s_N",
@@ -37,16 +37,21 @@ def example(head: Row) -> str:
 
 def absent(examples: Sequence[Row]) -> str:
     """Which labels no head has (``label_examples``); empty if each occurs."""
-    missing = [label for label in LABELS if label not in {row["label"] for row in examples}]
+    missing = [label for label in KINDS if label not in {row["label"] for row in examples}]
     return f"No head is labelled {' or '.join(missing)}, so none is shown." if missing else ""
 
 
 def standing(examples: Sequence[Row]) -> str:
     """How well the examples stand for their labels (``label_examples``)."""
-    parts = [f"{row['heads']:,} labelled {row['label']} (margin {number(row['margin'])})" for row in examples]
-    strays = [row["label"] for row in examples if not row["fits_rule"]]
-    nearest = f" No head meets the rule of {' or '.join(strays)} in full; the nearest is shown." if strays else ""
-    return f"Each head shown is the clearest of its kind, of {_listed(parts)}.{nearest}"
+    parts = [f"{row['heads']:,} labelled {row['label']}{_margin(row)}" for row in examples]
+    others = any(row["label"] == OTHER for row in examples)
+    farthest = " Of the heads that meet no rule, it is the one farthest from all." if others else ""
+    return f"Each head shown is the clearest with its label, of {_listed(parts)}.{farthest}"
+
+
+def _margin(head: Row) -> str:
+    """By how much a head has its label; nothing where that cannot be said."""
+    return "" if head["margin"] is None else f" (margin {number(head['margin'])})"
 
 
 def norms(curve: Sequence[Row]) -> str:

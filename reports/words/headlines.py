@@ -8,6 +8,7 @@ from statistics import fmean, median
 from reports.words.numbers import NAMES, Row, count, known, number, percent, place, spans
 from reports.words.separation import TRIVIAL
 from reports.words.sink import apart, chance, sink_peak
+from reports.words.taxonomy import OTHER
 
 
 @dataclass(frozen=True)
@@ -140,17 +141,19 @@ def _learned(sinks: Sequence[Row]) -> str:
 
 
 def _kinds(heads: Sequence[Row]) -> str:
-    """The commonest kind of head."""
+    """The commonest label of heads."""
     labels = Counter(row["label"] for row in heads)
     if not labels:
         return ""
     label, most = max(labels.items(), key=lambda item: item[1])
     layers = [row["layer"] for row in heads if row["label"] == label]
     where = f"layer {layers[0]}" if min(layers) == max(layers) else f"layers {min(layers)} to {max(layers)}"
-    fitting = sum(row["fits_rule"] for row in heads)
+    others = labels[OTHER]
+    if label == OTHER:
+        return f"Most heads are of no kind: {most} of {count(len(heads), 'head')}, in {where}, meet no rule."
     return (
-        f"The commonest kind of head is {label}: {most} of {count(len(heads), 'head')}, in {where}; {fitting} of all "
-        "heads meet the rule of their kind in full."
+        f"The commonest kind of head is {label}: {most} of {count(len(heads), 'head')}, in {where}; {others} of all "
+        f"heads {'meets' if others == 1 else 'meet'} no rule."
     )
 
 

@@ -6,13 +6,29 @@ from statistics import fmean
 
 from reports.words.numbers import NAMES, Row, count, known, number, percent, sentences
 
-LABELS = ("Retriever", "Mixer", "Reset")
+KINDS = ("Retriever", "Mixer", "Reset")
 """The kinds of heads, in the order of every chart and table."""
 
-LETTERS = {"Retriever": "R", "Mixer": "M", "Reset": "S"}
-"""What stands for a kind where there is no room for its name."""
+OTHER = "Other"
+"""The label of a head that meets no rule."""
 
-_NOUNS = {"Retriever": "Retriever", "Mixer": "Mixer", "Reset": "Reset head"}
+LABELS = (*KINDS, OTHER)
+"""Every label, in the order of every chart and table."""
+
+LETTERS = {"Retriever": "T", "Mixer": "M", "Reset": "R", OTHER: "O"}
+"""What stands for a label where there is no room for its name."""
+
+EXPLAINED = "T: Retriever, M: Mixer, R: Reset, O: Other, which meets no rule"
+"""The letters, for captions."""
+
+_NOUNS = {
+    "Retriever": ("Retriever", "Retrievers"),
+    "Mixer": ("Mixer", "Mixers"),
+    "Reset": ("Reset head", "Reset heads"),
+    OTHER: ("Other head", "Other heads"),
+}
+"""What one head and several heads of a label are called."""
+
 _WITH_DEPTH = ("Retriever", "Reset", "Mixer")
 """The order in which the paper finds the kinds with depth."""
 
@@ -20,32 +36,42 @@ _WITH_DEPTH = ("Retriever", "Reset", "Mixer")
 def kinds(heads: Sequence[Row]) -> str:
     """How many heads are of each kind, and how surely (``taxonomy_of_heads``)."""
     numbers = Counter(row["label"] for row in heads)
-    told = [count(numbers[label], _NOUNS[label]) if numbers[label] else f"no {_NOUNS[label]}" for label in LABELS]
+    told = [count(numbers[label], *_NOUNS[label]) if numbers[label] else f"no {_NOUNS[label][0]}" for label in KINDS]
     agreement = fmean(row["agreement"] for row in heads)
     return sentences(
         f"Of {count(len(heads), 'head')}: {', '.join(told)}.",
-        _unfitting(sum(not row["fits_rule"] for row in heads)),
-        f"The label leads by {number(fmean(row['margin'] for row in heads))} on average, and on average "
-        f"{percent(agreement)} of the sequences give the same one by themselves.",
+        _others([row for row in heads if row["label"] == OTHER]),
+        f"On average {percent(agreement)} of the sequences give a head the same label by themselves.",
     )
 
 
-def _unfitting(heads: int) -> str:
+def _others(heads: Sequence[Row]) -> str:
+    """How many heads meet no rule, what they are nearest to, and how many of them look at a single key."""
     if not heads:
-        return "All meet their rule in full."
-    if heads == 1:
-        return "1 head meets no rule in full and has the label of the nearest."
-    return f"{heads:,} heads meet no rule in full and have the label of the nearest."
+        return "Every head meets a rule."
+    nearest = Counter(row["nearest"] for row in heads)
+    near = [f"{nearest[kind]:,} nearest to {kind}" for kind in KINDS if nearest[kind]]
+    single = sum(row["single_key"] for row in heads)
+    return sentences(
+        f"{count(len(heads), 'head')} {'meets' if len(heads) == 1 else 'meet'} no rule"
+        + (f" ({', '.join(near)})." if near else "."),
+        f"{single:,} of them {'has' if single == 1 else 'have'} fewer than 2 effective contributors, the largest of "
+        "which is neither the sink nor the last token."
+        if single
+        else "",
+    )
 
 
 def depths(heads: Sequence[Row]) -> str:
     """Where with depth each kind lies, and whether in the paper's order (``taxonomy_of_heads``)."""
-    layers = {label: [row["layer"] for row in heads if row["label"] == label] for label in LABELS}
+    layers = {label: [row["layer"] for row in heads if row["label"] == label] for label in KINDS}
     means = {label: fmean(found) for label, found in layers.items() if found}
     if len({row["layer"] for row in heads}) == 1:
         return "With one layer there is no depth to compare."
+    if not means:
+        return "No head is of a kind, so there is no order to compare."
     told = f"Mean layer: {', '.join(f'{label} {number(mean)}' for label, mean in means.items())}"
-    if len(means) < len(LABELS):
+    if len(means) < len(KINDS):
         return f"{told}; the paper’s order Retriever → Reset → Mixer takes all three kinds."
     order = sorted(_WITH_DEPTH, key=means.__getitem__)
     verdict = "as in the paper" if tuple(order) == _WITH_DEPTH else "unlike the paper’s Retriever → Reset → Mixer"
@@ -61,7 +87,7 @@ def planes(heads: Sequence[Row]) -> str:
         if own:
             level, change = (fmean(row[name] for row in own) for name in ("cos_last_level", "cos_last_change"))
             moving = f"{'rising' if change > 0 else 'falling'} by {number(abs(change))}" if change else "not changing"
-            told.append(f"{number(level)}, {moving}, in {count(len(own), _NOUNS[label])}")
+            told.append(f"{number(level)}, {moving}, in {count(len(own), *_NOUNS[label])}")
     hidden = len(heads) - len(rows)
     return sentences(
         f"cos(s, v_L) lies on average at {'; at '.join(told)}.",
@@ -115,7 +141,7 @@ def _halfway(curves: Sequence[Row]) -> str:
 def _of_each(curves: Sequence[Row], metric: str) -> str:
     """Means of the kinds halfway."""
     means = _means(curves, metric, halfway(curves))
-    told = ", ".join(f"{number(mean)} in {_NOUNS[label]}s" for label, mean in means.items())
+    told = ", ".join(f"{number(mean)} in {_NOUNS[label][1]}" for label, mean in means.items())
     return f"{NAMES[metric]} is {told}"
 
 

@@ -1,34 +1,47 @@
 -- grain:   one row per (query, layer, head) without exactly one label, or with one that its scores contradict
--- inputs:  head_taxonomy, heads, attention_rows
--- meaning: at every query every head has the label of its highest score (ties: Retriever, Mixer, Reset), fits_rule and
---          margin by the scores, and shares and agreement between 0 and 1
+-- inputs:  head_taxonomy, heads, attention_rows, kinds
+-- meaning: at every query every head has one label, of a kind with the highest score, not below 0, or 'Other' without a
+--          score above 0; the nearest kind has the highest score (ties in the order of kinds()), the margin is the
+--          distance to the next score, that of 'Other' being 0; shares and agreement lie between 0 and 1
 WITH wanted AS (
     SELECT query, layer, head
     FROM heads
     CROSS JOIN (SELECT DISTINCT query FROM attention_rows WHERE study = $study)
     WHERE study = $study
 ),
+scored AS (
+    SELECT
+        *,
+        [{% for kind in kinds %}{{ kind.name }}_score{{ ", " if not loop.last }}{% endfor %}] AS scores,
+        list_reverse_sort(list_filter(scores, lambda score: score IS NOT NULL)) AS ranked,
+        CASE
+            WHEN ranked[1] IS NOT NULL THEN (SELECT list(label ORDER BY place) FROM kinds())[list_position(scores, ranked[1])]
+        END AS by_scores
+    FROM head_taxonomy
+    WHERE study = $study
+),
 found AS (
     SELECT
         *,
-        list_reverse_sort([retriever_score, mixer_score, reset_score]) AS scores,
-        ['Retriever', 'Mixer', 'Reset'][
-            list_position([retriever_score, mixer_score, reset_score], scores[1])
-        ] AS by_scores,
         coalesce(
-            label = by_scores
-            AND isfinite(scores[1] - scores[3])
-            AND fits_rule = (scores[1] >= 0)
-            AND margin = scores[1] - scores[2]
+            nearest IS NOT DISTINCT FROM by_scores
+            AND isfinite(coalesce(list_sum(scores), 0))
+            AND CASE label
+                WHEN '{{ other }}' THEN coalesce(ranked[1] <= 0, true) AND margin IS NOT DISTINCT FROM -ranked[1]
+                ELSE
+                    label = nearest
+                    AND ranked[1] >= 0
+                    AND margin = ranked[1] - greatest(ranked[2], 0)
+                    AND NOT single_key
+            END
+            AND NOT (single_key AND NOT effective_contributors < 2)
             AND agreement BETWEEN 0 AND 1
             AND sequences > 0
-            AND least(sink_share, last_share, rest_share, spread) >= 0
-            AND sink_share + last_share + rest_share <= 1 + 1e-9
-            AND spread <= 1,
+            AND coalesce(least(sink_share, last_share, rest_share) >= 0, true)
+            AND coalesce(abs(coalesce(sink_share, 0) + last_share + rest_share - 1) <= 1e-9, true),
             false
         ) AS possible
-    FROM head_taxonomy
-    WHERE study = $study
+    FROM scored
 )
 SELECT
     query,

@@ -9,5 +9,5 @@ WHERE
     AND (
         (norm_y_0 IS NULL) <> (NOT sink_attended)
         OR (total_rest > 0 AND n_keys <= CASE WHEN sink_attended THEN 2 ELSE 1 END)
-        OR {{ violations(by_head) }}
+        OR {{ violations(of_attention) }}
     )

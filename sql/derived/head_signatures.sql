@@ -1,7 +1,8 @@
 -- grain:   one row per (study, sequence, query, layer, head)
--- inputs:  attention_rows, selection_counts, weighted_level, weighted_slope
+-- inputs:  attention_rows, selection_counts, concentration, weighted_level, weighted_slope
 -- meaning: what each row of attention contributes, beside a straight line through either cosine over ln N, with weights
---          of 1/N; ln N is taken from its middle, about which half of the weight lies on either side
+--          of 1/N; ln N is taken from its middle, about which half of the weight lies on either side; the sink is
+--          selected at the N that have a_0
 WITH points AS (
     SELECT
         sequence,
@@ -11,6 +12,7 @@ WITH points AS (
         ln(n_keys - 1) AS reach,
         ln(n) - reach / 2 AS x,
         1 / n AS weight,
+        a_0,
         cos_sink::DOUBLE AS cos_sink,
         cos_last::DOUBLE AS cos_last
     FROM selection_counts
@@ -22,6 +24,7 @@ lines AS (
         query,
         layer,
         head,
+        max(cos_sink) FILTER (WHERE a_0 IS NOT NULL) AS cos_sink_max,
         weighted_level(cos_sink, weight) AS cos_sink_level,
         weighted_slope(cos_sink, x, weight) * any_value(reach) AS cos_sink_change,
         weighted_level(cos_last, weight) AS cos_last_level,
@@ -35,15 +38,21 @@ SELECT
     query,
     layer,
     head,
-    n_keys,
+    attention_rows.n_keys,
     norm_y_0,
     norm_y_last,
     norm_rest,
-    total_rest,
+    abs(norm_output::DOUBLE - norm_output_without_sink) AS change_without_sink,
+    abs(norm_output::DOUBLE - norm_output_without_last) AS change_without_last,
+    cos_sink_max,
     cos_sink_level,
     cos_sink_change,
     cos_last_level,
-    cos_last_change
+    cos_last_change,
+    cos_last_p05,
+    effective_contributors,
+    top_contributor_role = 'other' AS top_is_other
 FROM attention_rows
+JOIN concentration USING (study, sequence, query, layer, head)
 LEFT JOIN lines USING (sequence, query, layer, head)
 WHERE study = $study

@@ -1,6 +1,6 @@
 -- grain:   one row per (study, query, layer, head)
 -- inputs:  head_signatures, taxonomy
 -- meaning: the kind of every head by the default thresholds
-SELECT *
+SELECT * EXCLUDE conditions
 FROM taxonomy()
 WHERE study = $study

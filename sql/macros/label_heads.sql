@@ -1,55 +1,72 @@
 -- grain:   one row per row of the signatures and row of the thresholds
--- inputs:  a relation with the norms and cosines of head_signatures, and one with the columns of taxonomy_thresholds
--- meaning: label, margin and scores by the rules of Section 4.2, beside all columns of both but the thresholds; a score
---          is by how much the narrowest condition of a rule is met, below 0 by how much the worst is missed; what is NULL
---          (a hidden sink, a vector of norm 0, one key) counts as 0
+-- inputs:  a relation with the columns of head_signatures from n_keys on, and one with those of taxonomy_thresholds
+-- meaning: label, nearest kind, margin and scores by the rules of Section 4.2, beside all columns of both but the
+--          thresholds, and every condition with what it holds against what. A score is by how much the narrowest
+--          condition of a rule is met, below 0 by how much the worst is missed: cosines and shares as they are, numbers
+--          of keys as a share of the larger of both; NULL if what a condition needs does not exist (a hidden sink, one
+--          key, a vector of norm 0), which meets no condition. Of several rules that are met the one with the highest
+--          score names the head, ties in the order of kinds()
 CREATE MACRO label_heads(signatures, thresholds) AS TABLE
-WITH known AS (
+WITH shared AS (
     SELECT
         *,
-        coalesce(norm_y_0, 0) AS known_y_0,
-        nullif(known_y_0 + norm_y_last + norm_rest, 0) AS total_share,
-        nullif(known_y_0 + norm_y_last + total_rest, 0) AS total_spread,
-        coalesce(known_y_0 / total_share, 0) AS sink_share,
-        coalesce(norm_y_last / total_share, 0) AS last_share,
-        coalesce(norm_rest / total_share, 0) AS rest_share,
-        coalesce(total_rest / total_spread, 0) AS spread,
-        coalesce(cos_sink_change, 0) AS known_sink_change,
-        coalesce(cos_last_level, 0) AS known_last_level,
-        coalesce(cos_last_change, 0) AS known_last_change
+        nullif(coalesce(norm_y_0, 0) + norm_y_last + norm_rest, 0) AS total_norm,
+        norm_y_0 / total_norm AS sink_share,
+        norm_y_last / total_norm AS last_share,
+        norm_rest / total_norm AS rest_share
     FROM query_table(signatures)
+),
+held AS (
+    SELECT
+        *,
+{% for _, condition in conditions %}
+        CASE WHEN n_keys > 1 THEN {{ condition.value }} END AS {{ condition.name }}_value,
+        {{ condition.limit }} AS {{ condition.name }}_limit,
+        {{ condition.met }} AS {{ condition.name }}_met,
+        {{ condition.slack }} AS {{ condition.name }}_slack{{ "," if not loop.last }}
+{% endfor %}
+    FROM shared, query_table(thresholds) AS stated
 ),
 scored AS (
     SELECT
         *,
-        least(
-            last_share - stated.last_leads * greatest(sink_share, rest_share),
-            known_last_level - abs(known_last_change) / 2 - stated.last_high
-        ) AS retriever_score,
-        least(
-            last_share - least(sink_share, rest_share),
-            greatest(sink_share, rest_share) - last_share,
-            -known_sink_change - stated.sink_falls,
-            known_last_change - stated.last_rises
-        ) AS mixer_score,
-        least(
-            greatest(
-                sink_share - stated.sink_comparable * greatest(last_share, rest_share),
-                spread - stated.spread_broad
-            ),
-            stated.last_weak - known_last_level
-        ) AS reset_score
-    FROM known, query_table(thresholds) AS stated
+{% for kind in kinds %}
+        {{ kind.score }} AS {{ kind.name }},
+        CASE WHEN {{ kind.met }} THEN {{ kind.name }} END AS {{ kind.name }}_won,
+{% endfor %}
+        greatest({% for kind in kinds %}{{ kind.name }}_won{{ ", " if not loop.last }}{% endfor %}) AS won,
+        list_reverse_sort([{% for kind in kinds %}{{ kind.name }}{{ ", " if not loop.last }}{% endfor %}]) AS ranked
+    FROM held
 )
 SELECT
     * EXCLUDE (
-        known_y_0, total_share, total_spread, known_sink_change, known_last_level, known_last_change,
+        total_norm, won, ranked,
+{% for kind in kinds %}
+        {{ kind.name }}, {{ kind.name }}_won,
+{% endfor %}
+{% for _, condition in conditions %}
+        {{ condition.name }}_value, {{ condition.name }}_limit, {{ condition.name }}_met, {{ condition.name }}_slack,
+{% endfor %}
         {{ thresholds | map(attribute="name") | join(", ") }}
     ),
-    greatest(retriever_score, mixer_score, reset_score) AS best,
-    CASE best WHEN retriever_score THEN 'Retriever' WHEN mixer_score THEN 'Mixer' ELSE 'Reset' END AS label,
-    best >= 0 AS fits_rule,
-    best - greatest(
-        least(retriever_score, mixer_score), least(greatest(retriever_score, mixer_score), reset_score)
-    ) AS margin
+{% for kind in kinds %}
+    nullif({{ kind.name }}, '-infinity') AS {{ kind.name }}_score,
+{% endfor %}
+    CASE won{% for kind in kinds %} WHEN {{ kind.name }}_won THEN '{{ kind.label }}'{% endfor %} ELSE '{{ other }}' END AS label,
+    CASE nullif(ranked[1], '-infinity'){% for kind in kinds %} WHEN {{ kind.name }} THEN '{{ kind.label }}'{% endfor %} END AS nearest,
+    CASE WHEN won IS NOT NULL THEN won - greatest(ranked[2], 0) ELSE -nullif(ranked[1], '-infinity') END AS margin,
+    won IS NULL AND coalesce(effective_contributors < 2 AND top_is_other > 0.5, false) AS single_key,
+    [
+{% for kind, condition in conditions %}
+        {
+            'kind': '{{ kind.label }}',
+            'way': {{ "'" ~ condition.way ~ "'" if condition.way else "NULL::VARCHAR" }},
+            'condition': '{{ condition.name }}',
+            'value': {{ condition.name }}_value::DOUBLE,
+            'direction': '{{ condition.direction }}',
+            'threshold': {{ condition.name }}_limit::DOUBLE,
+            'met': {{ condition.name }}_met
+        }{{ "," if not loop.last }}
+{% endfor %}
+    ] AS conditions
 FROM scored

@@ -8,13 +8,8 @@ SELECT
     layer,
     head,
     count(*)::INTEGER AS sequences,
-    avg(norm_y_0) AS norm_y_0,
-    avg(norm_y_last) AS norm_y_last,
-    avg(norm_rest) AS norm_rest,
-    avg(total_rest) AS total_rest,
-    avg(cos_sink_level) AS cos_sink_level,
-    avg(cos_sink_change) AS cos_sink_change,
-    avg(cos_last_level) AS cos_last_level,
-    avg(cos_last_change) AS cos_last_change
+{% for column in signature %}
+    avg({{ column }}) AS {{ column }}{{ "," if not loop.last }}
+{% endfor %}
 FROM query_table(signatures)
 GROUP BY study, query, layer, head

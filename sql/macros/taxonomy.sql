@@ -1,7 +1,8 @@
 -- grain:   one row per (study, query, layer, head)
 -- inputs:  head_signatures, signature_means, label_heads, taxonomy_thresholds
--- meaning: the rows of head_taxonomy under other thresholds, for all studies: FROM taxonomy(last_high := 0.6); those
---          not given, or NULL, have the default that taxonomy_thresholds states
+-- meaning: the rows of head_taxonomy under other thresholds, for all studies: FROM taxonomy(last_high := 0.6), with the
+--          rows of head_conditions as the list conditions; thresholds not given, or NULL, have the default that
+--          taxonomy_thresholds states
 CREATE MACRO taxonomy(
 {% for threshold in thresholds %}
     {{ threshold.name }} := NULL{{ "," if not loop.last }}
@@ -31,20 +32,24 @@ SELECT
     layer,
     head,
     label,
-    fits_rule,
+    nearest,
+    single_key,
     margin,
     coalesce(agreeing, 0) / sequences AS agreement,
     sequences,
-    retriever_score,
-    mixer_score,
-    reset_score,
+{% for kind in kinds %}
+    {{ kind.name }}_score,
+{% endfor %}
     sink_share,
     last_share,
     rest_share,
-    spread,
+    cos_sink_max,
     cos_sink_level,
     cos_sink_change,
     cos_last_level,
-    cos_last_change
+    cos_last_change,
+    cos_last_p05,
+    effective_contributors,
+    conditions
 FROM labelled
 LEFT JOIN agreeing USING (study, query, layer, head, label)

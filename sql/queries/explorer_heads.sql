@@ -3,7 +3,7 @@
 -- meaning: what a map of heads can be coloured by, mean over sequences
 --          precision, recall: at N = $n; NULL for a head that attends to $n keys or fewer; rho_0: NULL if hidden or of norm 0
 WITH labelled AS (
-    SELECT layer, head, label, fits_rule, margin, agreement
+    SELECT layer, head, label, nearest, margin, agreement
     FROM head_taxonomy
     WHERE study = $study AND query = $query
 ),
@@ -23,7 +23,7 @@ sinks AS (
     WHERE study = $study AND query = $query
     GROUP BY layer, kv_head
 )
-SELECT layer, head, kv_head, label, fits_rule, margin, agreement, elbow_n, precision, recall, rho_0
+SELECT layer, head, kv_head, label, nearest, margin, agreement, elbow_n, precision, recall, rho_0
 FROM heads
 LEFT JOIN labelled USING (layer, head)
 LEFT JOIN of_elbows USING (layer, head)

@@ -26,7 +26,8 @@ shares AS (
         study,
         avg((label = 'Retriever')::INTEGER) AS retriever_share,
         avg((label = 'Mixer')::INTEGER) AS mixer_share,
-        avg((label = 'Reset')::INTEGER) AS reset_share
+        avg((label = 'Reset')::INTEGER) AS reset_share,
+        avg((label = 'Other')::INTEGER) AS other_share
     FROM head_taxonomy
     GROUP BY study, query
     QUALIFY query = max(query) OVER (PARTITION BY study)
@@ -50,7 +51,8 @@ SELECT
     model_elbow_n,
     retriever_share,
     mixer_share,
-    reset_share
+    reset_share,
+    other_share
 FROM studies
 JOIN model_sizes USING (study)
 LEFT JOIN asked USING (study)

@@ -5,7 +5,8 @@ SELECT
     layer,
     head,
     label,
-    fits_rule,
+    nearest,
+    single_key,
     margin,
     agreement,
     retriever_score,
@@ -14,11 +15,13 @@ SELECT
     sink_share,
     last_share,
     rest_share,
-    spread,
+    cos_sink_max,
     cos_sink_level,
     cos_sink_change,
     cos_last_level,
-    cos_last_change
+    cos_last_change,
+    cos_last_p05,
+    effective_contributors
 FROM head_taxonomy
 WHERE study = $study AND query = $query
 ORDER BY layer, head

@@ -1,6 +1,6 @@
 -- grain:   one row per threshold
 -- inputs:  taxonomy_thresholds, taxonomy_sensitivity; $study, $query
--- meaning: what each threshold of the taxonomy means, and how many of the heads would have another label if it, and no
+-- meaning: what each threshold of the taxonomy means, why its default is what it is, and how many of the heads would have another label if it, and no
 --          other, were 10 % lower (changed_below) or higher (changed_above)
 WITH stated AS (
     UNPIVOT (FROM taxonomy_thresholds()) ON * INTO NAME threshold VALUE value
@@ -15,13 +15,18 @@ moved AS (
     WHERE study = $study AND query = $query
     GROUP BY threshold
 )
-SELECT threshold, meaning, value, changed_below, changed_above, heads
+SELECT threshold, meaning, reason, value, changed_below, changed_above, heads
 FROM (
     VALUES
 {% for threshold in thresholds %}
-        ({{ loop.index }}, '{{ threshold.name }}', '{{ threshold.meaning | replace("'", "''") }}'){{ "," if not loop.last }}
+        (
+            {{ loop.index }},
+            '{{ threshold.name }}',
+            '{{ threshold.meaning | replace("'", "''") }}',
+            '{{ threshold.reason | replace("'", "''") }}'
+        ){{ "," if not loop.last }}
 {% endfor %}
-) AS explained (place, threshold, meaning)
+) AS explained (place, threshold, meaning, reason)
 JOIN stated USING (threshold)
 LEFT JOIN moved USING (threshold)
 ORDER BY place

@@ -7,5 +7,5 @@ CREATE TABLE attention_rows (
 {{ key_columns("study", "sequence", "query", "layer", "head") }}
     n_keys INTEGER NOT NULL, -- number of keys the query may attend to
     sink_attended BOOLEAN NOT NULL, -- whether position 0 is one of them; false if a window hides it
-{{ quantity_columns(by_head, last=True) }}
+{{ quantity_columns(of_attention, last=True) }}
 )

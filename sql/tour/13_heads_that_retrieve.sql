@@ -1,8 +1,15 @@
 -- grain:   one row per (layer, head), of the ten that retrieve most
--- inputs:  head_taxonomy, last_query; $study
--- meaning: Which heads are most like a Retriever, do they meet its rule, and how many sequences alone would say so?
+-- inputs:  head_taxonomy, head_conditions, last_query; $study
+-- meaning: Which heads are most like a Retriever, and which conditions of its rule, if any, does each miss, and by what?
 FROM head_taxonomy
-SELECT layer, head, label, retriever_score, fits_rule, agreement, last_share, cos_last_level
-WHERE study = $study AND query = last_query($study)
-ORDER BY retriever_score DESC, layer, head
+JOIN head_conditions USING (study, query, layer, head)
+SELECT
+    layer,
+    head,
+    label,
+    retriever_score,
+    list({'missed': condition, 'value': value, 'threshold': threshold} ORDER BY condition) FILTER (WHERE NOT met) AS missed
+WHERE study = $study AND query = last_query($study) AND kind = 'Retriever'
+GROUP BY ALL
+ORDER BY retriever_score DESC NULLS LAST, layer, head
 LIMIT 10

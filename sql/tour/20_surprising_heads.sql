@@ -8,7 +8,7 @@ SELECT
     layer,
     head,
     label,
-    fits_rule,
+    nearest,
     agreement,
     elbow_n,
     best_n,

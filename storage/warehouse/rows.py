@@ -12,6 +12,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from geometry.quantities import ROLES
+from sql.columns import CONCENTRATION, OF_ATTENTION
 from storage.warehouse.connection import FORMAT_VERSION
 from storage.warehouse.versions import landing_version
 from storage.zarr.arrays import SELECTION, LayerSize
@@ -29,8 +31,14 @@ BY_N = tuple(spec.name for spec in SELECTION if spec.dims[-2:] == ("head", "n"))
 BY_KAPPA = tuple(spec.name for spec in SELECTION if "kappa" in spec.dims)
 """The arrays of the metrics store that become columns of ``upper_bounds``."""
 
-BY_HEAD = tuple(spec.name for spec in SELECTION if spec.dims[1:] == ("query", "layer", "head"))
+BY_HEAD = tuple(quantity.name for quantity in OF_ATTENTION)
 """The arrays of the metrics store that become columns of ``attention_rows``."""
+
+SPREAD = tuple(quantity.name for quantity in CONCENTRATION)
+"""The arrays of the metrics store that become columns of ``concentration`` as they are."""
+
+TOPS = {"top": ("top_key", "top_role"), "top_contributor": ("top_contributor", "top_contributor_role")}
+"""The arrays from which ``concentration`` has the columns ``…_position`` and ``…_role``."""
 
 
 def provenance_of(
@@ -161,6 +169,25 @@ def attention_rows(metrics: "SequenceStore", queries: Sequence[int]) -> Iterator
         yield batch(_constant(layer.size, **constant) | where | columns)
 
 
+def concentration_rows(metrics: "SequenceStore", queries: Sequence[int]) -> Iterator[pa.RecordBatch]:
+    """The rows of ``concentration``, one batch per sequence and query; ``queries`` are positions of the queries.
+
+    The store counts top keys from the first that the query attends to, the table from the start of the sequence.
+    """
+    there = present(metrics, "head")
+    layer, head = _places(there)
+    for at, constant in _queries(metrics, queries):
+        n_keys = _n_keys(metrics, at)[layer]
+        columns = {name: _known(metrics.read(name, at)[there]) for name in SPREAD}
+        for top, (key, role) in TOPS.items():
+            index, code = (metrics.read(name, at)[there] for name in (key, role))
+            position = _known(np.where(index < 0, index, index + constant["query"] + 1 - n_keys))
+            codes = pa.array(code.astype(np.int8), mask=code < 0)
+            columns |= {f"{top}_position": position, f"{top}_role": pa.DictionaryArray.from_arrays(codes, list(ROLES))}
+        where = {"layer": layer, "head": head, "n_keys": n_keys}
+        yield batch(_constant(layer.size, **constant) | where | columns)
+
+
 def value_scale_rows(metrics: "SequenceStore", queries: Sequence[int]) -> Iterator[pa.RecordBatch]:
     """The rows of ``value_scales``, one batch per sequence and query; ``queries`` are positions of the queries."""
     there = present(metrics, "kv_head")
@@ -271,6 +298,12 @@ def _queries(metrics: "SequenceStore", queries: Sequence[int]) -> Iterator[tuple
 def _n_keys(metrics: "SequenceStore", at: tuple[int, int]) -> NDArray[np.int32]:
     """Keys that one query of one sequence may attend to, (layer,); -1 in a layer without attention."""
     return np.asarray(metrics.read("n_keys", at), np.int32)
+
+
+def _known(column: NDArray[Any]) -> pa.Array:
+    """A column of the store, NULL where it is missing: NaN, or below 0 in a column of whole numbers."""
+    whole = np.issubdtype(column.dtype, np.integer)
+    return pa.array(column, mask=column < 0 if whole else np.isnan(column))
 
 
 def _constant(rows: int, **values: int) -> dict[str, NDArray[np.int32]]:

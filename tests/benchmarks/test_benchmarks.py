@@ -40,6 +40,7 @@ TINY: dict[str, Callable[[], list[Result]]] = {
     "queries": lambda: queries.queries(layers=2, heads=2, kv_heads=1, context=8, sequences=2, repeats=2),
     "product": lambda: selection.against_product(n=16, head_dim=4, repeats=2),
     "separation": lambda: separation.against_product(n=16, head_dim=4, length=5, repeats=2),
+    "beside": lambda: selection.beside_profile(n=16, head_dim=4, repeats=2),
     "pytorch": lambda: selection.against_pytorch(n=16, head_dim=4, repeats=2),
     "growth": lambda: selection.growth(
         lengths=(8, 16, 2048), head_dim=4, repeats=2

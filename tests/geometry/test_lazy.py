@@ -22,6 +22,7 @@ from geometry.lazy import (
     value_norms,
 )
 from geometry.parts import output_parts
+from geometry.quantiles import quantile_over_ln_n
 from geometry.quantities import SELECTION
 from geometry.scale_free import scale_free_lower_bounds
 from geometry.similarity import cosine_by_distance, cosines_with, sink_cosines
@@ -137,6 +138,8 @@ def test_blocks_equal_the_whole(kv_chunk: int) -> None:
             np.testing.assert_array_equal(found[..., query:], SELECTION[name].fill, err_msg=name)
         parts = vars(output_parts(grouped, seen)) | vars(concentration(grouped, seen))
         parts |= {"weight_sum": whole.weight_sum}
+        lowest = quantile_over_ln_n(whole.cos_last.astype(np.float32), 0.05).reshape(SEQUENCES, LAYERS, HEADS)
+        np.testing.assert_array_equal(computed["cos_last_p05"][:, index], lowest)
         assert set(parts) == set(PER_HEAD)
         for name, expected in parts.items():
             found = computed[name][:, index].reshape(expected.shape)

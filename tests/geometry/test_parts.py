@@ -21,12 +21,19 @@ def literally(weights: np.ndarray, values: np.ndarray, *, sink: bool = True) -> 
     y = [[float(a) * float(x) for x in v] for a, v in zip(weights, values, strict=True)]
     rest = [y[i] for i in range(len(y)) if i != len(y) - 1 and not (sink and i == 0)]
     total = [sum(row[k] for row in rest) for k in range(values.shape[1])]
+
+    def without(key: int) -> float:
+        """Norm of the sum of all but one key."""
+        return norm([sum(y[i][k] for i in range(len(y)) if i != key) for k in range(values.shape[1])])
+
     return {
         "norm_y_0": norm(y[0]) if sink else np.nan,
         "norm_y_last": norm(y[-1]),
         "norm_rest": norm(total),
         "total_rest": sum(norm(row) for row in rest),
         "norm_output": norm([sum(row[k] for row in y) for k in range(values.shape[1])]),
+        "norm_output_without_sink": without(0) if sink else np.nan,
+        "norm_output_without_last": without(len(y) - 1),
         "norm_contributions": norm([norm(row) for row in y]),
     }
 
@@ -88,10 +95,13 @@ def test_the_rest_keeps_its_digits_beside_a_part_that_outweighs_it(outweighs: st
 @pytest.mark.parametrize(
     ("reading", "changed"),
     [
-        (lambda a, v: literally(a, v, sink=False), {"norm_y_0", "norm_rest", "total_rest"}),
+        (
+            lambda a, v: literally(a, v, sink=False),
+            {"norm_y_0", "norm_rest", "total_rest", "norm_output_without_sink"},
+        ),
         (
             lambda a, v: literally(np.append(a, 0), np.append(v, v[:1], axis=0)),
-            {"norm_y_last", "norm_rest", "total_rest"},
+            {"norm_y_last", "norm_rest", "total_rest", "norm_output_without_last"},
         ),
         (lambda a, v: literally(np.ones_like(a), v), set(NAMES)),
         (lambda a, v: literally(a[::-1], v), set(NAMES)),
@@ -116,6 +126,11 @@ def test_query_heads_share_the_value_states_of_their_kv_head() -> None:
             assert (array.shape, array.dtype) == ((2, 3), np.float64)
             assert array[kv_head, head] == alone[name]
     assert output_parts(weights[:0], values[:0], sink=False).norm_y_0.shape == (0, 3)
+
+
+def test_masked_arrays_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"values must not be a masked array, got one of shape \(3, 2\)"):
+        output_parts(np.full(3, 0.3), np.ma.array(np.ones((3, 2)), mask=False))
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
 """Streamed quantiles: equal to NumPy's on all numbers at once, bounded in memory, nothing silent."""
 
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from geometry import quantiles
-from geometry.quantiles import quantile_bytes, stream_quantiles
+from geometry.quantiles import quantile_bytes, quantile_over_ln_n, stream_quantiles
 
 PROBABILITIES = (0.05, 0.25, 0.5, 0.75, 0.95)
 Blocks = list[np.ndarray]
@@ -140,3 +141,59 @@ def test_memory_is_bounded_whatever_the_number_of_numbers(blocks: int) -> None:
         tracemalloc.stop()
     bound = quantile_bytes(4, len(PROBABILITIES)) + 2 * block.nbytes
     assert 0.3 * bound < taken < bound
+
+
+def over_ln_n(curve: Sequence[float], probability: Fraction, weigh: Callable[[int], Fraction]) -> float:
+    """The definition, in whole numbers: the largest c such that the N at c or above hold a share of all weight."""
+    weights = [weigh(n) for n in range(1, len(curve) + 1)]
+    reached = [
+        c
+        for c in curve
+        if sum(w for w, other in zip(weights, curve, strict=True) if other >= c) >= (1 - probability) * sum(weights)
+    ]
+    return max(reached, default=float("nan"))
+
+
+def over_one_in_n(n: int) -> Fraction:
+    return Fraction(1, n)
+
+
+cosines = st.integers(-8, 8).map(lambda eighths: eighths / 8) | st.just(float("nan"))
+
+
+@given(st.lists(cosines, max_size=60), st.sampled_from([Fraction(1, 32), Fraction(1, 20), Fraction(1, 3)]))
+def test_a_curve_has_the_quantile_of_the_definition(curve: list[float], probability: Fraction) -> None:
+    found = quantile_over_ln_n(np.array(curve), float(probability))
+    np.testing.assert_equal(float(found), over_ln_n(curve, probability, over_one_in_n))
+
+
+def test_a_wrong_weight_or_a_wrong_end_is_noticed() -> None:
+    rng = np.random.default_rng(0)
+    curves = rng.uniform(-1, 1, (40, 60))
+    found = quantile_over_ln_n(curves, 0.05)
+    for curve, quantile in zip(curves, found, strict=True):
+        assert quantile == over_ln_n(list(curve), Fraction(1, 20), over_one_in_n)
+    evenly = [over_ln_n(list(curve), Fraction(1, 20), lambda _: Fraction(1)) for curve in curves]
+    assert (np.array(evenly) != found).mean() > 0.5
+    assert (quantile_over_ln_n(curves, 0.95) > found).all()
+    assert (quantile_over_ln_n(curves[:, ::-1], 0.05) != found).any()
+
+
+def test_curves_keep_their_type_and_leading_axes() -> None:
+    curves = np.random.default_rng(0).uniform(-1, 1, (2, 3, 7)).astype(np.float32)
+    found = quantile_over_ln_n(curves, 0.05)
+    assert (found.shape, found.dtype) == ((2, 3), np.float32)
+    assert found[1, 2] == quantile_over_ln_n(curves[1, 2], 0.05)
+    assert np.isnan(quantile_over_ln_n(curves[..., :0], 0.05)).all()
+
+
+def test_what_is_missing_is_below_every_number() -> None:
+    curve = np.append(np.full(99, 0.5), np.nan)
+    assert quantile_over_ln_n(curve, 0.05) == 0.5
+    assert np.isnan(quantile_over_ln_n(curve[::-1], 0.05)), "N = 1 alone weighs more than 5 %"
+
+
+@pytest.mark.parametrize("probability", [-0.1, 1.1, float("nan")])
+def test_a_probability_is_between_0_and_1(probability: float) -> None:
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        quantile_over_ln_n(np.ones(3), probability)

@@ -1,4 +1,4 @@
-"""Made-up heads of the three kinds of the taxonomy, as three vectors that grow into s_N.
+"""Made-up heads of the three kinds of the taxonomy, as three vectors that grow into s_N, and keys that share the rest.
 
 Holds what ``tests.reports.synthetic`` takes the geometry of selections from. What does not belong here: rows.
 """
@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from geometry.quantiles import quantile_over_ln_n
 
 F64 = NDArray[np.float64]
 
@@ -95,6 +97,81 @@ def _possible(cos_sink_last: F64, cos_sink_rest: F64, cos_last_rest: F64) -> F64
     return np.clip(cos_last_rest, middle - reach, middle + reach)
 
 
+def length(heads: Heads, sink: F64, last: F64, rest: F64) -> F64:
+    """Norm of the sum of three vectors of these lengths, (sequence, query, layer, head, n)."""
+    sink_last, sink_rest, last_rest = (
+        cosine[..., None] for cosine in (heads.cos_sink_last, heads.cos_sink_rest, heads.cos_last_rest)
+    )
+    crossed = sink * last * sink_last + sink * rest * sink_rest + last * rest * last_rest
+    norm: F64 = np.sqrt(np.maximum(sink**2 + last**2 + rest**2 + 2 * crossed, 0))
+    return norm
+
+
+def outputs(heads: Heads, n_keys: NDArray[np.int64]) -> dict[str, F64]:
+    """Norms of the output, as a whole and without a part, named as in ``attention_rows``; ``n_keys`` (query, layer)."""
+    seen, several = np.isfinite(heads.sink), (n_keys > 1)[..., None]
+    sink, last = np.where(seen & several, heads.sink, 0), heads.last
+    parts = (sink[..., None], last[..., None], heads.rest[..., None])
+    without_sink, without_last = (
+        (parts[0] * 0, parts[1] * several[..., None], parts[2]),
+        (parts[0], parts[1] * 0, parts[2]),
+    )
+    contributions = _contributions(heads, n_keys)
+    return {
+        "norm_output": length(heads, *parts)[..., 0],
+        "norm_output_without_sink": np.where(seen, length(heads, *without_sink)[..., 0], np.nan),
+        "norm_output_without_last": length(heads, *without_last)[..., 0],
+        "norm_contributions": np.sqrt((contributions**2).sum(-1)),
+    }
+
+
+def _contributions(heads: Heads, n_keys: NDArray[np.int64]) -> F64:
+    """Weighted norms of the keys of each head: sink first, last token last, all others alike, then nothing."""
+    seen = np.isfinite(heads.sink)[..., None]
+    key, keys = np.arange(n_keys.max()), n_keys[..., None, None]
+    other = heads.total_rest[..., None] / np.maximum(keys - 1 - seen, 1)
+    found = np.where(key < keys, other, 0.0)
+    found = np.where(seen & (key == 0), np.where(seen, heads.sink[..., None], 0), found)
+    contributions: F64 = np.where(key == keys - 1, heads.last[..., None], found)
+    return contributions
+
+
+def concentration(heads: Heads, n_keys: NDArray[np.int64]) -> dict[str, NDArray[np.generic]]:
+    """How weights, as if value states had a norm of 1 and the sink's of 1/5, and contributions are spread.
+
+    Each array is (sequence, query, layer, head), named as in ``concentration``, top keys as indices.
+    """
+    seen = np.isfinite(heads.sink)[..., None]
+    a = _contributions(heads, n_keys)
+    weights = a * np.where(seen & (np.arange(a.shape[-1]) == 0) & (n_keys > 1)[..., None, None], 5, 1)
+    found: dict[str, NDArray[np.generic]] = {}
+    for names, mass in ((("keys", "top_weight", "top_key", "n"), weights), (_OF_CONTRIBUTORS, a)):
+        what, top, key, fewest = names
+        share = mass / mass.sum(-1, keepdims=True)
+        found[f"entropy_{what}"] = -(share * np.log(np.where(share > 0, share, 1))).sum(-1)
+        found[f"effective_{what}"] = np.exp(found[f"entropy_{what}"])
+        found[top], found[key] = share.max(-1), share.argmax(-1)
+        held = (-np.sort(-share, axis=-1)).cumsum(-1)
+        for percent in (50, 90, 99):
+            found[f"{fewest}_{percent}"] = 1 + (held < percent / 100 - 1e-12).sum(-1)
+    uniform = 1 / n_keys[..., None]
+    least = np.where(np.arange(a.shape[-1]) < n_keys[..., None, None], weights, np.inf).min(-1) / weights.sum(-1)
+    found["largest_deviation"] = np.maximum(found["top_weight"] - uniform, uniform - least)
+    return found
+
+
+_OF_CONTRIBUTORS = ("contributors", "top_contribution", "top_contributor", "contributors")
+
+
+def low_quantiles(cosines: F64, n: NDArray[np.int32], n_keys: NDArray[np.int64]) -> NDArray[np.float32]:
+    """``cos_last_p05`` of cosines (sequence, query, layer, head, n); ``n_keys`` is (query, layer)."""
+    found = np.full(cosines.shape[:-1], np.nan, np.float32)
+    for query, layer in np.ndindex(n_keys.shape):
+        seen = cosines[:, query, layer][..., n < n_keys[query, layer]]
+        found[:, query, layer] = quantile_over_ln_n(seen.astype(np.float32), 0.05)
+    return found
+
+
 def geometry(heads: Heads, n: NDArray[np.int32], n_keys: NDArray[np.int64]) -> dict[str, F64]:
     """Norms and cosines of s_N, each (sequence, query, layer, head, n), named as in ``selection_counts``.
 
@@ -112,18 +189,15 @@ def geometry(heads: Heads, n: NDArray[np.int32], n_keys: NDArray[np.int64]) -> d
         cosine[..., None] for cosine in (heads.cos_sink_last, heads.cos_sink_rest, heads.cos_last_rest)
     )
 
-    def length(sink: F64, last: F64) -> F64:
-        crossed = sink * last * sink_last + sink * rest * sink_rest + last * rest * last_rest
-        return np.sqrt(np.maximum(sink**2 + last**2 + rest**2 + 2 * crossed, 0))
-
-    norm = length(sink, last)
+    norm = length(heads, sink, last, rest)
     with np.errstate(invalid="ignore"):
         cos_sink = np.clip((sink + last * sink_last + rest * sink_rest) / norm, -1, 1)
         cos_last = np.clip((sink * sink_last + last + rest * last_rest) / norm, -1, 1)
     return {
         "norm_s": norm,
-        "norm_s_without_sink": np.where(seen, length(np.zeros_like(sink), last), np.nan),
-        "norm_s_without_last": length(sink, np.zeros_like(last)),
+        "norm_s_without_sink": np.where(seen, length(heads, np.zeros_like(sink), last, rest), np.nan),
+        "norm_s_without_last": length(heads, sink, np.zeros_like(last), rest),
+        "distance_rest": norm,
         "cos_sink": np.where(seen, cos_sink, np.nan),
         "cos_last": cos_last,
     }

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from storage.warehouse.relations import create_relations, create_tables, derive
-from tests.reports.kinds import Heads, draw, geometry, kinds
+from tests.reports.kinds import Heads, concentration, draw, geometry, kinds, low_quantiles, outputs
 from tests.sql.made_up import summaries
 
 WORDS = list("abcdefghijklmnopqrstuvwxyz")
@@ -102,6 +102,7 @@ def tables(study: Synthetic) -> dict[str, pa.Table]:
         "value_norm_by_position": _norms(study, rng),
         "upper_bounds": _upper_bounds(study),
         "attention_rows": _attention_rows(study, heads),
+        "concentration": _concentration(study, heads),
         "value_scales": _value_scales(study, skill[0, 0, ..., 0]),
     }
     return {name: rows for name, rows in (measured | summaries(measured)).items() if name not in study.without}
@@ -226,6 +227,8 @@ def _upper_bounds(study: Synthetic) -> pa.Table:
 
 def _attention_rows(study: Synthetic, heads: Heads) -> pa.Table:
     sequence, query, layer, head = np.indices(heads.sink.shape)
+    n = np.arange(1, max(study.query, 1) + 1, dtype=np.int32)
+    cosines = geometry(heads, n, study.n_keys)["cos_last"]
     return _table(
         study,
         sequence=sequence,
@@ -240,7 +243,22 @@ def _attention_rows(study: Synthetic, heads: Heads) -> pa.Table:
         norm_y_last=heads.last.astype(np.float32),
         norm_rest=heads.rest.astype(np.float32),
         total_rest=heads.total_rest.astype(np.float32),
+        cos_last_p05=low_quantiles(cosines, n, study.n_keys),
+        **{name: values.astype(np.float32) for name, values in outputs(heads, study.n_keys).items()},
     )
+
+
+def _concentration(study: Synthetic, heads: Heads) -> pa.Table:
+    sequence, query, layer, head = np.indices(heads.sink.shape)
+    n_keys, first = study.n_keys[query, layer], study.first_key[query, layer]
+    position = np.array(study.positions)[query]
+    found = concentration(heads, study.n_keys)
+    tops = {}
+    for top, key in (("top", "top_key"), ("top_contributor", "top_contributor")):
+        place = found.pop(key) + first
+        tops[f"{top}_position"] = place
+        tops[f"{top}_role"] = np.select([place == position, place == 0], ["last", "sink"], "other")
+    return _table(study, sequence=sequence, query=position, layer=layer, head=head, n_keys=n_keys, **found, **tops)
 
 
 def _value_scales(study: Synthetic, skill: np.ndarray) -> pa.Table:

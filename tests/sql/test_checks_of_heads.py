@@ -18,6 +18,18 @@ HIDDEN = "query = 23 AND layer = 2 AND head = 0"
 ONE = f"sequence = 1 AND {HEAD}"
 NEAR = "n = 5 AND query = 23"
 PAIR = "layer = 1 AND kv_head = 1"
+OTHER = "query = 23 AND label = 'Other'"
+OF_OTHERS = f"(query, layer, head) IN (SELECT (query, layer, head) FROM head_taxonomy WHERE {OTHER})"
+LARGEST = f"SELECT max(cos_last) FROM selection_counts WHERE {ONE}"
+NO_SCORES = "retriever_score = NULL, mixer_score = NULL, reset_score = NULL"
+NO_QUANTILE = f"UPDATE attention_rows SET cos_last_p05 = NULL WHERE {ONE}"
+CONTRIBUTORS = (
+    *("entropy_contributors", "effective_contributors", "top_contribution"),
+    *("contributors_50", "contributors_90", "contributors_99"),
+    *("top_contributor_position", "top_contributor_role"),
+)
+"""What is missing together where nothing contributes."""
+NO_CONTRIBUTORS = f"UPDATE concentration SET {', '.join(f'{name} = NULL' for name in CONTRIBUTORS)} WHERE {ONE}"
 SHARES = "(share_1, share_2, share_3, effective_dimension)"
 
 BROKEN = {
@@ -31,8 +43,12 @@ BROKEN = {
                 "head = 9",
                 "label = CASE label WHEN 'Mixer' THEN 'Reset' ELSE 'Mixer' END",
                 "label = 'Other'",
-                "retriever_score = mixer_score, reset_score = mixer_score, margin = 0, fits_rule = mixer_score >= 0",
-                "fits_rule = NOT fits_rule",
+                "label = 'Other', nearest = NULL, margin = NULL",
+                "nearest = CASE nearest WHEN 'Mixer' THEN 'Reset' ELSE 'Mixer' END",
+                "nearest = NULL",
+                "single_key = true",
+                "retriever_score = mixer_score, reset_score = mixer_score, margin = 0",
+                "margin = NULL",
                 "margin = margin + 1e-9",
                 "margin = -1e-9",
                 "agreement = 1.1",
@@ -41,10 +57,84 @@ BROKEN = {
                 "retriever_score = 'nan'",
                 "sink_share = -1e-9",
                 "last_share = last_share + 0.001",
-                "spread = 1.1",
+            )
+        ),
+        f"UPDATE head_taxonomy SET margin = margin + 1e-9 WHERE {OTHER}",
+        f"UPDATE head_taxonomy SET label = nearest WHERE {OTHER}",
+        f"UPDATE head_taxonomy SET single_key = true WHERE {OTHER}",
+    ],
+    "conditions_decide_labels": [
+        f"DELETE FROM head_conditions WHERE {HEAD}",
+        f"DELETE FROM head_conditions WHERE {HEAD} AND condition = 'last_weak'",
+        f"DELETE FROM head_taxonomy WHERE {HEAD}",
+        f"INSERT INTO head_conditions FROM head_conditions WHERE {HEAD} AND condition = 'last_weak'",
+        f"UPDATE head_conditions SET condition = 'last_high' WHERE {HEAD} AND kind = 'Retriever'",
+        f"UPDATE head_conditions SET met = NOT met WHERE {HEAD} AND condition = 'sink_seen'",
+        f"UPDATE head_conditions SET value = NULL WHERE {HEAD} AND met",
+        f"UPDATE head_conditions SET value = -9, met = false WHERE {HEAD} AND condition = 'last_rises'",
+        f"UPDATE head_conditions SET value = threshold, met = true WHERE direction <> '>' AND {OF_OTHERS}",
+        f"UPDATE head_taxonomy SET label = 'Reset' WHERE {HEAD}",
+        f"UPDATE head_taxonomy SET label = 'Other' WHERE {HEAD}",
+    ],
+    "every_concentration_once": [
+        f"DELETE FROM concentration WHERE {ONE}",
+        f"DELETE FROM attention_rows WHERE {ONE}",
+        f"INSERT INTO concentration FROM concentration WHERE {ONE}",
+        *(
+            f"UPDATE concentration SET {change} WHERE {ONE}"
+            for change in (
+                "sequence = 9",
+                "n_keys = n_keys - 1",
+                "entropy_keys = entropy_keys * 1.001",
+                "effective_keys = 0.9, entropy_keys = ln(0.9)",
+                "effective_keys = 12.1, entropy_keys = ln(12.1)",
+                "entropy_contributors = 'inf'",
+                "effective_contributors = NULL",
+                "top_contribution = NULL",
+                "top_contributor_role = NULL",
+                "effective_contributors = effective_contributors * 1.001",
+                "top_weight = 1.1",
+                "top_weight = 0.01",
+                "top_weight = 0.6, n_50 = 2",
+                "n_50 = n_90 + 1",
+                "n_90 = n_99 + 1",
+                "n_99 = n_keys + 1",
+                "contributors_50 = 0",
+                "largest_deviation = -0.1",
+                "largest_deviation = 1",
+                "top_position = 12",
+                "top_position = -1",
+                "top_position = 3",
+                "top_role = CASE top_role WHEN 'sink' THEN 'last' ELSE 'sink' END",
+                "top_contributor_position = 12",
+                "top_contributor_role = CASE top_contributor_role WHEN 'sink' THEN 'last' ELSE 'sink' END",
+            )
+        ),
+        NO_CONTRIBUTORS,
+    ],
+    "every_concentration_mean_once": [
+        f"DELETE FROM concentration_means WHERE {HEAD}",
+        f"DELETE FROM attention_rows WHERE {HEAD}",
+        f"INSERT INTO concentration_means FROM concentration_means WHERE {HEAD}",
+        *(
+            f"UPDATE concentration_means SET {change} WHERE {HEAD}"
+            for change in (
+                "head = 9",
+                "sequences = 2",
+                "top_sink_share = top_sink_share + 0.01",
+                "top_sink_share = -0.5, top_last_share = 1.5 - top_other_share",
+                "effective_keys = 0.99",
+                "effective_keys = n_keys + 0.01",
+                "effective_contributors = n_keys + 0.01",
+                "top_contributor_last_share = 2",
             )
         ),
     ],
+    "low_quantiles_held": [
+        f"UPDATE attention_rows SET cos_last_p05 = {value} WHERE {ONE}"
+        for value in ("NULL", "-1", "1", "cos_last_p05 - 1e-6", f"({LARGEST})")
+    ]
+    + [f"UPDATE selection_counts SET cos_last = cos_last + 0.001 WHERE {ONE}"],
     "every_signature_once": [
         f"DELETE FROM head_signatures WHERE {ONE}",
         f"DELETE FROM attention_rows WHERE {ONE}",
@@ -58,7 +148,15 @@ BROKEN = {
                 "norm_y_0 = norm_y_0 * 1.001",
                 "norm_y_last = norm_y_last * 1.001",
                 "norm_rest = norm_rest * 1.001",
-                "total_rest = total_rest * 1.001",
+                "change_without_sink = NULL",
+                "change_without_sink = norm_y_0 * 1.001",
+                "change_without_last = norm_y_last * 1.001",
+                "cos_last_p05 = NULL",
+                "cos_last_p05 = cos_last_p05 + 0.001",
+                "effective_contributors = effective_contributors + 0.001",
+                "top_is_other = 1 - top_is_other",
+                "top_is_other = NULL",
+                "cos_sink_max = 1.0001",
                 "cos_sink_level = 1.0001",
                 "cos_last_level = -1.0001",
                 "cos_sink_change = 'inf'",
@@ -68,6 +166,9 @@ BROKEN = {
             )
         ),
         f"UPDATE head_signatures SET cos_sink_level = 0, cos_sink_change = 0 WHERE {HIDDEN}",
+        f"UPDATE head_signatures SET cos_sink_max = 0 WHERE {HIDDEN}",
+        f"UPDATE head_signatures SET change_without_sink = 0 WHERE {HIDDEN}",
+        f"DELETE FROM concentration WHERE {ONE}",
         f"UPDATE attention_rows SET n_keys = 1 WHERE {ONE}; UPDATE head_signatures SET n_keys = 1 WHERE {ONE}",
     ],
     "every_diagnostic_once": [
@@ -105,6 +206,9 @@ BROKEN = {
                 "total_rest = norm_rest * 0.999",
                 "norm_y_last = 'inf'",
                 "total_rest = 'nan'",
+                "norm_output = -1e-9",
+                "norm_output_without_last = 'inf'",
+                "cos_last_p05 = 1.0001",
                 "n_keys = 2",
             )
         ),
@@ -204,6 +308,16 @@ BROKEN = {
 """For each check, statements that break what it looks at."""
 
 HARMLESS = {
+    "every_concentration_once": [
+        f"UPDATE attention_rows SET norm_contributions = 0 WHERE {ONE}; {NO_CONTRIBUTORS}",
+        f"UPDATE concentration SET effective_keys = effective_keys * (1 + 1e-6) WHERE {ONE}",
+    ],
+    "every_head_labelled_once": [
+        f"UPDATE head_taxonomy SET {NO_SCORES}, label = 'Other', nearest = NULL, margin = NULL WHERE {HEAD}",
+    ],
+    "low_quantiles_held": [
+        f"UPDATE selection_counts SET cos_last = NULL WHERE {ONE}; {NO_QUANTILE}",
+    ],
     "every_signature_once": [
         f"UPDATE head_signatures SET {cosine}_level = NULL, {cosine}_change = NULL WHERE {ONE}"
         for cosine in ("cos_sink", "cos_last")
@@ -274,10 +388,13 @@ def test_another_study_is_none_of_a_checks_business(changed: duckdb.DuckDBPyConn
             changed.execute(f"INSERT INTO {table} BY NAME FROM incoming")
             changed.unregister("incoming")
     broken = {
-        "head_taxonomy": "label = 'Other', agreement = 2",
+        "head_taxonomy": "label = 'none', agreement = 2",
+        "head_conditions": "met = NOT met",
         "head_signatures": "cos_last_level = 2",
+        "concentration": "effective_keys = 0",
+        "concentration_means": "effective_keys = 0",
         "diagnostics": "cos_last = 2",
-        "attention_rows": "norm_rest = -1",
+        "attention_rows": "norm_rest = -1, cos_last_p05 = 2",
         "sink_effect": "correlation = 2",
         "contributions": "mean_cos_last = 2",
         "principal_directions": "share_1 = 2",

@@ -101,8 +101,12 @@ CHANGES: dict[str, list[tuple[str, float | None, bool | None]]] = {
         ("UPDATE sink_effect SET correlation = NULL", None, None),
     ],
     "regimes_fit": [
-        ("UPDATE head_taxonomy SET fits_rule = (layer > 0 OR head > 1)", 10 / 12, True),
-        ("UPDATE head_taxonomy SET fits_rule = (layer > 0)", 2 / 3, False),
+        (
+            "UPDATE head_taxonomy SET label = CASE WHEN layer > 0 OR head > 1 THEN 'Mixer' ELSE 'Other' END",
+            10 / 12,
+            True,
+        ),
+        ("UPDATE head_taxonomy SET label = CASE WHEN layer > 0 THEN 'Mixer' ELSE 'Other' END", 2 / 3, False),
         ("DELETE FROM head_taxonomy", None, None),
     ],
     "retrievers_first": [
@@ -171,7 +175,7 @@ def test_claims_are_about_the_last_query(changed: duckdb.DuckDBPyConnection) -> 
         "selection_means": "precision = 0.5",
         "selection_means_model": "precision = 0.5",
         "sink_effect": "correlation = -1",
-        "head_taxonomy": "label = 'Retriever', fits_rule = false",
+        "head_taxonomy": "label = CASE layer WHEN 0 THEN 'Other' ELSE 'Retriever' END",
     }
     for table, changes in earlier.items():
         changed.execute(f"CREATE TEMP TABLE earlier AS SELECT * REPLACE (query - 5 AS query) FROM {table}")
@@ -214,7 +218,7 @@ def judged_kinds(connection: duckdb.DuckDBPyConnection, layers: int) -> dict[str
     )
     comparable = first and others and len({row["layer"] for row in heads}) > 1
     values = (
-        share([row["fits_rule"] for row in heads]),
+        share([row["label"] != "Other" for row in heads]),
         mean(first) - mean(others) if comparable else None,
         share([row["label"] == "Reset" for row in heads if layers > 1 and row["layer"] < layers / 4]),
         share([row["label"] == "Mixer" for row in heads if layers > 1 and row["layer"] >= layers / 2]),
@@ -236,8 +240,7 @@ def judged_kinds(connection: duckdb.DuckDBPyConnection, layers: int) -> dict[str
 def test_heads_of_one_key_are_of_no_kind(first_keys: tuple[int, ...]) -> None:
     with warehouse(Synthetic("windows", layers=4, first_keys=first_keys)) as connection:
         connection.execute(
-            "UPDATE head_taxonomy SET fits_rule = (layer + head) % 3 > 0, "
-            "label = ['Retriever', 'Mixer', 'Reset'][1 + (layer + head) % 3]"
+            "UPDATE head_taxonomy SET label = ['Retriever', 'Mixer', 'Reset', 'Other'][1 + (layer + head) % 4]"
         )
         found = {name: value for name, (value, _) in claims(connection, "windows").items() if name in OF_KINDS}
         assert found == pytest.approx(judged_kinds(connection, 4))

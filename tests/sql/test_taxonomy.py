@@ -1,6 +1,6 @@
 """Diagnostics, signatures and taxonomy of heads in SQL against a plain reading of their definitions (Section 4.2)."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import product
 from typing import Any
@@ -9,26 +9,30 @@ import duckdb
 import numpy as np
 import pytest
 
+from geometry.quantiles import quantile_over_ln_n
 from tests.sql.hand_made import Row, break_statement, database, rows_of
+from tests.sql.kinds_oracle import DEFAULTS, RULES, Held, classified, held
 
 QUERIES = (5, 11)
 SEQUENCES = 3
 HEADS = 42
-LABELS = ("Retriever", "Mixer", "Reset")
-DEFAULTS = {
-    "last_leads": 1.0,
-    "last_high": 0.5,
-    "sink_falls": 0.1,
-    "last_rises": 0.1,
-    "sink_comparable": 0.8,
-    "spread_broad": 0.8,
-    "last_weak": 0.3,
-}
-TIED = {"last_high": 1.0, "sink_comparable": 1.0, "spread_broad": 1.0}
-"""Under these, all three rules are missed by 1 in a head that attends to itself alone."""
-NORMS = ("norm_y_0", "norm_y_last", "norm_rest", "total_rest")
+OTHERS = {"last_high": 0.7, "sink_seen": 0.8, "sink_comparable": 1.0, "broad_share": 0.3}
+"""Other thresholds than the default."""
+NORMS = ("norm_y_0", "norm_y_last", "norm_rest")
 COSINES = ("cos_sink", "cos_last")
 LINES = tuple(f"{cosine}_{part}" for cosine in COSINES for part in ("level", "change"))
+LEFT_OUT = ("change_without_sink", "change_without_last")
+SIGNATURE = (
+    "n_keys",
+    *NORMS,
+    *LEFT_OUT,
+    "cos_sink_max",
+    *LINES,
+    "cos_last_p05",
+    "effective_contributors",
+    "top_is_other",
+)
+SHOWN = ("cos_sink_max", *LINES, "cos_last_p05", "effective_contributors")
 LENGTHS = ("norm_s", "norm_s_without_sink", "norm_s_without_last")
 
 
@@ -45,19 +49,45 @@ def keys_of(head: int, query: int) -> int:
 
 
 def attended(rng: np.random.Generator, head: int, hidden: bool, n_keys: int) -> Row:
-    """Norms of a head's parts; head 8 has weights or value states of 0, head 9 a sink of 0."""
+    """Norms of a head's parts and of its output; head 8 has weights or value states of 0, head 9 a sink of 0."""
     sink, last, rest = ((0.2, 1, 0.4), (0.5, 0.6, 0.9), (0.7, 0.3, 0.7))[head % 3] * rng.uniform(0.6, 1.6, 3)
     zero = float(head != 8)
     alone = float(n_keys > 1)
+    sink, last, rest = zero * (not hidden) * (head != 9) * sink, zero * last, zero * alone * rest
     return {
         "n_keys": n_keys,
         "sink_attended": not hidden,
         "weight_sum": 1.0,
         "learned_sink": 0.0,
-        "norm_y_0": None if hidden else float32(zero * (head != 9) * sink),
-        "norm_y_last": float32(zero * last),
-        "norm_rest": float32(zero * alone * rest),
-        "total_rest": float32(zero * alone * rest * rng.uniform(1, 5)),
+        "norm_y_0": None if hidden else float32(sink),
+        "norm_y_last": float32(last),
+        "norm_rest": float32(rest),
+        "total_rest": float32(rest * rng.uniform(1, 5)),
+        "norm_output": float32(sink + last + rest),
+        "norm_output_without_sink": None if hidden else float32(last + rest + rng.uniform(0, sink / 2)),
+        "norm_output_without_last": float32(sink + rest + rng.uniform(0, last / 2)),
+        "norm_contributions": float32(np.sqrt(sink**2 + last**2 + rest**2)),
+    }
+
+
+def spread(rng: np.random.Generator, head: int, query: int, n_keys: int) -> Row:
+    """Over how many keys contributions are spread; over none in head 8, and weights over all alike."""
+    effective = float32(rng.uniform(1, 1 + (head % 4) * (n_keys - 1) / 3))
+    top = int(rng.integers(query + 1 - n_keys, query + 1))
+    contributors = {
+        **dict.fromkeys(("entropy_contributors", "effective_contributors"), effective),
+        "top_contribution": 0.5,
+        **dict.fromkeys(("contributors_50", "contributors_90", "contributors_99"), 1),
+        "top_contributor_position": top,
+        "top_contributor_role": "last" if top == query else "other" if top else "sink",
+    }
+    return {
+        "n_keys": n_keys,
+        **dict.fromkeys(("entropy_keys", "effective_keys", "top_weight", "largest_deviation"), 1.0),
+        **dict.fromkeys(("n_50", "n_90", "n_99"), 1),
+        "top_position": query,
+        "top_role": "last",
+        **(dict.fromkeys(contributors) if head == 8 else contributors),
     }
 
 
@@ -67,7 +97,8 @@ def selection(rng: np.random.Generator, head: int, hidden: bool, n: int) -> Row:
     missing = head == 8 or (head == 10 and n != 3) or (head == 11 and n % 3 == 1)
     return {
         **dict.fromkeys(("k_in", "k_out"), 1),
-        **dict.fromkeys(("r_min", "r_max", "a_max_out"), 1.0),
+        **dict.fromkeys(("r_min", "r_max", "a_max_out", "distance_rest"), 1.0),
+        "a_0": None if hidden or n <= head % 4 else 1.0,
         "norm_s": float32(rng.uniform(0, 2)),
         "norm_s_without_sink": None if hidden else float32(rng.uniform(0, 2)),
         "norm_s_without_last": float32(rng.uniform(0, 2)),
@@ -81,8 +112,14 @@ def disagreeing(row: Row) -> Row:
     if row["head"] != 13:
         return row
     if "n" not in row:
-        lengths = (0.0, 1.0, 0.0, 0.0) if row["sequence"] == 0 else (2.0, 0.125, 0.125, 0.125)
-        return row | dict(zip(NORMS, lengths, strict=True))
+        lengths = (0.0, 1.0, 0.0) if row["sequence"] == 0 else (2.0, 0.125, 0.125)
+        whole, without_sink, without_last = (1.0, 1.0, 0.0) if row["sequence"] == 0 else (2.0, 0.25, 2.0)
+        outputs = {
+            "norm_output": whole,
+            "norm_output_without_sink": without_sink,
+            "norm_output_without_last": without_last,
+        }
+        return row | dict(zip(NORMS, lengths, strict=True)) | outputs
     at = np.log(row["n"]) / np.log(row["n_keys"] - 1)
     cosines = (1.0, 1.0) if row["sequence"] == 0 else (float32(1 - 1.5 * at), float32(1.7 * at - 0.7))
     return row | dict(zip(COSINES, cosines, strict=True))
@@ -91,16 +128,26 @@ def disagreeing(row: Row) -> Row:
 def study() -> dict[str, list[Row]]:
     """Rows of attention and their selections: hidden sinks, single keys, zeros and missing cosines among them."""
     rng = np.random.default_rng(0)
-    rows, selections = [], []
+    rows, selections, spreads = [], [], []
     for sequence, query, head in product(range(SEQUENCES), QUERIES, range(HEADS)):
         where = {"sequence": sequence, "query": query, "layer": head % 2, "head": head}
         n_keys = keys_of(head, query)
         hidden = n_keys <= query
-        rows.append(disagreeing(where | attended(rng, head, hidden, n_keys)))
-        selections += [
+        found = [
             disagreeing(where | {"n": n, "n_keys": n_keys} | selection(rng, head, hidden, n)) for n in range(1, n_keys)
         ]
-    return {"attention_rows": rows, "selection_counts": selections}
+        low = {"cos_last_p05": low_quantile([row["cos_last"] for row in found])}
+        rows.append(disagreeing(where | attended(rng, head, hidden, n_keys)) | low)
+        spreads.append(where | spread(rng, head, query, n_keys))
+        selections += found
+    return {"attention_rows": rows, "selection_counts": selections, "concentration": spreads}
+
+
+def low_quantile(cosines: Sequence[float | None]) -> float | None:
+    """What a cosine reaches over 95 % of ln N."""
+    known = np.array([np.nan if cosine is None else cosine for cosine in cosines], np.float32)
+    found = float(quantile_over_ln_n(known, 0.05))
+    return None if np.isnan(found) else found
 
 
 STUDY = study()
@@ -129,44 +176,36 @@ def line(cosines: Mapping[int, float | None], n_keys: int) -> tuple[float | None
 @cache
 def signatures() -> dict[tuple[Any, ...], Row]:
     """What ``head_signatures`` must hold, by (sequence, query, head)."""
-    by_row: dict[tuple[Any, ...], dict[str, dict[int, float | None]]] = {}
+    by_row: dict[tuple[Any, ...], list[Row]] = {}
     for row in STUDY["selection_counts"]:
-        found = by_row.setdefault(key(row, "sequence", "query", "head"), {cosine: {} for cosine in COSINES})
-        for cosine in COSINES:
-            found[cosine][row["n"]] = row[cosine]
+        by_row.setdefault(key(row, "sequence", "query", "head"), []).append(row)
+    spreads = {key(row, "sequence", "query", "head"): row for row in STUDY["concentration"]}
     expected = {}
     for row in STUDY["attention_rows"]:
         place = key(row, "sequence", "query", "head")
-        lines = [number for cosine in COSINES for number in line(by_row.get(place, {}).get(cosine, {}), row["n_keys"])]
-        expected[place] = {name: row[name] for name in NORMS} | dict(zip(LINES, lines, strict=True))
+        selections, spread = by_row.get(place, []), spreads[place]
+        lines = [
+            number
+            for cosine in COSINES
+            for number in line({one["n"]: one[cosine] for one in selections}, row["n_keys"])
+        ]
+        faced = [one["cos_sink"] for one in selections if one["a_0"] is not None and one["cos_sink"] is not None]
+        role = spread["top_contributor_role"]
+        expected[place] = {
+            **{name: row[name] for name in ("n_keys", *NORMS, "cos_last_p05")},
+            "change_without_sink": change(row["norm_output"], row["norm_output_without_sink"]),
+            "change_without_last": change(row["norm_output"], row["norm_output_without_last"]),
+            "cos_sink_max": max(faced, default=None),
+            **dict(zip(LINES, lines, strict=True)),
+            "effective_contributors": spread["effective_contributors"],
+            "top_is_other": None if role is None else float(role == "other"),
+        }
     return expected
 
 
-def classified(signature: Row, thresholds: Mapping[str, float]) -> Row:
-    """The three rules, word by word; what is unknown counts as 0."""
-    sink, last, rest, lengths = (signature[name] or 0.0 for name in NORMS)
-    shares = [part / (sink + last + rest) if sink + last + rest else 0.0 for part in (sink, last, rest)]
-    spread = lengths / (sink + last + lengths) if sink + last + lengths else 0.0
-    _, sink_change, last_level, last_change = (signature[name] or 0.0 for name in LINES)
-    of_sink, of_last, of_rest = shares
-    t = thresholds
-    retriever = min(
-        of_last - t["last_leads"] * max(of_sink, of_rest), last_level - abs(last_change) / 2 - t["last_high"]
-    )
-    between = min(of_last - min(of_sink, of_rest), max(of_sink, of_rest) - of_last)
-    mixer = min(between, -sink_change - t["sink_falls"], last_change - t["last_rises"])
-    anchored = max(of_sink - t["sink_comparable"] * max(of_last, of_rest), spread - t["spread_broad"])
-    reset = min(anchored, t["last_weak"] - last_level)
-    scores = (retriever, mixer, reset)
-    best, second, _ = sorted(scores, reverse=True)
-    return {
-        "label": LABELS[scores.index(best)],
-        "fits_rule": best >= 0,
-        "margin": best - second,
-        **dict(zip(("retriever_score", "mixer_score", "reset_score"), scores, strict=True)),
-        **dict(zip(("sink_share", "last_share", "rest_share"), shares, strict=True)),
-        "spread": spread,
-    }
+def change(whole: float, without: float | None) -> float | None:
+    """By how much a norm changes without a part."""
+    return None if without is None else abs(whole - without)
 
 
 def taxonomy(thresholds: Mapping[str, float]) -> dict[tuple[Any, ...], Row]:
@@ -175,11 +214,22 @@ def taxonomy(thresholds: Mapping[str, float]) -> dict[tuple[Any, ...], Row]:
     expected = {}
     for query, head in product(QUERIES, range(HEADS)):
         each = [of_sequences[sequence, query, head] for sequence in range(SEQUENCES)]
-        means = {name: mean(signature[name] for signature in each) for name in (*NORMS, *LINES)}
+        means = {name: mean(signature[name] for signature in each) for name in SIGNATURE}
         row = classified(means, thresholds)
         agreeing = [classified(signature, thresholds)["label"] == row["label"] for signature in each]
-        lines = {name: means[name] for name in LINES}
-        expected[query, head] = row | lines | {"agreement": np.mean(agreeing), "sequences": SEQUENCES}
+        shown = {name: means[name] for name in SHOWN}
+        expected[query, head] = row | shown | {"agreement": np.mean(agreeing), "sequences": SEQUENCES}
+    return expected
+
+
+def conditions() -> dict[tuple[Any, ...], Held]:
+    """What ``head_conditions`` must hold, by (query, head, kind, way, condition)."""
+    expected = {}
+    for query, head in product(QUERIES, range(HEADS)):
+        each = [signatures()[sequence, query, head] for sequence in range(SEQUENCES)]
+        found = held({name: mean(signature[name] for signature in each) for name in SIGNATURE}, DEFAULTS)
+        for kind, ways in RULES.items():
+            expected |= {(query, head, kind, way, name): found[name] for way, names in ways.items() for name in names}
     return expected
 
 
@@ -207,6 +257,17 @@ def compare_taxonomy(connection: duckdb.DuckDBPyConnection, relation: str, **thr
     for row in found:
         assert row["layer"] == row["head"] % 2
         same(row, expected[key(row, "query", "head")])
+
+
+def compare_conditions(connection: duckdb.DuckDBPyConnection) -> None:
+    expected = conditions()
+    found = rows_of(connection, "head_conditions")
+    assert len(found) == len(expected)
+    for row in found:
+        one = expected[key(row, "query", "head", "kind", "way", "condition")]
+        same(row, {"value": one.value, "direction": one.direction, "met": one.met})
+        if one.value is not None:
+            same(row, {"threshold": one.limit})
 
 
 def compare_sensitivity(connection: duckdb.DuckDBPyConnection) -> None:
@@ -239,14 +300,15 @@ def compare_default_taxonomy(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def compare_other_taxonomy(connection: duckdb.DuckDBPyConnection) -> None:
-    arguments = ", ".join(f"{name} := {value}" for name, value in TIED.items())
-    compare_taxonomy(connection, f"taxonomy({arguments})", **TIED)
+    arguments = ", ".join(f"{name} := {value}" for name, value in OTHERS.items())
+    compare_taxonomy(connection, f"(SELECT * EXCLUDE conditions FROM taxonomy({arguments}))", **OTHERS)
 
 
 COMPARISONS = (
     compare_signatures,
     compare_default_taxonomy,
     compare_other_taxonomy,
+    compare_conditions,
     compare_sensitivity,
     compare_diagnostics,
 )
@@ -260,12 +322,14 @@ def test_heads_are_told_apart_as_a_plain_reading_does(compare: Callable[[duckdb.
 
 def test_the_study_has_every_case() -> None:
     """Or the comparison would compare little."""
-    by_default, tied = taxonomy(DEFAULTS).values(), taxonomy(DEFAULTS | TIED).values()
-    assert {(row["label"], row["fits_rule"]) for row in by_default} == {*product(LABELS, (True, False))}
+    by_default = taxonomy(DEFAULTS).values()
+    assert {row["label"] for row in by_default} == {*RULES, "Other"}
+    assert {row["nearest"] for row in by_default if row["label"] == "Other"} == {*RULES, None}
     assert {round(SEQUENCES * row["agreement"]) for row in by_default} == {0, 1, 2, 3}
-    assert {row["label"] for row in tied if row["margin"] == 0} >= {"Retriever"}
     assert any(row["cos_sink_level"] is None and row["cos_last_level"] is not None for row in by_default)
     assert any(row["cos_last_change"] == 0 for row in by_default)
+    assert {one.met for one in conditions().values()} == {True, False}
+    assert {row["label"] for row in taxonomy(DEFAULTS | OTHERS).values()} == {*RULES, "Other"}
 
 
 def test_a_threshold_that_is_null_has_its_default() -> None:
@@ -273,23 +337,22 @@ def test_a_threshold_that_is_null_has_its_default() -> None:
         ((*stated,),) = connection.sql("SELECT * FROM taxonomy_thresholds()").fetchall()
         assert dict(zip(connection.sql("FROM taxonomy_thresholds()").columns, stated, strict=True)) == DEFAULTS
         nothing = ", ".join(f"{name} := NULL" for name in DEFAULTS)
-        assert rows_of(connection, f"taxonomy({nothing})") == rows_of(connection, "head_taxonomy")
+        same_rows = rows_of(connection, f"(SELECT * EXCLUDE conditions FROM taxonomy({nothing}))")
+        assert same_rows == rows_of(connection, "head_taxonomy")
+
+
+def test_conditions_under_other_thresholds_are_in_a_list() -> None:
+    with database(**STUDY) as connection:
+        unnested = "(SELECT study, query, layer, head, unnest(conditions, recursive := true) FROM taxonomy())"
+        assert rows_of(connection, unnested) == rows_of(connection, "head_conditions")
 
 
 @pytest.mark.parametrize("threshold", DEFAULTS)
 def test_every_threshold_can_be_moved_alone(threshold: str) -> None:
     with database(**STUDY) as connection:
         value = DEFAULTS[threshold] + 0.25
-        compare_taxonomy(connection, f"taxonomy({threshold} := {value})", **{threshold: value})
-
-
-def test_ties_go_to_the_retriever_then_to_the_mixer() -> None:
-    with database(**STUDY) as connection:
-        alone = "SELECT DISTINCT label, margin, fits_rule FROM taxonomy({}) WHERE head % 7 = 0 AND head <> 8"
-        all_tied = ", ".join(f"{name} := {value}" for name, value in TIED.items())
-        assert connection.sql(alone.format(all_tied)).fetchall() == [("Retriever", 0.0, False)]
-        two_tied = all_tied.replace("last_high := 1.0", "last_high := 2")
-        assert connection.sql(alone.format(two_tied)).fetchall() == [("Mixer", 0.0, False)]
+        moved = f"(SELECT * EXCLUDE conditions FROM taxonomy({threshold} := {value}))"
+        compare_taxonomy(connection, moved, **{threshold: value})
 
 
 @pytest.mark.parametrize(
@@ -304,33 +367,21 @@ def test_ties_go_to_the_retriever_then_to_the_mixer() -> None:
         (compare_signatures, "head_signatures", "ln(n_keys - 1) AS", "ln(n_keys) AS"),
         (compare_signatures, "head_signatures", "LEFT JOIN lines", "JOIN lines"),
         (compare_signatures, "head_signatures", "* any_value(reach) AS cos_last_change", "AS cos_last_change"),
+        (compare_signatures, "head_signatures", "(WHERE a_0 IS NOT NULL)", "(WHERE true)"),
+        (compare_signatures, "head_signatures", "max(cos_sink) FILTER", "min(cos_sink) FILTER"),
+        (compare_signatures, "head_signatures", "- norm_output_without_sink)", "- norm_output_without_last)"),
+        (compare_signatures, "head_signatures", "top_contributor_role = 'other'", "top_role = 'other'"),
         (compare_default_taxonomy, "signature_means", "avg(norm_rest)", "max(norm_rest)"),
         (compare_default_taxonomy, "signature_means", "avg(cos_last_change)", "median(cos_last_change)"),
+        (compare_default_taxonomy, "signature_means", "avg(effective_contributors)", "max(effective_contributors)"),
         (compare_default_taxonomy, "label_heads", "coalesce(norm_y_0, 0)", "coalesce(norm_y_0, 1)"),
-        (compare_default_taxonomy, "label_heads", "coalesce(cos_last_level, 0)", "coalesce(cos_last_level, 1)"),
-        (compare_default_taxonomy, "label_heads", "coalesce(cos_last_change, 0)", "coalesce(cos_last_change, 1)"),
-        (compare_default_taxonomy, "label_heads", "coalesce(cos_sink_change, 0)", "coalesce(cos_sink_change, -1)"),
-        (compare_default_taxonomy, "label_heads", "norm_y_last + norm_rest, 0", "norm_y_last + total_rest, 0"),
-        (compare_default_taxonomy, "label_heads", "norm_y_last + total_rest, 0", "norm_y_last + norm_rest, 0"),
-        (compare_default_taxonomy, "label_heads", "abs(known_last_change) / 2", "known_last_change / 2"),
-        (compare_default_taxonomy, "label_heads", "last_share - least(", "last_share - greatest("),
-        (compare_default_taxonomy, "label_heads", "-known_sink_change -", "known_sink_change -"),
-        (compare_default_taxonomy, "label_heads", "known_last_change - stated", "abs(known_last_change) - stated"),
-        (
-            compare_default_taxonomy,
-            "label_heads",
-            "comparable * greatest(last_share, rest_share)",
-            "comparable * last_share",
-        ),
-        (compare_default_taxonomy, "label_heads", "last_weak - known", "last_weak + known"),
-        (compare_default_taxonomy, "label_heads", "best >= 0", "best >= 0.1"),
-        (compare_default_taxonomy, "label_heads", "greatest(retriever_score, mixer_score), reset_score", "mixer_score"),
-        (compare_other_taxonomy, "label_heads", "CASE best WHEN retriever_score THEN 'Retriever'", "CASE best"),
+        (compare_default_taxonomy, "label_heads", "nullif(mixer, '-infinity') AS", "mixer AS"),
         (compare_other_taxonomy, "taxonomy", "last_high := last_high", "last_high := NULL"),
         (compare_default_taxonomy, "taxonomy", "coalesce(agreeing, 0)", "coalesce(agreeing, 1)"),
         (compare_default_taxonomy, "taxonomy", "count(*) AS agreeing", "max(sequence) AS agreeing"),
         (compare_default_taxonomy, "taxonomy_thresholds", "(last_weak, 0.3)", "(last_weak, 0.4)"),
-        (compare_default_taxonomy, "taxonomy_thresholds", "(last_leads, 1)", "(last_leads, 1.1)"),
+        (compare_default_taxonomy, "taxonomy_thresholds", "(last_leads, 1.0)", "(last_leads, 1.1)"),
+        (compare_conditions, "label_heads", "'met': sink_seen_met", "'met': sink_falls_met"),
         (compare_sensitivity, "taxonomy_sensitivity", "0.9::DOUBLE", "0.8::DOUBLE"),
         (compare_sensitivity, "taxonomy_sensitivity", "WHEN 'last_weak' THEN value", "WHEN 'last_weak' THEN 9"),
         (compare_sensitivity, "taxonomy_sensitivity", "<> head_taxonomy.label", "= head_taxonomy.label"),

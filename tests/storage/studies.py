@@ -87,6 +87,7 @@ def tables(tensors: SequenceStore, metrics: SequenceStore) -> dict[str, list[pa.
         "selection_counts": list(rows.selection_rows(metrics, QUERIES)),
         "upper_bounds": list(rows.upper_bound_rows(metrics, QUERIES)),
         "attention_rows": list(rows.attention_rows(metrics, QUERIES)),
+        "concentration": list(rows.concentration_rows(metrics, QUERIES)),
         "value_scales": list(rows.value_scale_rows(metrics, QUERIES)),
         "value_norm_by_position": _by_position(norms, "norm", np.zeros(2, np.int32)),
         "attention_by_position": [batch for index in range(len(QUERIES)) for batch in _weights(tensors, index)],

@@ -1,12 +1,16 @@
 """Rows equal the arrays they are made of: every element where it belongs, NULL where there is nothing."""
 
+from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from storage.warehouse.rows import BY_HEAD, BY_N, attention_rows
+from geometry.quantities import Concentration, declared
+from storage.warehouse.rows import BY_HEAD, BY_N, SPREAD, attention_rows, concentration_rows
+from storage.zarr.arrays import SELECTION
 from storage.zarr.sequences import SequenceStore
 from tests.storage import studies
 from tests.storage.studies import N_KEYS, QUERIES
@@ -45,7 +49,7 @@ SELECTIONS = [
 
 
 def test_a_batch_is_at_most_one_query_of_one_sequence(tables: Tables) -> None:
-    for name, count in {"selection_counts": 9, "upper_bounds": 18, "attention_rows": 9, "value_scales": 9}.items():
+    for name, count in {"selection_counts": 9, "upper_bounds": 18, "attention_rows": 9, "concentration": 9}.items():
         assert len(tables[name]) == count
         for batch in tables[name]:
             assert len({(row["sequence"], row["query"]) for row in batch.to_pylist()}) == 1
@@ -107,7 +111,9 @@ def test_upper_bounds(metrics: SequenceStore, tables: Tables) -> None:
 def test_rows_of_attention(metrics: SequenceStore, tables: Tables) -> None:
     found = pa.Table.from_batches(tables["attention_rows"]).to_pylist()
     assert [place(row, "head") for row in found] == list(np.ndindex(3, 3, 2, 4))
-    assert set(BY_HEAD) == {"weight_sum", "learned_sink", "norm_y_0", "norm_y_last", "norm_rest", "total_rest"}
+    parts = {"norm_y_0", "norm_y_last", "norm_rest", "total_rest", "norm_contributions"}
+    outputs = {"norm_output", "norm_output_without_sink", "norm_output_without_last"}
+    assert set(BY_HEAD) == {"weight_sum", "learned_sink", "cos_last_p05", *parts, *outputs}
     for row in found:
         where = place(row, "head")
         for name in BY_HEAD:
@@ -117,6 +123,40 @@ def test_rows_of_attention(metrics: SequenceStore, tables: Tables) -> None:
         assert (row["n_keys"], row["sink_attended"]) == (N_KEYS[where[1:3]], not hidden)
         assert (row["norm_y_0"] is None) == hidden
         assert row["total_rest"] >= row["norm_rest"] > 0
+
+
+def test_concentration(metrics: SequenceStore, tables: Tables) -> None:
+    found = pa.Table.from_batches(tables["concentration"]).to_pylist()
+    assert [place(row, "head") for row in found] == list(np.ndindex(3, 3, 2, 4))
+    assert {"effective_keys", "effective_contributors", "top_weight", "n_50", "contributors_99"} <= set(SPREAD)
+    roles: set[tuple[str, str]] = set()
+    for row in found:
+        where = place(row, "head")
+        n_keys = N_KEYS[where[1:3]]
+        assert row["n_keys"] == n_keys
+        for name in SPREAD:
+            assert row[name] == stored(metrics, name, *where), name
+        for key, position, role in (
+            ("top_key", "top_position", "top_role"),
+            ("top_contributor", "top_contributor_position", "top_contributor_role"),
+        ):
+            top = row[position]
+            assert top == row["query"] + 1 - n_keys + stored(metrics, key, *where)
+            assert row[role] == ("last" if top == row["query"] else "other" if top else "sink")
+            roles.add((role, row[role]))
+    assert roles == {*product(("top_role", "top_contributor_role"), ("sink", "last", "other"))}
+
+
+def test_what_contributes_nothing_has_no_top_contributor(metrics: SequenceStore, tmp_path: Path) -> None:
+    nothing = SequenceStore.resume(tmp_path / "nothing.zarr", SELECTION, metrics.sizes, metrics.provenance)
+    missing = {name: quantity.fill for name, quantity in declared(Concentration).items() if quantity.missing}
+    for sequence in range(3):
+        arrays = {spec.name: np.asarray(metrics.array(spec.name)[sequence]) for spec in SELECTION[:-1]}
+        nothing.write(sequence, arrays | {name: np.full_like(arrays[name], fill) for name, fill in missing.items()})
+    for batch in concentration_rows(nothing, QUERIES):
+        for row in batch.to_pylist():
+            empty = {name for name, value in row.items() if value is None}
+            assert empty == (missing.keys() - {"top_contributor"}) | {"top_contributor_position"}
 
 
 def test_the_sink_is_attended_to_if_all_keys_up_to_the_query_are(metrics: SequenceStore) -> None:

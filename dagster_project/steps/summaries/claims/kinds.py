@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 import sql
 from dagster_project.steps.sources import Sources
 from dagster_project.steps.summaries.claims.parts import SHARE, Estimated, Statistics, number_of
+from geometry.quantities import ROLES
 from geometry.resampling import F64, I64, NOTHING, Resampling, over_heads
 from storage.warehouse.rows import BY_HEAD, BY_N, batch
 from storage.zarr.layers import attending, of_layer
@@ -154,6 +155,7 @@ def read_signatures(sources: Sources, connection: duckdb.DuckDBPyConnection, lay
     tables = {
         "selection_counts": _selections(sources, layer, [name for name in BY_N if name in statement.text]),
         "attention_rows": _rows(sources, layer),
+        "concentration": _concentration(sources, layer),
     }
     for name, rows in tables.items():
         connection.register(f"rows_of_{name}", rows)
@@ -194,7 +196,18 @@ def _rows(sources: Sources, layer: int) -> pa.Table:
     return _table(sources, layer, where | {"sink_attended": attended} | columns)
 
 
-def _table(sources: Sources, layer: int, columns: dict[str, NDArray[Any]]) -> pa.Table:
+def _concentration(sources: Sources, layer: int) -> pa.Table:
+    """The columns of ``concentration`` that signatures have, of one layer at the last query."""
+    metrics, query = sources.metrics, len(sources.queries) - 1
+    contributors = of_layer(metrics, "effective_contributors", layer, query=query)
+    code = of_layer(metrics, "top_contributor_role", layer, query=query).ravel().astype(np.int8)
+    sequence, head = (axis.ravel() for axis in np.indices(contributors.shape, dtype=np.int32))
+    role = pa.DictionaryArray.from_arrays(pa.array(code, mask=code < 0), list(ROLES))
+    where = {"sequence": sequence, "head": head, "effective_contributors": contributors.ravel()}
+    return _table(sources, layer, where | {"top_contributor_role": role})
+
+
+def _table(sources: Sources, layer: int, columns: dict[str, Any]) -> pa.Table:
     """A table of one layer at the last query."""
     rows = next(iter(columns.values())).size
     constant = {"query": np.full(rows, sources.query, np.int32), "layer": np.full(rows, layer, np.int32)}

@@ -1,0 +1,62 @@
+"""One BLAS thread, so that results do not depend on how many threads a machine or a setting gives BLAS.
+
+Matrix products on several threads are cut into other pieces, whose edges are rounded otherwise. What must be the same
+everywhere is computed within ``one_blas_thread``; heads, layers and sequences are what runs side by side. What does not
+belong here: limits of the whole process, which are the caller's.
+"""
+
+from contextlib import ContextDecorator
+from threading import Lock
+
+import threadpoolctl
+
+
+class _OneBlasThread(ContextDecorator):
+    """Limits BLAS to one thread as long as any thread of the process is within it; also a decorator.
+
+    The limit is the process's, so the first to enter sets it and the last to leave restores what was there before.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._inside = 0
+        self._libraries: list[threadpoolctl.LibController] | None = None
+        self._before: list[tuple[threadpoolctl.LibController, int]] = []
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._inside == 0:
+                threads = [(library, library.get_num_threads()) for library in self._blas()]
+                self._before = [(library, number) for library, number in threads if number not in {1, None}]
+                _set_threads([(library, 1) for library, _ in self._before])
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0:
+                _set_threads(self._before)
+
+    def _blas(self) -> list[threadpoolctl.LibController]:
+        """The BLAS libraries of the process, looked up once."""
+        if self._libraries is None:
+            import scipy.linalg  # noqa: F401  brings a library of its own, which must be there by then
+
+            self._libraries = threadpoolctl.ThreadpoolController().select(user_api="blas").lib_controllers
+        return self._libraries
+
+
+def _set_threads(wanted: list[tuple[threadpoolctl.LibController, int]]) -> None:
+    """Give each library its number of threads.
+
+    Newer versions of threadpoolctl let only the thread that set one before change it, unless it gives up control.
+    """
+    clear = getattr(threadpoolctl.OpenBLASController, "clear_controlling_thread", lambda **_: None)
+    for library, number in wanted:
+        clear(force=True)
+        library.set_num_threads(number)
+        clear(force=True)
+
+
+one_blas_thread = _OneBlasThread()
+"""``with one_blas_thread:`` or ``@one_blas_thread``; may be nested, and entered by several threads at once."""

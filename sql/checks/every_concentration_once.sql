@@ -1,0 +1,46 @@
+-- grain:   one row per (sequence, query, layer, head) whose concentration is missing, doubled, or impossible
+-- inputs:  concentration, attention_rows, role_of
+-- meaning: every row of attention has one concentration; every quantity lies in its declared domain, effective numbers
+--          are the exponentials of their entropies (up to float32), top keys are keys of the query with the role of their
+--          position, half of the weight is on one key exactly if that key has half, and what is about contributions is
+--          there all together, and missing only if all are 0
+SELECT
+    sequence,
+    query,
+    layer,
+    head,
+    count(spread.study) AS found,
+    count(attended.study) AS expected,
+    any_value(effective_keys) AS effective_keys,
+    any_value(effective_contributors) AS effective_contributors
+FROM (SELECT * FROM concentration WHERE study = $study) AS spread
+FULL JOIN (
+    SELECT study, sequence, query, layer, head, n_keys AS attended_keys, norm_contributions
+    FROM attention_rows
+    WHERE study = $study
+) AS attended USING (sequence, query, layer, head)
+GROUP BY sequence, query, layer, head
+HAVING
+    count(spread.study) <> 1
+    OR count(attended.study) <> 1
+    OR bool_or(
+        n_keys <> attended_keys
+        OR abs(effective_keys - exp(entropy_keys::DOUBLE)) > 1e-5 * effective_keys
+        OR top_position NOT BETWEEN query + 1 - n_keys AND query
+        OR top_role <> role_of(top_position, query)
+        OR (n_50 = 1) <> (top_weight >= 0.5) AND abs(top_weight - 0.5) > 1e-6
+        OR (effective_contributors IS NULL AND norm_contributions > 0)
+{% for quantity in concentration if quantity.missing %}
+        OR ({{ quantity.name }} IS NULL) <> (effective_contributors IS NULL)
+{% endfor %}
+        OR (top_contributor_position IS NULL) <> (effective_contributors IS NULL)
+        OR (top_contributor_role IS NULL) <> (effective_contributors IS NULL)
+        OR coalesce(
+            abs(effective_contributors - exp(entropy_contributors::DOUBLE)) > 1e-5 * effective_contributors
+            OR top_contributor_position NOT BETWEEN query + 1 - n_keys AND query
+            OR top_contributor_role <> role_of(top_contributor_position, query)
+            OR (contributors_50 = 1) <> (top_contribution >= 0.5) AND abs(top_contribution - 0.5) > 1e-6,
+            false
+        )
+        OR {{ violations(concentration) }}
+    )

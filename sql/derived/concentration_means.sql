@@ -1,0 +1,21 @@
+-- grain:   one row per (study, query, layer, head)
+-- inputs:  concentration
+-- meaning: means of each number over the sequences that have it
+SELECT
+    study,
+    query,
+    layer,
+    head,
+    count(*)::INTEGER AS sequences,
+    avg(n_keys) AS n_keys,
+{% for quantity in concentration %}
+    avg({{ quantity.name }}::DOUBLE) AS {{ quantity.name }},
+{% endfor %}
+{% for top in ("top", "top_contributor") %}
+{% for role in roles %}
+    avg(({{ top }}_role = '{{ role }}')::INTEGER) AS {{ top }}_{{ role }}_share,
+{% endfor %}
+{% endfor %}
+FROM concentration
+WHERE study = $study
+GROUP BY study, query, layer, head

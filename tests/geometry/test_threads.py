@@ -1,0 +1,165 @@
+"""Results are the same, byte for byte, however many threads BLAS may use."""
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier
+
+import numpy as np
+import pytest
+import scipy.linalg  # noqa: F401  its BLAS is one of those that are limited
+from threadpoolctl import threadpool_info, threadpool_limits
+
+from geometry import selection_profile
+from geometry.threads import one_blas_thread
+from tests.geometry.draws import random_head
+
+COMPUTE = """
+import json
+from dataclasses import asdict, is_dataclass
+from hashlib import sha256
+
+import numpy as np
+from threadpoolctl import threadpool_info
+
+from geometry import concentration, output_parts, selection_counts, selection_profile, sink_cosines
+from geometry.assumed import Assumed, draw_values
+from geometry.bootstrap import ModelMeans, SinkEffect, resampling, selection_means
+from geometry.directions import DirectionMoments
+from geometry.monte_carlo import monte_carlo, parameter_effects
+from tests.geometry.draws import random_head
+
+
+def digest(*found):
+    total = sha256()
+    for part in found:
+        part = asdict(part) if is_dataclass(part) else part
+        total.update(part.tobytes() if isinstance(part, np.ndarray) else repr(part).encode())
+        if isinstance(part, dict):
+            total.update(b"".join(np.asarray(array).tobytes() for array in part.values()))
+    return total.hexdigest()
+
+
+rng, results = np.random.default_rng(0), {}
+for n, d in ((65, 16), (301, 64), (1024, 128)):
+    head = random_head(n, d, n)
+    for function in (selection_profile, selection_counts, output_parts, concentration):
+        results[f"{function.__name__} {n}"] = digest(function(*head))
+    results[f"sink_cosines {n}"] = digest(*sink_cosines(head[1]))
+    moments = DirectionMoments(d)
+    moments.add(head[1])
+    principal = moments.principal()
+    results[f"directions {n}"] = digest(principal, principal.project(head[1]))
+for sequences, heads, n in ((20, 1, 12), (33, 3, 64), (20, 8, 12)):
+    drawn, size = resampling(sequences, 1000), np.arange(1, n)
+    counts = [[rng.integers(0, end + 1, (heads, n - 1)) for end in (size, n - size)] for _ in range(sequences)]
+    layer, model, effect = selection_means(lambda: counts, heads=heads, n_keys=n, drawn=drawn), ModelMeans(n), None
+    model.add(layer)
+    results[f"selection_means {sequences} {heads} {n}"] = digest(layer)
+    results[f"ModelMeans {sequences} {heads} {n}"] = digest(model.mean, *model.interval())
+    effect = SinkEffect(n, drawn)
+    effect.add(lambda: [k_in for k_in, _ in counts], rng.uniform(-1, 1, (sequences, heads)), n)
+    results[f"SinkEffect {sequences} {heads} {n}"] = digest(effect.correlation, *effect.interval())
+assumed = Assumed(lambda_sink=0.1, beta=0.3, rho_0=0.2, p_sink=0.3, eta=0.3, omega=0.3, eta_growth=0.01, t_1=20, t_2=60)
+results["draw_values"] = digest(draw_values(assumed, 300, 64, rng))
+results["monte_carlo"] = digest(monte_carlo(assumed, 200, 64, draws=4, seed=0, sizes=[1, 4, 16, 64]))
+results["parameter_effects"] = digest(
+    parameter_effects(assumed, 200, 64, 8, kappa=0.5, scale="unit", draws=4, seed=0)
+)
+print(json.dumps([[pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"], results]))
+"""
+
+
+def blas_threads() -> set[int]:
+    """How many threads the BLAS libraries of this process may use."""
+    return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
+
+
+def computed(threads: int) -> tuple[list[int], dict[str, str]]:
+    """Threads of BLAS and digests of results in a process of its own.
+
+    On x86 with the kernels of BLAS for AVX2, of which all such machines have these and which round edges otherwise.
+    """
+    kernel = {"OPENBLAS_CORETYPE": "Haswell"} if platform.machine() == "x86_64" else {}
+    set_here = {key: value for key, value in os.environ.items() if not key.endswith("_NUM_THREADS")}
+    run = subprocess.run(
+        [sys.executable, "-c", COMPUTE],
+        env=set_here | kernel | {"OMP_NUM_THREADS": str(threads)},
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).parents[2],
+    )
+    assert run.returncode == 0, run.stderr
+    found, results = json.loads(run.stdout)
+    return found, results
+
+
+def test_statistics_do_not_depend_on_the_number_of_threads() -> None:
+    (one, expected), (two, results) = (computed(threads) for threads in (1, 2))
+    assert set(one) == {1}
+    assert set(two) == {2}
+    assert len(expected) > 20
+    assert {name for name in expected if results[name] != expected[name]} == set()
+
+
+@pytest.fixture
+def two_threads() -> object:
+    """BLAS may use two threads."""
+    with threadpool_limits(limits=2, user_api="blas"):
+        if blas_threads() != {2}:
+            pytest.skip("BLAS cannot use two threads here")
+        yield
+
+
+@pytest.mark.usefixtures("two_threads")
+class TestLimit:
+    def test_it_is_set_within_and_restored_after(self) -> None:
+        with one_blas_thread:
+            assert blas_threads() == {1}
+            with one_blas_thread:
+                assert blas_threads() == {1}
+            assert blas_threads() == {1}
+        assert blas_threads() == {2}
+
+    def test_it_is_restored_after_an_error(self) -> None:
+        with pytest.raises(KeyError), one_blas_thread:
+            raise KeyError
+        assert blas_threads() == {2}
+
+    def test_it_lasts_until_the_last_thread_has_left(self) -> None:
+        entered, left = Barrier(2, timeout=60), Barrier(2, timeout=60)
+
+        def first() -> None:
+            with one_blas_thread:
+                entered.wait()
+            left.wait()
+
+        def second() -> set[int]:
+            with one_blas_thread:
+                entered.wait()
+                left.wait()
+                return blas_threads()
+
+        with ThreadPoolExecutor(2) as pool:
+            gone, stays = pool.submit(first), pool.submit(second)
+            gone.result()
+            assert stays.result() == {1}
+        assert blas_threads() == {2}
+
+    def test_a_profile_is_computed_within_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        seen, matmul = [], np.matmul
+
+        def product(*arrays: np.ndarray, **settings: np.ndarray) -> np.ndarray:
+            seen.append(blas_threads())
+            return matmul(*arrays, **settings)
+
+        monkeypatch.setattr(np, "matmul", product)
+        selection_profile(*random_head(40, 8, 0))
+        assert seen
+        assert all(threads == {1} for threads in seen)
+        assert blas_threads() == {2}
