@@ -43,7 +43,7 @@ def study() -> dict[str, list[Row]]:
     selections, uppers = [], []
     for sequence, head, n in product(range(3), range(HEADS), range(1, N_KEYS)):
         where = {"sequence": sequence, "query": 8, "layer": 0, "head": head, "n": n}
-        lengths = dict.fromkeys(("r_min", "r_max", "norm_s", "norm_s_without_last"), 1.0)
+        lengths = dict.fromkeys(("r_min", "r_max", "norm_s", "norm_s_without_last", "distance_rest"), 1.0)
         free = dict.fromkeys(("precision_lower_scale_free", "recall_lower_scale_free"), None if n == 2 else 0.25 / n)
         counts = {"n_keys": N_KEYS, "k_in": 1, "k_out": int(rng.integers(0, N_KEYS - n + 1))}
         row = where | counts | lengths | free | ingredients(rng, n, head)
