@@ -540,6 +540,6 @@ def _print_results(home: Home, study: str) -> None:
         found = ask(connection, "results_at_a_glance", study=study)
         console().print(rich_table(found.table, title=f"{study}: mean over heads and sequences"))
         claims = ask(connection, "claims", study=study).rows()
-    typer.echo(f"{verdict_counts(claims)} FROM claims WHERE study = '{study}'")
+    typer.echo(f"{verdict_counts(claims)} Each with its interval: FROM claims WHERE study = '{study}'")
     typer.echo(f"Report: {home.report(study)}")
     typer.echo(f"All studies: {home.index}")

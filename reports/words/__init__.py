@@ -24,7 +24,7 @@ from reports.words.bounds import (
     shown,
     width,
 )
-from reports.words.claims import Verdict, agreement, claims, verdicts
+from reports.words.claims import Verdict, agreement, claims, said, sentence, verdicts
 from reports.words.contexts import context, context_elbows, context_labels, context_metric, several_contexts
 from reports.words.explorer import clearest, explorer
 from reports.words.geometry import (
@@ -161,7 +161,9 @@ __all__ = [
     "recovered",
     "recovery",
     "regimes",
+    "said",
     "sensitivity",
+    "sentence",
     "sentences",
     "several_contexts",
     "shown",

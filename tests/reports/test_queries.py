@@ -12,6 +12,7 @@ import pytest
 import sql
 from reports.queries import ask
 from reports.words import Row
+from sql.thresholds import THRESHOLDS
 from tests.reports.conftest import DEGENERATE, SMALL
 from tests.reports.synthetic import Synthetic, tables, warehouse
 
@@ -23,13 +24,7 @@ PARAMETERS: dict[str, str | int | None] = {
     "positions": 5,
     "layer": 1,
     "head": 3,
-    "last_leads": None,
-    "last_high": None,
-    "sink_falls": None,
-    "last_rises": None,
-    "sink_comparable": None,
-    "spread_broad": None,
-    "last_weak": None,
+    **dict.fromkeys(threshold.name for threshold in THRESHOLDS),
 }
 MEASURED = ("studies", "heads", "tokens", "selection_counts", "attention_by_position", "value_norm_by_position")
 """Tables that studies of every version have."""

@@ -291,10 +291,12 @@ SELECT
     study, claim, least_rows + 1 AS rows, 2 AS clusters, sequences, NULL::DOUBLE AS premise_value,
     CASE WHEN sequences = 1 OR turn = 3 THEN 'it is made up' END AS reason,
     CASE WHEN direction IN ('<=', '<') THEN -1 ELSE 1 END * abs(threshold + 1) AS inward,
-    CASE WHEN turn = 3 THEN NULL ELSE threshold + CASE turn WHEN 0 THEN 1 WHEN 1 THEN -1 ELSE 0 END * inward END AS value,
+    CASE turn WHEN 0 THEN threshold + inward WHEN 1 THEN threshold - inward WHEN 2 THEN threshold END AS value,
     CASE WHEN reason IS NULL THEN value - 0.01 * abs(inward) END AS low,
     CASE WHEN reason IS NULL THEN value + 0.01 * abs(inward) END AS high
-FROM (SELECT *, (row_number() OVER (ORDER BY claim) - 1) % 4 AS turn FROM stated_claims), (SELECT study, sequences FROM studies)
+FROM
+    (SELECT *, (row_number() OVER (ORDER BY claim) - 1) % 4 AS turn FROM stated_claims),
+    (SELECT study, sequences FROM studies)
 """
 """Claims in turn supported, not supported, undecided and not testable; of one sequence none testable."""
 
@@ -332,7 +334,7 @@ def summaries(tables: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
     ----------
     tables
         Rows of one study: of ``studies``, ``heads``, ``selection_counts``, ``attention_rows``, ``value_scales``,
-        ``attention_by_position`` and ``value_norm_by_position``. Only sizes, counts, weights and norms are read from them.
+        ``attention_by_position`` and ``value_norm_by_position``. Only sizes, counts, weights and norms are read.
     """
     found: dict[str, pa.Table] = {}
     with duckdb.connect() as connection:
