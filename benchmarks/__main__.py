@@ -16,6 +16,7 @@ from rich.table import Table
 
 from benchmarks import (
     cluster,
+    effects,
     extraction,
     fits,
     gpu,
@@ -34,6 +35,7 @@ BENCHMARKS: tuple[Benchmark, ...] = (
     separation.BENCHMARK,
     gpu.BENCHMARK,
     *extraction.BENCHMARKS,
+    *effects.BENCHMARKS,
     landing.BENCHMARK,
     load.BENCHMARK,
     queries.BENCHMARK,

@@ -96,10 +96,18 @@ def probabilities(
 
     With learned sinks, one logit for each head, their weights follow those of the keys: (B, H, Q, K + 1).
     """
+    return softmax(attention_logits(query, key, scale, softcap), visible, s_aux)
+
+
+def attention_logits(query: Tensor, key: Tensor, scale: float, softcap: float | None) -> Tensor:
+    """Logits, float32 (B, H, Q, K), of some queries (B, H, Q, D) over float32 keys (B, Hkv, K, D), the cap applied."""
     logits = by_kv_head(query.float(), key) @ key.transpose(-1, -2)  # (B, Hkv, H / Hkv * Q, K)
     logits = logits.reshape(*query.shape[:3], key.shape[2]) * scale
-    if softcap is not None:
-        logits = torch.tanh(logits / softcap) * softcap
+    return logits if softcap is None else torch.tanh(logits / softcap) * softcap
+
+
+def softmax(logits: Tensor, visible: Tensor, s_aux: Tensor | None) -> Tensor:
+    """Softmax of logits (B, H, Q, K) over the visible keys, with the learned sink behind them if there is one."""
     logits = logits.masked_fill(~visible, float("-inf"))
     if s_aux is None:
         return logits.softmax(dim=-1)

@@ -11,7 +11,7 @@ computed here, a block of queries at a time.
 """
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -322,8 +322,7 @@ def _forward(
     """
     recorder = _recorder.get()
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    _refuse_other_queries(recorder.model, query, key)
-    _refuse_chosen_keys(recorder.model, indices, block_indices, key.shape[2])
+    refuse_part_of_the_keys(recorder.model, query, key, indices, block_indices)
     first = recorder.first_keys(module, attention_mask, is_causal, key)
     rows = recorder.rows(query.device)
     weights, sink = query_weights(query, key, attention_mask, rows, scale, softcap, s_aux)
@@ -371,18 +370,25 @@ def _refuse_bidirectional(model: str) -> NoReturn:
     raise UserError(msg)
 
 
-def _refuse_other_queries(model: str, query: Tensor, key: Tensor) -> None:
-    """Refuse attention in which not every key has its query."""
-    if query.shape[2] != key.shape[2]:
+def refuse_part_of_the_keys(
+    model: str, query: Tensor, key: Tensor, indices: Tensor | None, blocks: Tensor | None
+) -> None:
+    """Refuse attention in which not every key has its query, or to some keys that an indexer chooses.
+
+    An indexer may choose all of them, in a short context.
+
+    Raises
+    ------
+    UserError
+        If queries (B, H, Q, D) meet other keys than those of their own positions (B, Hkv, K, D), or some of them.
+    """
+    keys = key.shape[2]
+    if query.shape[2] != keys:
         msg = (
-            f"{model} has {query.shape[2]} queries meet {key.shape[2]} keys in its attention; only self-attention of "
+            f"{model} has {query.shape[2]} queries meet {keys} keys in its attention; only self-attention of "
             "whole sequences can be captured, choose another model"
         )
         raise UserError(msg)
-
-
-def _refuse_chosen_keys(model: str, indices: Tensor | None, blocks: Tensor | None, keys: int) -> None:
-    """Refuse attention to some keys that an indexer chooses; it may choose all of them, in a short context."""
     if blocks is not None:
         msg = f"{model} chooses blocks of keys for each query, which cannot be captured; choose another model"
         raise UserError(msg)
@@ -430,13 +436,13 @@ def _verify(
     ours = (by_kv_head(weights, value) @ value).reshape(*weights.shape[:3], -1).transpose(1, 2)  # (B, Q, H, D)
     their_output, their_weights = _eager(model, module, states, mask, **kwargs)
     theirs, exact = their_weights[:, :, rows], TOLERANCE[torch.float32]
-    same_weights = not _differ(weights, theirs, exact) or (
-        sink is not None and not _differ(weights, theirs * (1 - sink[..., None]), exact)
+    same_weights = not differ(weights, theirs, exact) or (
+        sink is not None and not differ(weights, theirs * (1 - sink[..., None]), exact)
     )
     if (
         not same_weights
-        or _differ(ours, their_output[:, rows], exact)
-        or _differ(output[:, rows], ours, TOLERANCE[states[2].dtype])
+        or differ(ours, their_output[:, rows], exact)
+        or differ(output[:, rows], ours, TOLERANCE[states[2].dtype])
     ):
         msg = (
             f"{model} attends in layer {getattr(module, 'layer_idx', None)} in a way this program does not know: its "
@@ -449,10 +455,7 @@ def _eager(
     model: str, module: torch.nn.Module, states: tuple[Tensor, Tensor, Tensor], mask: Tensor | None, **kwargs: Any
 ) -> tuple[Tensor, Tensor]:
     """Output (B, K, H, D) and weights (B, H, K, K) of the eager attention in the model's own source, in float32."""
-    attend = getattr(sys.modules[type(module).__module__], "eager_attention_forward", None)
-    if attend is None:
-        msg = f"{model} has no eager attention in the source of its {type(module).__name__}, which alone could confirm "
-        raise UserError(msg + "what is captured; choose another model")
+    attend = eager_attention(model, module)
     query, key, value = (state.float() for state in states)
     visible = visible_keys(mask, torch.arange(key.shape[2], device=key.device), key.shape[2])
     added = torch.zeros_like(visible, dtype=torch.float32).masked_fill(~visible, torch.finfo(torch.float32).min)
@@ -460,8 +463,23 @@ def _eager(
     return output, weights
 
 
-def _differ(ours: Tensor, theirs: Tensor, tolerance: float) -> bool:
-    """Whether tensors are not the same, relative to the largest element; no number differs from another."""
+def eager_attention(model: str, module: torch.nn.Module) -> Callable[..., Any]:
+    """The eager attention in the model's own source.
+
+    Raises
+    ------
+    UserError
+        If there is none.
+    """
+    attend: Callable[..., Any] | None = getattr(sys.modules[type(module).__module__], "eager_attention_forward", None)
+    if attend is None:
+        msg = f"{model} has no eager attention in the source of its {type(module).__name__}, which alone could confirm "
+        raise UserError(msg + "what is captured; choose another model")
+    return attend
+
+
+def differ(ours: Tensor, theirs: Tensor, tolerance: float) -> bool:
+    """Whether tensors are not the same, relative to the largest element; what is not a number differs from nothing."""
     if ours.shape != theirs.shape:
         return True
     return bool((ours.float() - theirs.float()).abs().max() > tolerance * theirs.float().abs().max())

@@ -1,15 +1,15 @@
 """Corpora: equal-length windows of tokens chosen from the documents of a text.
 
-Holds what a corpus may be (the shipped manual, local files, hub datasets) and the seeded choice of windows. What does
-not belong here: reading local files (``extract.readers``) and hub datasets (``extract.streams``), models and
-tokenizers themselves (``extract.models``), and running them (``extract.extraction``).
+Holds where the documents of a corpus come from (the shipped manual, local files, hub datasets) and the seeded choice of
+windows. What does not belong here: which of these a corpus is, and its hash (``extract.identity``), reading local files
+(``extract.readers``) and hub datasets (``extract.streams``), models and tokenizers themselves (``extract.models``), and
+running them (``extract.extraction``).
 
 Everything is read as a stream. In memory at a time are what the two readers say of themselves, one document, and the
 ``SHUFFLED`` windows of the shuffle buffer: 4 * SHUFFLED * context_length bytes.
 """
 
 import hashlib
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -20,7 +20,7 @@ from transformers import PreTrainedTokenizerBase
 
 from extract import readers, streams
 from extract.embedded.manual import topics
-from extract.hub import means_a_path
+from extract.identity import corpus_sha256, is_local_corpus
 from extract.settings import EMBEDDED, CorpusSettings
 from storage.errors import UserError
 
@@ -67,10 +67,9 @@ def windows(
     UserError
         If the corpus is missing, empty or cannot be read, or has too little text.
     """
-    checksum, counts = identity(corpus), _Counts()
-    texts, revision = documents(corpus, seed)
-    stream = _cut(texts, tokenizer, context_length, pack=corpus.pack, counts=counts)
-    chosen = list(islice(streams.shuffled(stream, SHUFFLED, seed), sequences))
+    checksum, counts = corpus_sha256(corpus), _Counts()
+    stream, revision = _shuffled(corpus, tokenizer, context_length, seed, counts)
+    chosen = list(islice(stream, sequences))
     if len(chosen) < sequences:
         raise UserError(_too_little(corpus, counts, context_length, sequences))
     tokens = np.stack(chosen)
@@ -79,17 +78,45 @@ def windows(
     return Windows(tokens, counts.read, counts.skipped, checksum, revision)
 
 
-def identity(corpus: CorpusSettings) -> str | None:
-    """SHA-256 of a corpus that can be hashed without choosing from it; None for a hub dataset.
+def held_out(
+    corpus: CorpusSettings, tokenizer: PreTrainedTokenizerBase, used: NDArray[np.int32], seed: int, count: int
+) -> NDArray[np.int32]:
+    """The windows of a corpus that follow those a study has ``used``; the same for the same ``seed``.
+
+    Windows that are equal to one of the study's, as repeated text has them, are passed over.
+
+    Parameters
+    ----------
+    corpus
+        That of the study, a hub dataset at the commit that the study has read.
+    used
+        Token ids of all sequences of the study, int32 (sequences, context_length).
+    count
+        Windows that are wanted.
+
+    Returns
+    -------
+    ndarray
+        Token ids, int32 (count, context_length).
 
     Raises
     ------
     UserError
-        If it is a local file or directory that is missing, empty, of an unknown kind, or cannot be read.
+        If the corpus cannot be read, does not begin with the study's windows, or has too little text after them.
     """
-    if corpus.id == EMBEDDED:
-        return hashlib.sha256(json.dumps(topics("held_out")).encode()).hexdigest()
-    return readers.sha256(corpus) if is_local(corpus) else None
+    counts, known = _Counts(), {row.tobytes() for row in used}
+    stream, _ = _shuffled(corpus, tokenizer, used.shape[1], seed, counts)
+    if not np.array_equal(list(islice(stream, len(used))), used):
+        msg = f"The corpus '{corpus.id}' or the tokenizer is not what the study has read; extract it again with --fresh"
+        raise UserError(msg)
+    found = list(islice((window for window in stream if window.tobytes() not in known), count))
+    if len(found) < count:
+        msg = (
+            f"The corpus '{corpus.id}' has {len(found)} sequences of {used.shape[1]} tokens after the {len(used)} of "
+            f"the study, {count} are asked for to be held out; ask for fewer, lower sequences, or give more text"
+        )
+        raise UserError(msg)
+    return np.stack(found) if found else used[:0]
 
 
 def documents(corpus: CorpusSettings, seed: int) -> tuple[Iterator[str], str | None]:
@@ -104,15 +131,19 @@ def documents(corpus: CorpusSettings, seed: int) -> tuple[Iterator[str], str | N
     """
     if corpus.id == EMBEDDED:
         return iter([text for _, text in topics("held_out")]), None
-    if is_local(corpus):
+    if is_local_corpus(corpus):
         return readers.documents(corpus), None
     opened = streams.stream(corpus, seed)
     return opened.documents, opened.revision
 
 
-def is_local(corpus: CorpusSettings) -> bool:
-    """Whether the id names a file or directory, be it only by its ending."""
-    return corpus.id.endswith(readers.SUFFIXES) or means_a_path(corpus.id)
+def _shuffled(
+    corpus: CorpusSettings, tokenizer: PreTrainedTokenizerBase, context_length: int, seed: int, counts: _Counts
+) -> tuple[Iterator[NDArray[np.int32]], str | None]:
+    """All windows of a corpus in the order decided by ``seed``, and the commit of a hub dataset."""
+    texts, revision = documents(corpus, seed)
+    stream = _cut(texts, tokenizer, context_length, pack=corpus.pack, counts=counts)
+    return streams.shuffled(stream, SHUFFLED, seed), revision
 
 
 def _cut(

@@ -1,29 +1,24 @@
 """Extraction: a model reads the chosen sequences, and what its heads saw lands in the tensor store.
 
-Holds the order of the work, the overlap of computing and writing, and the provenance. What does not belong here: how
-attention is captured (``extract.capture``), batches (``extract.batches``), models (``extract.models``), text
-(``extract.corpora``), what a synthetic study is drawn from (``extract.synthetic``), the store's format (``storage``),
-and anything computed from the tensors (``geometry``).
+Holds the order of the work and the overlap of computing and writing. What does not belong here: how attention is
+captured (``extract.capture``), batches (``extract.batches``), models (``extract.models``), text (``extract.corpora``),
+what a synthetic study is drawn from (``extract.synthetic``), whether a store is still what would be made
+(``extract.standing``), the store's format (``storage``), and anything computed from the tensors (``geometry``).
 """
 
 import errno
 import logging
-import platform
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 from itertools import islice, product
 from typing import Any
 
 import numpy as np
-import tokenizers
 import torch
-import transformers
-import zarr
 from numpy.typing import NDArray
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
@@ -33,45 +28,21 @@ from extract import corpora, models, synthetic
 from extract.batches import Batch, batch_size, batches, check_numbers, check_range, refuse_for_memory, widest
 from extract.capture import Attention, probe
 from extract.corpora import Windows
-from extract.hub import means_a_path, quiet
+from extract.hub import quiet
+from extract.identity import SYNTHETIC_INPUTS
 from extract.models import Description
-from extract.settings import (
-    EMBEDDED,
-    EXTRACTION_VERSION,
-    SAME_NUMBERS,
-    SYNTHETIC,
-    CorpusSettings,
-    ExtractionSettings,
-    Shard,
-    changes,
-)
+from extract.settings import SYNTHETIC, CorpusSettings, ExtractionSettings, Shard
+from extract.standing import PROBED, as_recorded, known_inputs, made_of
+from extract.terminal import harmless
+from extract.versions import device_name, versions
 from storage.errors import UserError
-from storage.files.places import Place, Remote
+from storage.files.places import Place
 from storage.zarr.arrays import TENSORS, LayerSize, tensor_specs
 from storage.zarr.layers import present
-from storage.zarr.sequences import Provenance, SequenceStore
+from storage.zarr.sequences import SequenceStore
 
 PROBE_TOKENS = 64
 """Length of the sequence a model is tried on before the work begins."""
-
-PROBED = ("attention", "layer_kinds")
-"""What the provenance says of a model that only running it tells."""
-
-VERSION = "extraction_version"
-"""Where the provenance has the version of the numbers."""
-
-UNRECORDED = 3
-"""The version of a store whose provenance names none."""
-
-CHANGED = {
-    ("corpus", "sha256"): "the corpus file has changed",
-    ("model", "sha256"): "the model's weights have changed",
-    ("model", "architecture"): "the model's architecture has changed",
-    ("model", "initialised_by"): "the libraries that draw the model's random weights have changed",
-    ("tokenizer", "sha256"): "the model's tokenizer has changed",
-    ("tokenizer", "bos"): "the model's tokenizer has changed",
-}
-"""What it means that an input differs."""
 
 Before = Callable[[Mapping[str, int], Sequence[LayerSize], int], None]
 """Is given the sizes of the store's axes, those of all layers, and how many sequences the store lacks, whoever is to
@@ -145,9 +116,9 @@ class _Task:
         """The store, made where there is none."""
         settings = self.settings
         specs = tensor_specs(values=settings.values, computed=settings.dtype, sink_measure=settings.sink_measure)
-        provenance = _provenance(self.settings, self.study, inputs, device)
+        provenance = made_of(settings, self.study, inputs) | {"versions": versions(device)}
         if self.path.exists():
-            provenance = _where_it_was(self.settings, provenance, SequenceStore.open(self.path, TENSORS).provenance)
+            provenance = as_recorded(self.settings, provenance, SequenceStore.open(self.path, TENSORS).provenance)
         return SequenceStore.resume(self.path, specs, sizes, provenance, layers, alone=self.shard is None)
 
 
@@ -202,124 +173,13 @@ def extract(
     )
 
 
-@quiet()
-def why_stale(settings: ExtractionSettings, *, study: str, path: Place) -> str | None:
-    """Why the store at ``path`` is not what ``extract`` would make now, in words; None if it is.
-
-    No weights are loaded and no network is used: the files of a local model and corpus are hashed, and where they lie
-    does not count; a model or dataset of the hub is taken to be as it was at the commit it was read at, so that a
-    branch moved on since is not noticed.
-
-    Raises
-    ------
-    UserError
-        If a local model or corpus is missing or cannot be read, or an object store does not answer; if the store is
-        unfinished and cannot be continued with this device or these versions of libraries, which is no reason to
-        replace it.
-    """
-    if not path.exists():
-        return "missing"
-    if replaced := why_replaced(settings, study=study, path=path):
-        return replaced
-    store = SequenceStore.open(path, TENSORS)
-    if not (missing := len(store.missing())):
-        return None
-    lacking = f"{missing} of {settings.sequences} sequences missing"
-    if unlike := _changed_versions(settings, store.provenance):
-        msg = (
-            f"The store {path} has {lacking} and was made with another {unlike}; finish it where it was begun, "
-            f"or extract all of it here: attention-geometry run {study} --fresh"
-        )
-        raise UserError(msg)
-    return lacking
-
-
-@quiet()
-def why_replaced(settings: ExtractionSettings, *, study: str, path: Place) -> str | None:
-    """Why the store at ``path`` cannot be continued but has to be made anew; None if it can, or if there is none.
-
-    An unfinished one that another device or other versions of libraries can continue is not to be made anew.
-
-    Raises
-    ------
-    UserError
-        If a local model or corpus is missing or cannot be read, or an object store does not answer.
-    """
-    if not path.exists():
-        return None
-    try:
-        store = SequenceStore.open(path, TENSORS)
-        store.missing()
-    except UserError as error:
-        if isinstance(path, Remote):  # perhaps it does not answer
-            raise
-        return f"cannot be read ({str(error).partition(';')[0]})"
-    was = store.provenance
-    version_was = was.get(VERSION, UNRECORDED)
-    if version_was not in {EXTRACTION_VERSION, *SAME_NUMBERS}:
-        return f"made by version {version_was} of its code, now {EXTRACTION_VERSION}"
-    now = _provenance(settings, study, _inputs_now(settings, was["inputs"]), "any")
-    now = _where_it_was(settings, now, was)
-    if changed := "; ".join(changes(now["settings"], was["settings"])):
-        return changed
-    if was["study"] != study:
-        return f"made for the study '{was['study']}'"
-    return _changed_inputs(now["inputs"], was["inputs"])
-
-
-def _where_it_was(settings: ExtractionSettings, now: Provenance, was: Provenance) -> Provenance:
-    """What makes a store ``now``, but that local inputs with the hash they had ``was`` made of have the path they had.
-
-    A model or a text that has only been moved is the same, and so are the numbers of versions in ``SAME_NUMBERS``.
-    """
-    here = {
-        "model": settings.model.id == EMBEDDED or means_a_path(settings.model.id),
-        "corpus": settings.corpus.id == EMBEDDED or corpora.is_local(settings.corpus),
-    }
-    known, inputs = dict(now["settings"]), dict(now["inputs"])
-    for part in (part for part, local in here.items() if local):
-        digest, path = inputs[part].get("sha256"), {"id": was["settings"][part]["id"]}
-        if digest and digest == was["inputs"][part].get("sha256"):
-            known[part] = known[part] | path
-            inputs[part] = inputs[part] | (path if "id" in inputs[part] else {})
-    made = {**now, "settings": known, "inputs": inputs}
-    if was.get(VERSION, UNRECORDED) in SAME_NUMBERS:
-        del made[VERSION]
-        made |= {VERSION: was[VERSION]} if VERSION in was else {}
-    return made
-
-
-def _changed_inputs(now: Mapping[str, Any], was: Mapping[str, Any]) -> str | None:
-    """Which of the inputs of equal settings are not the same any more, in words; None if all are."""
-    unlike = [(part, name) for part in now for name in now[part] if now[part][name] != was[part].get(name)]
-    return "; ".join(dict.fromkeys(CHANGED.get(key, f"the {'.'.join(key)} has changed") for key in unlike)) or None
-
-
-def _inputs_now(settings: ExtractionSettings, was: Mapping[str, Any]) -> dict[str, Any]:
-    """The inputs as they are now; what comes from the hub is as it was."""
-    if settings.model.id == SYNTHETIC:
-        return dict(synthetic.INPUTS)
-    if settings.model.id == EMBEDDED or means_a_path(settings.model.id):
-        anywhere = settings.model_copy(update={"device": "cpu"})  # the numbers that are there need no device
-        return _asked(settings, models.describe(anywhere).provenance, was)
-    known = {part: was[part] for part in ("model", "tokenizer") if part in was}
-    return _asked(settings, known | {"model": known["model"] | models.random_weights(settings)}, was)
-
-
-def _changed_versions(settings: ExtractionSettings, was: Mapping[str, Any]) -> str:
-    """What differs of the versions and the device of an unfinished store, which must not be mixed; "" if nothing."""
-    device = "cpu" if settings.model.id == SYNTHETIC else _device_name(models.find_device(settings.device))
-    now = _provenance(settings, was["study"], {}, device)["versions"]
-    return " and ".join(name for name in now if now[name] != was["versions"].get(name))
-
-
 def _drawn(task: _Task) -> tuple[SequenceStore, int]:
     """Draw what is missing of a synthetic study; returns the store and how many sequences were written."""
     settings, missing = task.settings, task.missing()
     heads, sizes, layers = synthetic.planted(settings), synthetic.sizes(settings), synthetic.layers(settings)
     task.ask(sizes, layers, missing)
     with _explained(task):
-        store = task.store(sizes, layers, synthetic.INPUTS, "cpu")
+        store = task.store(sizes, layers, SYNTHETIC_INPUTS, "cpu")
         for index in _bar(task, missing):
             arrays = synthetic.draw_sequence(settings, heads, index)
             for layer, values in enumerate(torch.from_numpy(arrays["values"])):
@@ -340,26 +200,17 @@ def _finished(task: _Task, description: Description) -> SequenceStore | None:
     if not task.path.exists():
         return None
     stored = SequenceStore.open(task.path, TENSORS)
-    asked = _asked(task.settings, description.provenance, stored.provenance["inputs"])
-    store = task.store(stored.sizes, stored.layers, asked, _device_name(description.device))
+    asked = known_inputs(task.settings, description.provenance, stored.provenance["inputs"])
+    store = task.store(stored.sizes, stored.layers, asked, device_name(description.device))
     return None if set(store.missing()) & set(task.sequences) else store
-
-
-def _asked(settings: ExtractionSettings, known: Mapping[str, Any], was: Mapping[str, Any]) -> dict[str, Any]:
-    """The inputs of a store made of what is ``known`` now; what only reading tells is as it ``was``."""
-    checksum = corpora.identity(settings.corpus)
-    corpus = {**was["corpus"], **({"sha256": checksum} if checksum else {})}
-    probed = {name: was["model"][name] for name in PROBED if name in was["model"]}
-    return {**known, "model": {**known["model"], **probed}, "corpus": corpus}
 
 
 def _extract(task: _Task, description: Description) -> tuple[SequenceStore, int]:
     """Compute and write the missing sequences; returns the store and how many were written."""
     settings = task.settings
     if not description.provenance["tokenizer"]["bos"]:
-        logger.warning(
-            "the tokenizer of '%s' has no BOS: the first key of every sequence is an ordinary token", settings.model.id
-        )
+        name = harmless(settings.model.id, keep="")
+        logger.warning("the tokenizer of '%s' has no BOS: the first key of every sequence is an ordinary token", name)
     windows = corpora.windows(
         task.corpus(), description.tokenizer, settings.context_length, settings.sequences, settings.seed
     )
@@ -374,7 +225,7 @@ def _extract(task: _Task, description: Description) -> tuple[SequenceStore, int]
     _check_all(first, settings)  # before the store is made: a model that fails on it leaves nothing behind
     with _explained(task):
         inputs = _inputs(description, attention, windows)
-        store = task.store(sizes, attention.layers, inputs, _device_name(description.device))
+        store = task.store(sizes, attention.layers, inputs, device_name(description.device))
         _write_all(_all_batches(first, read), partial(_write, store, settings), _bar(task, missing))
     return store, len(missing)
 
@@ -499,39 +350,6 @@ def _check_vocabulary(description: Description, windows: Windows) -> None:
             "tokens; save the tokenizer it was trained with beside it"
         )
         raise UserError(msg)
-
-
-def _provenance(settings: ExtractionSettings, study: str, inputs: Mapping[str, Any], device: str) -> Provenance:
-    """What makes the store, as JSON; two runs with equal provenance write equal bytes."""
-    return {
-        VERSION: EXTRACTION_VERSION,
-        "study": study,
-        "settings": settings.model_dump(mode="json"),
-        "inputs": dict(inputs),
-        "versions": {
-            "attention-geometry": _own_version(),
-            "device": device,
-            "numpy": np.__version__,
-            "python": platform.python_version(),
-            "tokenizers": tokenizers.__version__,
-            "torch": torch.__version__,
-            "transformers": transformers.__version__,
-            "zarr": zarr.__version__,
-        },
-    }
-
-
-def _own_version() -> str:
-    """The installed version of this program."""
-    try:
-        return version("attention-geometry")
-    except PackageNotFoundError:
-        return "not installed"
-
-
-def _device_name(device: torch.device) -> str:
-    """The device with the name of its processor where it has one."""
-    return f"{device.type} ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else device.type
 
 
 @contextmanager

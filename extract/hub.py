@@ -1,6 +1,7 @@
 """What models and corpora share in dealing with the Hugging Face libraries: ids, noise and error messages.
 
-What does not belong here: finding and reading models (``extract.models``) or text (``extract.corpora``).
+What does not belong here: finding and reading models (``extract.models``) or text (``extract.corpora``). Importing this
+module loads none of their libraries.
 """
 
 import logging
@@ -9,19 +10,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from huggingface_hub import logging as hub_logging
-from huggingface_hub.errors import HFValidationError
-from huggingface_hub.utils._validators import validate_repo_id
-from huggingface_hub.utils.tqdm import are_progress_bars_disabled, enable_progress_bars
-from transformers.utils import logging as transformers_logging
-
 _QUERY = re.compile(r"(https?://[^\s?'\"]+)\?[^\s'\"]*")
 
 
 def means_a_path(name: str) -> bool:
     """Whether an id names something local: because it is there, by its form, or because the hub allows no such id."""
-    if name[0] in "./~" or Path(name).exists():
+    if name[0] in "./~" or _exists(name):
         return True
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils._validators import validate_repo_id
+
     try:
         validate_repo_id(name)
     except HFValidationError:
@@ -29,13 +27,31 @@ def means_a_path(name: str) -> bool:
     return False
 
 
+def _exists(name: str) -> bool:
+    """Whether there is such a path; one that cannot be looked at is none."""
+    try:
+        return Path(name).exists()
+    except OSError:
+        return False
+
+
+def local_path(name: str) -> Path:
+    """The path that an id stands for, with a leading ``~`` replaced by the home directory, where there is one."""
+    try:
+        return Path(name).expanduser()
+    except RuntimeError:  # ~NAME of a user that does not exist
+        return Path(name)
+
+
 def one_line(error: BaseException) -> str:
     """The first line of an error's message, without its full stop, and without what addresses have behind ``?``.
 
-    The address that the hub sends a client to for a file carries a signature there, which lets anyone read the file.
+    Where that line only announces the next one (it ends with a colon), both. The address that the hub sends a client to
+    for a file carries a signature there, which lets anyone read the file.
     """
-    lines = str(error).strip().splitlines()
-    return _QUERY.sub(r"\1", lines[0].rstrip(".")) if lines else type(error).__name__
+    lines = [line.strip() for line in str(error).strip().splitlines()]
+    said = " ".join(lines[:2]) if lines and lines[0].endswith(":") else lines[0] if lines else type(error).__name__
+    return _QUERY.sub(r"\1", said.rstrip("."))
 
 
 @contextmanager
@@ -44,6 +60,10 @@ def quiet() -> Iterator[None]:
 
     Bars of downloads stay; the hub client shows them on a terminal only.
     """
+    from huggingface_hub import logging as hub_logging
+    from huggingface_hub.utils.tqdm import are_progress_bars_disabled, enable_progress_bars
+    from transformers.utils import logging as transformers_logging
+
     verbosity, hub_verbosity = transformers_logging.get_verbosity(), hub_logging.get_verbosity()
     bars, downloads = transformers_logging.is_progress_bar_enabled(), not are_progress_bars_disabled()
     transformers_logging.set_verbosity(logging.ERROR)

@@ -1,17 +1,23 @@
 """Models and tokenizers: finding them, describing them for the provenance, loading them safely.
 
-Holds everything between the settings and a model in memory that is ready to run. What does not belong here: running it
-(``extract.capture``, ``extract.extraction``) and text (``extract.corpora``).
+Holds everything between the settings and a model in memory that is ready to run. What does not belong here: which files
+of a directory may be read (``extract.checkpoints``), running a model (``extract.capture``, ``extract.extraction``) and
+text (``extract.corpora``).
 
-Only safetensors are read and no code that comes with a checkpoint is ever run.
+Only safetensors are read and no code that comes with a checkpoint is ever run. A checkpoint of the hub is downloaded
+before transformers sees it, and then checked as a local one is.
 """
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
-from importlib.resources import files
+from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +30,9 @@ from huggingface_hub.errors import (
     LocalEntryNotFoundError,
     RepositoryNotFoundError,
     RevisionNotFoundError,
+    StrictDataclassError,
 )
+from huggingface_hub.utils import httpx  # type: ignore[attr-defined]  # the client it uses, whichever that is
 from safetensors import SafetensorError
 from transformers import (
     CONFIG_MAPPING,
@@ -37,15 +45,37 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from extract.hub import means_a_path, one_line, quiet
-from extract.settings import EMBEDDED, SYNTHETIC, ExtractionSettings, ModelSettings
+from extract.checkpoints import CONFIG, INDEX_SUFFIX, NO_TOKENIZER, Checkpoint, Folder, first_weights, shards
+from extract.checks import check_checkpoint, check_positions
+from extract.hub import one_line, quiet
+from extract.identity import checkpoint, is_local_model, model_files, random_weights
+from extract.settings import SYNTHETIC, ExtractionSettings, ModelSettings
+from extract.tensors import check_sizes, elements, tensor_shapes
 from storage.errors import UserError
 
-PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".h5", ".msgpack")
-"""Suffixes of weights that are never read, because reading them may run code."""
+LOADING_ERRORS = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    ImportError,
+    LookupError,
+    OSError,
+    RuntimeError,
+    SafetensorError,
+    StrictDataclassError,
+    TypeError,
+    ValueError,
+)
+"""What transformers and tokenizers raise on checkpoints that they cannot read."""
 
-LOADING_ERRORS = (OSError, ValueError, TypeError, KeyError, AttributeError, ImportError, RuntimeError, SafetensorError)
-"""What transformers raises on checkpoints it cannot read."""
+OVERSIZE = 2
+"""How many times as many parameters as the weights hold a configuration may describe; what lacks is named later."""
+
+PACKED = 8
+"""How many quantised weights one element may hold: 8 of 4 bits in 32."""
+
+DOWNLOADS = 4
+"""Weights files that are downloaded at the same time."""
 
 OUT_OF_MEMORY = (
     "out of memory",
@@ -68,6 +98,8 @@ class Source:
     """The directory, or the hub id."""
     commit: str | None
     """The commit of the hub id; None for a directory."""
+    files: Checkpoint | None = None
+    """The files of a directory; None for a hub id."""
 
 
 @dataclass(frozen=True)
@@ -82,8 +114,8 @@ class Description:
     """How the layers are spread over several GPUs; None: all are on ``device``."""
     dtype: torch.dtype
     provenance: dict[str, dict[str, Any]]
-    """``model``: id, commit or SHA-256 of the files, architecture, what draws random weights (``random_weights``);
-    ``tokenizer``: SHA-256, whether it has a BOS."""
+    """``model``: id, commit or hashes of the files, architecture, what draws random weights
+    (``identity.random_weights``); ``tokenizer``: hashes, whether it has a BOS."""
     weights_seed: int | None = None
     """Seed of random weights; None: those of the checkpoint."""
 
@@ -103,33 +135,21 @@ def describe(settings: ExtractionSettings) -> Description:
     """
     device = find_device(settings.device)
     source = _locate(settings.model)
+    if source.files:
+        check_checkpoint(source.files)
+        source.files.check_tokenizer()
     config = _config(source)
-    _check_length(source, config, settings.context_length)
+    most = getattr(config.get_text_config(decoder=True), "max_position_embeddings", None)
+    check_positions(source.name, most, settings.context_length)
     tokenizer = _tokenizer(source)
+    known = model_files(source.files) if source.files else {"model": {"id": source.name, "commit": str(source.commit)}}
     architecture = (config.architectures or [type(config).__name__])[0]
-    trained = settings.weights_seed is None
-    local = not source.commit
-    made_of = {"sha256": _files_hash(Path(source.location), trained=trained)} if local else {"commit": source.commit}
     provenance: dict[str, dict[str, Any]] = {
-        "model": {"id": source.name, **made_of, "architecture": architecture, **random_weights(settings)},
-        "tokenizer": {"sha256": _tokenizer_hash(tokenizer), "bos": tokenizer.bos_token_id is not None},
+        "model": {**known["model"], "architecture": architecture, **random_weights(settings)},
+        "tokenizer": {**known.get("tokenizer", {}), **tokenizer_rules(tokenizer)},
     }
     dtype = getattr(torch, settings.dtype)
     return Description(source, config, tokenizer, device, settings.device_map, dtype, provenance, settings.weights_seed)
-
-
-def random_weights(settings: ExtractionSettings) -> dict[str, Any]:
-    """What decides random weights beside the configuration: their seed and the versions that draw them.
-
-    Returns
-    -------
-    dict
-        ``weights``, ``weights_seed`` and ``initialised_by``; empty where the weights are the checkpoint's.
-    """
-    if settings.weights_seed is None:
-        return {}
-    drawn_by = f"torch {torch.__version__}, transformers {transformers.__version__}"
-    return {"weights": "random", "weights_seed": settings.weights_seed, "initialised_by": drawn_by}
 
 
 @quiet()
@@ -150,6 +170,7 @@ def load(description: Description) -> PreTrainedModel:
 def _trained(description: Description) -> PreTrainedModel:
     """The model with the checkpoint's weights."""
     source = description.source
+    _check_size(description, source.files or _downloaded(source))
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             source.location,
@@ -159,24 +180,113 @@ def _trained(description: Description) -> PreTrainedModel:
             device_map=description.device_map or {"": description.device},
             use_safetensors=True,
             trust_remote_code=False,
+            ignore_mismatched_sizes=True,  # they are named and refused here
             output_loading_info=True,
         )
         model: PreTrainedModel = loaded[0].eval()
     except (*LOADING_ERRORS, MemoryError) as error:
-        raise UserError(_not_loaded("The weights", source, error)) from error
-    prefix = f"{model.base_model_prefix}."
-    if lacking := sorted(key for key in loaded[1]["missing_keys"] if key.startswith(prefix)):
+        raise _not_loaded(source, error) from error
+    _check_tensors(source, model.base_model_prefix, loaded[1])
+    return model
+
+
+def _not_loaded(source: Source, error: BaseException, what: str = "The weights") -> UserError:
+    """What to say when weights cannot be brought into memory."""
+    remedy = "; set dtype: bfloat16 or device_map: auto, or use another device" if out_of_memory(error) else ""
+    return UserError(f"{what} of the model '{source.name}' cannot be loaded: {one_line(error)}{remedy}")
+
+
+def _downloaded(source: Source) -> Checkpoint:
+    """The files of a checkpoint of the hub, downloaded to its cache as far as transformers reads them."""
+    fetch = partial(hf_hub_download, source.location, revision=source.commit)
+    try:
+        files = Folder(source.name, Path(fetch(CONFIG)).parent)
+        for name in first_weights(files, files.json(CONFIG)):
+            with suppress(EntryNotFoundError):
+                fetch(name)
+                if name.endswith(INDEX_SUFFIX):
+                    with ThreadPoolExecutor(max_workers=DOWNLOADS) as pool:
+                        list(pool.map(fetch, shards(files, name)))
+                break
+    except (*LOADING_ERRORS, httpx.HTTPError) as error:
+        raise _not_loaded(source, error) from error
+    found = Checkpoint.open(source.name, files.path)
+    check_checkpoint(found)
+    return found
+
+
+def _check_size(description: Description, files: Checkpoint) -> None:
+    """Refuse a configuration of far more parameters than the weights hold, or of more than fit into the memory."""
+    source = description.source
+    if (model := _without_memory(description)) is None:
+        return
+    described, held = sum(tensor.numel() for tensor in model.parameters()), elements(tensor_shapes(files))
+    if described > OVERSIZE * held * (PACKED if hasattr(description.config, "quantization_config") else 1):
+        msg = (
+            f"The config.json of the model '{source.name}' describes {described:,} parameters, "
+            f"its weights hold {held:,}; get the configuration that belongs to them"
+        )
+        raise UserError(msg)
+    _check_memory(description, model)
+
+
+def _without_memory(description: Description) -> PreTrainedModel | None:
+    """The model on torch's device ``meta``, which gives tensors no memory.
+
+    None if it cannot be built: that is left to transformers, which builds it there too and says why it cannot.
+    """
+    try:
+        with torch.device("meta"):
+            model: PreTrainedModel = AutoModelForCausalLM.from_config(
+                deepcopy(description.config), dtype=description.dtype, trust_remote_code=False
+            )
+    except LOADING_ERRORS:
+        return None
+    return model
+
+
+def _check_memory(description: Description, model: PreTrainedModel) -> None:
+    """Refuse a model that does not fit into the memory of this machine, where it is on the CPU."""
+    needed = sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
+    if description.device.type == "cpu" and description.device_map is None and needed > machine_memory():
+        msg = (
+            f"The model '{description.source.name}' needs {needed / 1e9:,.1f} GB of memory, this machine has "
+            f"{machine_memory() / 1e9:,.1f} GB; set dtype: bfloat16 or choose a smaller model"
+        )
+        raise UserError(msg)
+
+
+def machine_memory() -> float:
+    """Bytes of memory of this machine; infinite where the system does not say."""
+    try:
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (AttributeError, OSError, ValueError):
+        return inf
+
+
+def _check_tensors(source: Source, prefix: str, found: Mapping[str, Any]) -> None:
+    """Refuse weights of other shapes than the configuration has, or that lack tensors of the model but its head."""
+    if mismatched := sorted(found["mismatched_keys"]):
+        name, shape, wanted = mismatched[0]
+        more = f" (and {len(mismatched) - 1} more)" if len(mismatched) > 1 else ""
+        msg = (
+            f"The weights of the model '{source.name}' do not match its config.json: {name} has the shape "
+            f"{list(shape)}, wanted is {list(wanted)}{more}; get the configuration that belongs to them"
+        )
+        raise UserError(msg)
+    if lacking := sorted(key for key in found["missing_keys"] if key.startswith(f"{prefix}.")):
         msg = (
             f"The weights of the model '{source.name}' lack {len(lacking)} tensors, such as {lacking[0]}; "
             "get a complete checkpoint"
         )
         raise UserError(msg)
-    return model
 
 
 def _random(description: Description) -> PreTrainedModel:
     """The model as its architecture initialises it, under the seed; the state of torch's generator is left alone."""
     source, seed = description.source, description.weights_seed
+    if (sizes := _without_memory(description)) is not None:
+        _check_memory(description, sizes)
     try:
         with torch.random.fork_rng(devices=[]), torch.device("cpu"):
             torch.default_generator.manual_seed(seed or 0)
@@ -186,7 +296,7 @@ def _random(description: Description) -> PreTrainedModel:
             _spread(made, description.device_map) if description.device_map else made.to(description.device)
         )
     except (*LOADING_ERRORS, MemoryError) as error:
-        raise UserError(_not_loaded("Random weights", source, error)) from error
+        raise _not_loaded(source, error, "Random weights") from error
     return model
 
 
@@ -202,12 +312,6 @@ def _spread(model: PreTrainedModel, device_map: str) -> PreTrainedModel:
         room = get_balanced_memory(model, low_zero=device_map == "balanced_low_0", **whole)
     spread: PreTrainedModel = dispatch_model(model, infer_auto_device_map(model, max_memory=room, **whole))
     return spread
-
-
-def _not_loaded(what: str, source: Source, error: BaseException) -> str:
-    """What to say when weights cannot be brought into memory."""
-    remedy = "; set dtype: bfloat16 or device_map: auto, or use another device" if out_of_memory(error) else ""
-    return f"{what} of the model '{source.name}' cannot be loaded: {one_line(error)}{remedy}"
 
 
 def out_of_memory(error: BaseException) -> bool:
@@ -263,33 +367,10 @@ def find_device(name: str) -> torch.device:
 
 def _locate(model: ModelSettings) -> Source:
     """The directory of a local model, or the hub id with the commit its revision stands for."""
-    if model.id == EMBEDDED or means_a_path(model.id):
-        path = _embedded() if model.id == EMBEDDED else Path(model.id).expanduser()
-        return Source(model.id, str(_directory(model.id, path, trained=model.weights == "trained")), None)
+    if is_local_model(model):
+        found = checkpoint(model)
+        return Source(model.id, str(found.files.path), None, found)
     return Source(model.id, model.id, _commit(model))
-
-
-def _embedded() -> Path:
-    """The directory of the model shipped with the package."""
-    return Path(str(files("extract.embedded") / "model"))
-
-
-def _directory(name: str, path: Path, *, trained: bool) -> Path:
-    """A directory that holds a configuration and, where those are ``trained``, weights in safetensors."""
-    if not path.is_dir():
-        msg = f"There is no model directory '{name}'; give a directory, a hub id such as gpt2, or '{EMBEDDED}'"
-        raise UserError(msg)
-    if not (path / "config.json").is_file():
-        msg = f"The model directory '{name}' has no config.json; write it with model.save_pretrained"
-        raise UserError(msg)
-    if trained and not any(path.glob("*.safetensors")):
-        pickled = sorted(file.name for file in path.iterdir() if file.suffix in PICKLED)
-        found = (
-            f"pickled weights only ({pickled[0]}), which may run code and are never read" if pickled else "no weights"
-        )
-        msg = f"The model directory '{name}' has {found}; write safetensors with model.save_pretrained"
-        raise UserError(msg)
-    return path
 
 
 def _commit(model: ModelSettings) -> str:
@@ -330,7 +411,9 @@ def _config(source: Source) -> PreTrainedConfig:
     """The configuration of a causal language model that transformers itself knows."""
     where = {"revision": source.commit, "trust_remote_code": False}
     try:
-        kind = _model_type(source, PreTrainedConfig.get_config_dict(source.location, **where)[0])
+        raw = PreTrainedConfig.get_config_dict(source.location, **where)[0]
+        check_sizes(source.name, raw, None)
+        kind = _model_type(source, raw)
         config: PreTrainedConfig = AutoConfig.from_pretrained(source.location, **where)
     except LOADING_ERRORS as error:
         msg = f"The config.json of the model '{source.name}' is not valid: {one_line(error)}"
@@ -359,41 +442,26 @@ def _model_type(source: Source, raw: Mapping[str, Any]) -> str:
     raise UserError(msg)
 
 
-def _check_length(source: Source, config: PreTrainedConfig, context_length: int) -> None:
-    """Refuse a context longer than the model has positions."""
-    most = getattr(config.get_text_config(decoder=True), "max_position_embeddings", None)
-    if most is not None and context_length > most:
-        msg = (
-            f"The model '{source.name}' reads at most {most} tokens, context_length asks for {context_length}; "
-            f"set context_length to {most} or less"
-        )
-        raise UserError(msg)
-
-
 def _tokenizer(source: Source) -> PreTrainedTokenizerBase:
     """The model's tokenizer."""
     try:
-        return AutoTokenizer.from_pretrained(source.location, revision=source.commit, trust_remote_code=False)
+        found = AutoTokenizer.from_pretrained(source.location, revision=source.commit, trust_remote_code=False)
+        knows = set(found.get_vocab()) - set(found.all_special_tokens)
     except LOADING_ERRORS as error:
         msg = (
             f"The model '{source.name}' has no tokenizer that can be read ({one_line(error)}); "
             "write one beside it with tokenizer.save_pretrained"
         )
         raise UserError(msg) from error
+    if not knows:
+        msg = f"The model '{source.name}' has {NO_TOKENIZER}"
+        raise UserError(msg)
+    return found
 
 
-def _tokenizer_hash(tokenizer: PreTrainedTokenizerBase) -> str:
-    """SHA-256 of what decides the token ids of a text."""
+def tokenizer_rules(tokenizer: PreTrainedTokenizerBase) -> dict[str, str | bool]:
+    """The part of the provenance on a tokenizer: SHA-256 of what decides the ids of a text; whether it has a BOS."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     rules = backend.to_str() if backend else json.dumps(sorted(tokenizer.get_vocab().items()))
-    return hashlib.sha256(f"{rules}{tokenizer.bos_token_id},{tokenizer.eos_token_id}".encode()).hexdigest()
-
-
-def _files_hash(directory: Path, *, trained: bool) -> str:
-    """SHA-256 over configuration and trained weights, by name, in order of their names."""
-    digest = hashlib.sha256()
-    weights = directory.glob("*.safetensors") if trained else ()
-    for path in sorted([directory / "config.json", *weights]):
-        with path.open("rb") as file:
-            digest.update(f"{path.name} {hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
-    return digest.hexdigest()
+    digest = hashlib.sha256(f"{rules}{tokenizer.bos_token_id},{tokenizer.eos_token_id}".encode()).hexdigest()
+    return {"sha256": digest, "bos": tokenizer.bos_token_id is not None}

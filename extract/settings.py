@@ -23,6 +23,9 @@ EMBEDDED = "embedded"
 SYNTHETIC = "synthetic"
 """The name of the model, and of its corpus, whose tensors are drawn from the paper's assumptions."""
 
+MAIN = "main"
+"""The branch of the hub that is read unless another revision is asked for."""
+
 EXTRACTION_VERSION = 4
 """Version of the numbers in a tensor store; raised when their computation changes, so that stores are rebuilt."""
 
@@ -44,7 +47,7 @@ class ModelSettings(_Settings):
     """A causal language model: ``embedded``, a local directory, or a hub id with its revision; or ``synthetic``."""
 
     id: str = Field(min_length=1, description="`embedded`, a local directory, a Hugging Face hub id, or `synthetic`")
-    revision: str = Field("main", min_length=1, description="branch, tag or commit of the hub id")
+    revision: str = Field(MAIN, min_length=1, description="branch, tag or commit of the hub id")
     weights: Literal["trained", "random"] = Field(
         "trained",
         exclude_if=lambda weights: weights == "trained",  # a study without it has the settings it had
@@ -73,6 +76,17 @@ class ModelSettings(_Settings):
         if seed is not None and known.data.get("weights", "random") != "random":
             _refuse("input goes with `weights: random` only")
         return seed
+
+    @field_validator("revision")
+    @classmethod
+    def _belongs_to_the_hub(cls, revision: str, known: ValidationInfo) -> str:
+        """A model that is not of the hub has no revisions."""
+        from extract.hub import means_a_path
+
+        name = known.data.get("id")
+        if revision != MAIN and name and (name in {EMBEDDED, SYNTHETIC} or means_a_path(name)):
+            _refuse("input goes with a hub id only, and the model '{name}' is local; leave it out", name=name)
+        return revision
 
 
 class CorpusSettings(_Settings):

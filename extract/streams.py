@@ -37,6 +37,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_at
 from extract.hub import one_line
 from extract.readers import ROWS, no_column, text_of
 from extract.settings import CorpusSettings
+from extract.terminal import harmless
 from storage.errors import UserError
 
 logger = logging.getLogger(__name__)
@@ -265,7 +266,7 @@ def _retrying(corpus: CorpusSettings) -> Retrying:
     def tell(state: RetryCallState) -> None:
         wait = state.next_action.sleep if state.next_action else 0
         said = "The stream of the corpus '%s' broke (%s); trying again in %.0f s"
-        logger.warning(said, corpus.id, _reason(state), wait)
+        logger.warning(said, harmless(corpus.id, keep=""), harmless(_reason(state), keep=""), wait)
 
     def give_up(state: RetryCallState) -> None:
         msg = (

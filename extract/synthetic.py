@@ -9,7 +9,7 @@ the first of the range. All queries of a head have the same parameters, except t
 own keys. The values of a sequence and the weights of each of its queries are drawn from random numbers of their own.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,9 +25,6 @@ OF_VALUES = ("value_scale", "lambda_sink", "beta", "rho_0")
 
 OF_WEIGHTS = ("p_sink", "eta", "eta_growth", "omega", "t_1", "t_2")
 """Parameters of weights, one of each for every query head."""
-
-INPUTS: Mapping[str, Any] = {"model": {"id": SYNTHETIC}, "corpus": {"documents_read": 0, "documents_skipped": 0}}
-"""The part of the provenance on model and corpus: there is neither, the settings say all."""
 
 PLANTED, DRAWN = 0, 1
 """Which random numbers of the seed are for what."""

@@ -73,10 +73,12 @@ class Head:
         Their products in float32 may differ in the last digit, because edges of a matrix are rounded otherwise.
         """
         keys, first = np.arange(self.alpha.size), dict[tuple[float, bytes], int]()
-        equal = np.flatnonzero((self.alpha[1:] == self.alpha[:-1]) & (self.alpha[1:] > 0))
-        for key in np.union1d(equal, equal + 1).tolist():
+        equal = (self.alpha[1:] == self.alpha[:-1]) & (self.alpha[1:] > 0)
+        if not equal.any():
+            return keys[:0]
+        for key in np.flatnonzero(np.append(equal, False) | np.append(False, equal)).tolist():
             keys[key] = first.setdefault((self.alpha[key], (self.states[key] + 0.0).tobytes()), key)
-        return keys if (keys != np.arange(keys.size)).any() else keys[:0]
+        return keys if (np.diff(keys) != 1).any() else keys[:0]
 
 
 def arrange(weights: Floats, values: Floats, *, sink: bool) -> Head:

@@ -105,14 +105,15 @@ def selection_profile(
         return SelectionProfile(**profile_of_heads(*on_device, kappas=kappas, scale=scale, sink=sink))
     alpha, states = _array(weights), _array(values)
     _check(alpha, states)
-    return _each_head(SelectionProfile, alpha, states, kappas=kappas, scale=scale, sink=sink)
+    with one_blas_thread:
+        return _each_head(SelectionProfile, alpha, states, kappas=kappas, scale=scale, sink=sink)
 
 
 def selection_counts(weights: ArrayLike, values: ArrayLike) -> SelectionCounts:
     """K_in, K_out and the radii alone, for every N, at half the price of ``selection_profile``.
 
     From them follow Precision N/(N + K_out), Recall K_in/N and F (Definitions 1-3). Parameters and errors as for
-    ``selection_profile``; computed on the CPU.
+    ``selection_profile``; computed on the CPU, with as many BLAS threads as the process has: no result depends on it.
 
     Returns
     -------
@@ -229,9 +230,8 @@ def _check_numbers(weights: Any, values: Any) -> None:
     raise ValueError(msg)
 
 
-@one_blas_thread
 def _each_head(result: type[Result], weights: NDArray[Any], values: NDArray[Any], **settings: Any) -> Result:
-    """The result for every head, one after the other, on the CPU and on one thread."""
+    """The result for every head, one after the other, on the CPU."""
     n = weights.shape[-1]
     lead = np.broadcast_shapes(weights.shape[:-1], values.shape[:-2])
     weights = np.broadcast_to(weights, (*lead, n))

@@ -11,6 +11,7 @@ from dagster_project.steps.assets import Asset, Check, Checked, Extent, Made, Ma
 from dagster_project.steps.space import check_space
 from dagster_project.study.home import Home
 from extract.settings import EXTRACTION_VERSION, ExtractionSettings
+from extract.standing import why_replaced, why_stale
 from storage.errors import UserError
 
 if TYPE_CHECKING:
@@ -99,7 +100,6 @@ def extract_tensors(work: Work, shard: "Shard | None" = None) -> "ExtractionRepo
 
 def _must_be_replaced(work: Work) -> bool:
     """Whether there is a tensor store that no run with these settings can continue."""
-    from extract.extraction import why_replaced
     from storage.zarr.arrays import TENSORS
     from storage.zarr.sequences import SequenceStore
 
@@ -161,8 +161,6 @@ def _ranges(numbers: Sequence[int]) -> str:
 
 
 def _recorded(snapshot: Snapshot) -> MadeOf | str:
-    from extract.extraction import why_stale
-
     path = snapshot.home.tensors(snapshot.name)
     return why_stale(snapshot.study.extraction(), study=snapshot.name, path=path) or MadeOf(EXTRACTION_VERSION)
 

@@ -226,23 +226,25 @@ class SequenceStore:
         return self._array(name)
 
     def _array(self, name: str) -> zarr.Array[Any]:
-        """The Zarr array ``name``, whose document is read once."""
-        if name not in self._arrays:
-            if (array := self._found(name)) is None:
-                msg = f"The store {self.path} has no array '{name}'; run the study again with --fresh"
-                raise UserError(msg)
-            self._arrays[name] = array
-        return self._arrays[name]
+        if (array := self._found(name)) is None:
+            msg = f"The store {self.path} has no array '{name}'; run the study again with --fresh"
+            raise UserError(msg)
+        return array
 
     def _found(self, name: str) -> zarr.Array[Any] | None:
-        """The array, if there is one."""
+        """The array, if there is one; its document is read once."""
+        if name in self._arrays:
+            return self._arrays[name]
         try:
             array = self._group.get(name)
         except (OSError, ValueError, KeyError, TypeError) as error:
             said = " ".join(str(error).split())
             msg = f"The array '{name}' of {self.path} is damaged ({said}); run the study again with --fresh"
             raise UserError(msg) from error
-        return array if isinstance(array, zarr.Array) else None
+        if not isinstance(array, zarr.Array):
+            return None
+        self._arrays[name] = array
+        return array
 
     def _fill(self, name: str) -> NDArray[Any]:
         """What an absent array reads as, in its shape; takes the memory of one number."""

@@ -15,6 +15,7 @@ from transformers import AutoModelForCausalLM
 from benchmarks import __main__ as command
 from benchmarks import (
     cluster,
+    effects,
     extraction,
     fits,
     full_size,
@@ -47,6 +48,10 @@ TINY: dict[str, Callable[[], list[Result]]] = {
     ),  # 2048: else noise decides the sign
     "threads": lambda: selection.threads(layers=2, heads=2, n=16, head_dim=4, repeats=2),
     "capture": lambda: extraction.captured(layers=2, heads=2, kv_heads=1, head_dim=8, context=16, batch=1, repeats=2),
+    "ablation": lambda: effects.ablation(context=16, repeats=2, heads=1),
+    "full size": lambda: effects.at_full_size(
+        hidden=32, intermediate=64, heads=2, layers=4, words=50, context=16, repeats=2
+    ),
     "write": lambda: extraction.written(layers=2, heads=2, kv_heads=1, head_dim=8, context=16, repeats=2),
 }
 

@@ -21,7 +21,7 @@ from dagster_project.steps.summaries import SUMMARIES
 from dagster_project.study.home import Home
 from dagster_project.study.studies import find_study, readable_studies
 from dagster_project.upkeep.freshness import stale
-from extract import extraction
+from extract import standing
 from storage.errors import UserError
 from storage.files.tables import made_by, made_from, read_table, write_tables
 from storage.warehouse import versions
@@ -139,7 +139,7 @@ def test_a_text_that_is_gone_is_an_error_and_not_stale(copied: Path, own_inputs:
 
 
 def of_tensors(patched: pytest.MonkeyPatch) -> None:
-    patched.setattr(extraction, "EXTRACTION_VERSION", 99)
+    patched.setattr(standing, "EXTRACTION_VERSION", 99)
     patched.setattr(tensors, "EXTRACTION_VERSION", 99)
 
 

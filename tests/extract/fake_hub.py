@@ -132,8 +132,7 @@ def _answer(repositories: Mapping[str, Path], path: str) -> tuple[int, bytes, st
         status, error = REFUSALS[name]
         return status, b"", error
     if path.endswith(f"/tree/{COMMIT}"):
-        files = [{"type": "file", "path": file.name, "oid": "0" * 40} for file in repositories[name].iterdir()]
-        return 200, json.dumps(files).encode(), ""
+        return _tree(repositories[name], "", below=False)
     if "/resolve/" in path and (file := repositories[name] / path.rpartition("/")[2]).is_file():
         return 200, file.read_bytes(), ""
     return 404, b"", "EntryNotFound"
@@ -150,13 +149,13 @@ def _answer_dataset(repositories: Mapping[str, Path], path: str, query: str) -> 
     if rest.startswith("/revision/"):
         return 200, json.dumps({"id": name, "sha": COMMIT, "siblings": []}).encode(), ""
     if root and (found := re.match(rf"/tree/{COMMIT}/?(.*)", rest)):
-        return _tree(root, found[1], "recursive=true" in query.lower())
+        return _tree(root, found[1], below="recursive=true" in query.lower())
     if root and (found := re.match(r"/resolve/[^/]+/(.*)", rest)) and (root / found[1]).is_file():
         return 200, (root / found[1]).read_bytes(), ""
     return 404, b"", "EntryNotFound"
 
 
-def _tree(root: Path, folder: str, below: bool) -> tuple[int, bytes, str]:
+def _tree(root: Path, folder: str, *, below: bool) -> tuple[int, bytes, str]:
     """What lies in a folder of a repository, or also below it."""
     if not (root / folder).is_dir():
         return 404, b"", "EntryNotFound"

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 
 import huggingface_hub.constants
@@ -16,7 +17,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
-from extract import models
+from extract import identity, models
 from extract.capture import capture, probe
 from extract.hub import quiet
 from extract.models import describe, load, out_of_memory, token_texts
@@ -81,8 +82,8 @@ def test_the_hashes_tell_weights_configuration_and_tokenizer_apart(checkpoint: P
 
 
 def test_the_embedded_model_is_a_directory_of_the_package(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert models._embedded().parent == Path(models.__file__).parent / "embedded"
-    monkeypatch.setattr(models, "_embedded", lambda: checkpoint)
+    assert identity.embedded_folder().parent == Path(models.__file__).parent / "embedded"
+    monkeypatch.setattr(identity, "embedded_folder", lambda: checkpoint)
     provenance = describe(settings("embedded")).provenance["model"]
     assert provenance["id"] == "embedded"
     assert str(checkpoint) not in str(provenance)
@@ -96,6 +97,15 @@ def test_a_path_with_a_tilde_is_local(checkpoint: Path, monkeypatch: pytest.Monk
 @pytest.mark.parametrize("name", ["/no/such", "./no-such", "~/no-such", "a/b/c", "no such"])
 def test_a_missing_directory(name: str) -> None:
     assert f"There is no model directory '{name}'" in refusal(name)
+
+
+def test_a_vocabulary_of_special_tokens_is_no_tokenizer(tmp_path: Path) -> None:
+    """Where there are no files, some tokenizers of transformers make do with none."""
+    checkpoint = write_checkpoint(tmp_path / "gpt2", "gpt2")
+    (checkpoint / "tokenizer.json").unlink()
+    (checkpoint / "tokenizer_config.json").unlink()
+    (checkpoint / "dict.txt").write_text("of another tokenizer")
+    assert "has no tokenizer that can be read; write one beside it" in refusal(checkpoint)
 
 
 def only_pickles(checkpoint: Path) -> None:
@@ -119,17 +129,23 @@ MISTAKES: dict[str, tuple[Callable[[Path], object], str]] = {
     "broken config": (lambda path: (path / "config.json").write_text("{"), "config.json .* is not valid"),
     "no weights": (lambda path: (path / "model.safetensors").unlink(), "has no weights; write safetensors"),
     "pickles": (only_pickles, r"has pickled weights only \(pytorch_model.bin\), which may run code"),
-    "cut short": (cut_short, "weights of the model .* cannot be loaded"),
+    "cut short": (cut_short, "has weights that are not valid safetensors, 'model.safetensors'"),
     "a lacking tensor": (lacking_a_tensor, "lack 1 tensors, such as model.layers.1.self_attn.v_proj.weight"),
     "a lacking layer": (lambda path: change_config(path, num_hidden_layers=4), "lack 9 tensors"),
-    "other shapes": (lambda path: change_config(path, intermediate_size=32), "cannot be loaded"),
+    "other shapes": (
+        lambda path: change_config(path, intermediate_size=32),
+        "has the shape .64, 64., wanted is .64, 32",
+    ),
     "own code": (
         lambda path: change_config(path, model_type="own", auto_map={"AutoConfig": "own.Config"}),
         r"needs code of its own \(trust_remote_code\), which is never run",
     ),
     "unknown type": (lambda path: change_config(path, model_type="own"), "is of type 'own', which transformers .* not"),
     "no decoder": (lambda path: change_config(path, model_type="t5"), "is of type 't5', which is no causal language"),
-    "no tokenizer": (lambda path: (path / "tokenizer.json").unlink(), "has no tokenizer that can be read"),
+    "no tokenizer": (
+        lambda path: (path / "tokenizer.json").unlink(),
+        "has no tokenizer that can be read; write one beside",
+    ),
     "broken tokenizer": (lambda path: (path / "tokenizer.json").write_text("{"), "has no tokenizer that can be read"),
 }
 
@@ -342,25 +358,25 @@ def test_random_weights_need_no_files_of_weights(checkpoint: Path, monkeypatch: 
 def test_random_weights_are_identified_by_configuration_seed_and_versions(
     checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def identity(**changes: object) -> dict[str, object]:
+    def model_of(**changes: object) -> dict[str, object]:
         return describe(random_settings(checkpoint, **changes)).provenance["model"]
 
-    first = identity()
+    first = model_of()
     assert first["weights"] == "random"
     assert first["weights_seed"] == 0
-    assert first["initialised_by"] == f"torch {torch.__version__}, transformers {transformers.__version__}"
+    assert first["initialised_by"] == f"torch {version('torch')}, transformers {version('transformers')}"
     assert describe(settings(checkpoint)).provenance["model"].keys() == first.keys() - {
         "weights",
         "weights_seed",
         "initialised_by",
     }
-    assert identity(seed=1) == first | {"weights_seed": 1}
+    assert model_of(seed=1) == first | {"weights_seed": 1}
     write_checkpoint(checkpoint, seed=1)  # other weights in the files do not matter
-    assert identity() == first
+    assert model_of() == first
     change_config(checkpoint, rms_norm_eps=1e-3)
-    assert identity()["sha256"] != first["sha256"]
-    monkeypatch.setattr(models.transformers, "__version__", "9.9")
-    assert str(identity()["initialised_by"]).endswith("transformers 9.9")
+    assert model_of()["sha256"] != first["sha256"]
+    monkeypatch.setattr(identity, "version", lambda _: "9.9")
+    assert str(model_of()["initialised_by"]).endswith("transformers 9.9")
 
 
 def test_random_weights_have_the_dtype_asked_for_and_may_be_spread(checkpoint: Path) -> None:
@@ -432,13 +448,38 @@ def ask_hub(names: list[str], home: Path, endpoint: str, weights: str = "trained
     return json.loads(done.stdout)
 
 
+def in_shards(checkpoint: Path, *more: str) -> None:
+    """The same weights in two files and an index, which also names ``more``."""
+    weights = load_file(checkpoint / "model.safetensors")
+    (checkpoint / "model.safetensors").unlink()
+    named = {key: f"{'ab'[number % 2]}.safetensors" for number, key in enumerate(weights)}
+    for name in set(named.values()):
+        save_file({key: weights[key] for key in named if named[key] == name}, checkpoint / name, {"format": "pt"})
+    index = {"metadata": {}, "weight_map": named | {name: name for name in more}}
+    (checkpoint / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
 def test_hub_ids_load_at_their_commit_or_say_what_to_do(checkpoint: Path, tmp_path: Path) -> None:
-    pickled = Path(shutil.copytree(checkpoint, tmp_path / "pickled"))
+    pickled, sharded, evil, damaged, other = (
+        Path(shutil.copytree(checkpoint, tmp_path / name))
+        for name in ("pickled", "sharded", "evil", "damaged", "other")
+    )
     only_pickles(pickled)
-    names = [*REFUSALS, "acme/tiny", "acme/pickled"]
-    with serve({"acme/tiny": checkpoint, "acme/pickled": pickled}) as endpoint:
+    in_shards(sharded)
+    in_shards(evil, "evil.bin")
+    cut_short(damaged)
+    change_config(other, intermediate_size=32)
+    names = [*REFUSALS, "acme/tiny", "acme/pickled", "acme/sharded", "acme/evil", "acme/damaged", "acme/other"]
+    served = {name: tmp_path / name.removeprefix("acme/") for name in names if name not in REFUSALS}
+    with serve(served) as endpoint:
         said = ask_hub(names, tmp_path / "home", endpoint)
-    assert said["acme/tiny"][:2] == [COMMIT, "LlamaForCausalLM"]
+    assert said["acme/tiny"][:2] == said["acme/sharded"][:2] == [COMMIT, "LlamaForCausalLM"]
+    assert "names the weights 'evil.bin'; only safetensors files are read" in said["acme/evil"]
+    downloaded = {file.name for file in (tmp_path / "home" / "hub" / "models--acme--evil").glob("snapshots/*/*")}
+    assert "model.safetensors.index.json" in downloaded
+    assert not downloaded & {"evil.bin", "a.safetensors", "b.safetensors"}
+    assert "has weights that are not valid safetensors, 'model.safetensors'" in said["acme/damaged"]
+    assert "has the shape [64, 64], wanted is [64, 32]" in said["acme/other"]
     assert (
         "accept its licence at https://huggingface.co/acme/gated, then log in with `hf auth login`"
         in said["acme/gated"]

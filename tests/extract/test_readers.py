@@ -8,6 +8,7 @@ import os
 import random
 import shutil
 import tempfile
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,8 +18,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from extract import readers
-from extract.readers import documents, sha256
+from extract.readers import documents
 from extract.settings import CorpusSettings
+from extract.text_files import files, sha256
 from storage.errors import UserError
 from tests.extract.tiny import text
 
@@ -110,7 +112,7 @@ def folder(tmp_path: Path) -> Path:
 def test_a_directory_is_read_in_order_at_any_depth(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert read(folder) == TEXTS
     assert read(f"{folder}/") == TEXTS
-    assert [file.relative for file in readers.files(corpus(folder))] == sorted(
+    assert [file.relative for file in files(corpus(folder))] == sorted(
         ["B.txt", "a/deep/er/z.jsonl.gz", "a/empty.txt", "a/x.parquet", "b.jsonl"]
     )
     listed = os.walk
@@ -166,6 +168,16 @@ def test_the_hash_of_a_directory_tells_names_and_contents_apart(folder: Path, tm
         ("wide.txt", "wide".encode("utf-16"), "not UTF-8 at byte 0"),
         ("broken.jsonl", b'{"text": "a"}\n{"text": \n', "line 2, Expecting value"),
         ("list.jsonl", b'{"text": "a"}\n[1]\n', "no JSON object: line 2"),
+        (
+            "deep.jsonl",
+            b'{"text": "a"}\n' + b"[" * 100_000 + b"\n",
+            "has a line that is no JSON: line 2, maximum recursion",
+        ),
+        (
+            "half.jsonl",
+            b'{"text": "a"}\n{"text": "\\ud83d\\ude00 b\\ud800"}\n',
+            "has text that is not Unicode in line 2: half of a surrogate pair, \\ud800, at character 3; mend or remove",
+        ),
         ("column.jsonl", b'{"body": "a", "id": 1}\n', "no column 'text' in line 1; set column to one of: body, id"),
         ("number.jsonl", b'{"text": 3, "body": "a"}\n', "holds int in line 1; set column to one that holds text"),
         ("broken.parquet", b"PAR1 nonsense", "is no readable Parquet file"),
@@ -242,3 +254,44 @@ def test_a_lacking_parquet_column(tmp_path: Path) -> None:
     pq.write_table(pa.table({"body": ["a"], "n": [1]}), tmp_path / "a.parquet")
     assert "no column 'text' in it; set column to one of: body, n" in refusal(tmp_path / "a.parquet")
     assert "holds int in a row" in refusal(tmp_path / "a.parquet", column="n")
+
+
+@pytest.mark.parametrize("suffix", ["", *PACKERS])
+def test_a_line_beyond_the_limit_is_refused(suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pack = PACKERS.get(suffix, bytes)
+    long = as_lines(["a", "b" * 100])
+    monkeypatch.setattr(readers, "LONGEST_LINE", len(long.splitlines()[1]) + 1)  # the line end counts
+    path = put(tmp_path / f"a.jsonl{suffix}", pack(long))
+    assert read(path) == ["a", "b" * 100]
+    monkeypatch.setattr(readers, "LONGEST_LINE", len(long.splitlines()[1]))
+    assert f"has a line of more than {readers.LONGEST_LINE} characters: line 2; write one document" in refusal(path)
+
+
+def test_a_line_of_gigabytes_takes_bounded_memory(tmp_path: Path) -> None:
+    """One line of 1 GiB in 1 MB of gzip: no more of it than the limit is read, twice while it is joined."""
+    block = gzip.compress(b"a" * 2**26)
+    path = put(tmp_path / "bomb.jsonl.gz", gzip.compress(b'{"text": "') + block * 16)
+    tracemalloc.start()
+    try:
+        said = refusal(path)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert f"has a line of more than {readers.LONGEST_LINE} characters: line 1" in said
+    assert readers.LONGEST_LINE <= peak < 2 * readers.LONGEST_LINE + 2**24
+
+
+def test_links_to_devices_and_pipes_are_not_opened(folder: Path) -> None:
+    os.mkfifo(folder.parent / "pipe")
+    (folder / "zy.txt").symlink_to("/dev/zero")
+    (folder / "zz.txt").symlink_to(folder.parent / "pipe")
+    assert read(folder) == TEXTS
+    assert len(sha256(corpus(folder))) == 64
+    assert "is no .txt/.jsonl/.parquet file" in refusal(folder / "zy.txt")
+
+
+def test_a_parquet_column_that_is_not_utf8(tmp_path: Path) -> None:
+    content = pa.py_buffer(b"caf\xe9")
+    column = pa.Array.from_buffers(pa.string(), 1, [None, pa.array([0, 4], pa.int32()).buffers()[1], content])
+    pq.write_table(pa.table({"text": column}), tmp_path / "a.parquet")
+    assert "has a row whose text is not UTF-8; write it again" in refusal(tmp_path / "a.parquet")

@@ -11,7 +11,7 @@ from extract.buffers import Buffers
 from extract.capture import Captured, capture, probe
 from extract.hub import quiet
 from tests.extract.families import FAMILIES, KEYS, QUERIES, Family, attention_of, ids, model_of, plain_of
-from tests.extract.test_capture import Largest
+from tests.extract.memory import Held
 from tests.extract.tiny import tiny_model
 
 TOLERANCE = 5e-6
@@ -92,13 +92,13 @@ def test_memory_is_that_of_a_block_of_queries(monkeypatch: pytest.MonkeyPatch) -
     model = tiny_model("llama", max_position_embeddings=keys)
     known = probe(model, ids(1))
     buffers = Buffers(known.layers, batch=1, queries=1, keys=keys, dtype=known.dtype, received=True)
-    with Largest() as largest:
+    with Held() as held:
         capture(model, known, ids(1, keys), (keys - 1,), buffers)
-    assert largest.elements <= 2**18
+    assert held.largest <= 2**20
     monkeypatch.setattr(attention, "BLOCK_BYTES", 1)  # one query at a time, however little room there is
-    with Largest() as largest:
+    with Held() as held:
         capture(model, known, ids(1, 64), (63,), Buffers(known.layers, **ROOM, dtype=known.dtype))
-    assert 0 < largest.elements <= 64 * 64 * 2
+    assert 0 < held.largest <= 64 * 64 * 2 * 4
 
 
 ROOM = {"batch": 1, "queries": 1, "keys": 64, "received": True}

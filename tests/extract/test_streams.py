@@ -19,8 +19,9 @@ from huggingface_hub.hf_file_system import HfFileSystemFile
 from huggingface_hub.utils import close_session
 
 from extract import corpora, streams
-from extract.corpora import Windows, documents, identity
+from extract.corpora import Windows, documents
 from extract.hub import one_line
+from extract.identity import corpus_sha256
 from extract.settings import CorpusSettings
 from storage.errors import UserError
 from tests.extract.fake_hub import COMMIT, CUT, RESET, DatasetHub, serve_datasets
@@ -217,7 +218,7 @@ def test_the_seed_shuffles_shards_and_rows() -> None:
 def test_windows_name_the_commit_and_repeat(hub: DatasetHub) -> None:
     first, again, other = (windows(corpus(revision="v1"), seed=seed) for seed in (1, 1, 2))
     assert first.revision == COMMIT
-    assert identity(corpus()) is None
+    assert corpus_sha256(corpus()) is None
     assert (first.tokens == again.tokens).all()
     assert first.sha256 == again.sha256 != other.sha256
     assert "GET /api/datasets/acme/web/revision/v1" in hub.asked

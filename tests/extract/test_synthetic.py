@@ -18,6 +18,7 @@ from extract.models import token_texts
 from extract.settings import SYNTHETIC, ExtractionSettings, Shard
 from extract.synthetic import OF_VALUES, OF_WEIGHTS, Planted, draw_sequence, planted
 from storage.errors import UserError
+from storage.files.places import Local
 from storage.zarr.arrays import TENSORS, LayerSize
 from storage.zarr.sequences import SequenceStore
 
@@ -32,7 +33,7 @@ def settings(part: dict[str, object] | None = None, **others: object) -> Extract
 
 
 def run(path: Path, **others: object) -> ExtractionReport:
-    return extract(settings(**others), study="drawn", path=path)
+    return extract(settings(**others), study="drawn", path=Local(path))
 
 
 def tree(path: Path) -> dict[str, bytes]:
@@ -151,7 +152,7 @@ def norms_are_those_of(heads: list[Planted], values: np.ndarray) -> bool:
 
 
 def test_the_store_holds_weights_and_norms_as_planted(uninterrupted: Path) -> None:
-    store, heads = SequenceStore.open(uninterrupted, TENSORS), planted(settings())
+    store, heads = SequenceStore.open(Local(uninterrupted), TENSORS), planted(settings())
     assert weights_are_those_of(heads, store.array("attention")[:])
     assert norms_are_those_of(heads, store.array("values")[:])
 
@@ -159,14 +160,14 @@ def test_the_store_holds_weights_and_norms_as_planted(uninterrupted: Path) -> No
 @pytest.mark.parametrize("first", [0, 12], ids=["early query", "last query"])
 @pytest.mark.parametrize("name", OF_WEIGHTS)
 def test_a_weight_drawn_with_another_parameter_is_noticed(name: str, first: int, uninterrupted: Path) -> None:
-    attention, heads = SequenceStore.open(uninterrupted, TENSORS).array("attention")[:], planted(settings())
+    attention, heads = SequenceStore.open(Local(uninterrupted), TENSORS).array("attention")[:], planted(settings())
     known, step = heads[first].assumed, 1 if name in {"t_1", "t_2"} else 0.001
     heads[first] = replace(heads[first], assumed=replace(known, **{name: getattr(known, name) + step}))
     assert not weights_are_those_of(heads, attention)
 
 
 def test_queries_taken_for_one_another_are_noticed(uninterrupted: Path) -> None:
-    attention, heads = SequenceStore.open(uninterrupted, TENSORS).array("attention")[:], planted(settings())
+    attention, heads = SequenceStore.open(Local(uninterrupted), TENSORS).array("attention")[:], planted(settings())
     assert not weights_are_those_of(heads, attention[:, ::-1])
     spread = attention.copy()
     spread[:, 0, ..., 41:] = 1e-9  # what a query that looks ahead would have
@@ -187,7 +188,7 @@ def test_a_sequence_is_the_same_whichever_queries_it_has() -> None:
 
 
 def test_heads_drawn_from_one_another_are_noticed(uninterrupted: Path) -> None:
-    store, heads = SequenceStore.open(uninterrupted, TENSORS), planted(settings())
+    store, heads = SequenceStore.open(Local(uninterrupted), TENSORS), planted(settings())
     mixed = [replace(head, assumed=other.assumed) for head, other in zip(heads, heads[2:] + heads[:2], strict=True)]
     assert not weights_are_those_of(mixed, store.array("attention")[:])
     assert not norms_are_those_of(mixed, store.array("values")[:])
@@ -232,7 +233,7 @@ def test_the_other_arrays_and_the_report(uninterrupted: Path, tmp_path: Path) ->
     assert (store.array("first_key")[:] == 0).all()
     assert store.provenance["settings"] == settings().model_dump(mode="json")
     assert store.provenance["versions"]["device"] == "cpu"
-    assert tree(report.path) == tree(uninterrupted)
+    assert tree(Path(report.path)) == tree(uninterrupted)
 
 
 def test_tokens_are_named_by_their_position() -> None:
@@ -252,7 +253,7 @@ def test_nothing_is_printed_without_a_terminal(tmp_path: Path, capfd: pytest.Cap
 
 
 def test_every_sequence_is_drawn_alone_and_no_head_has_a_learned_sink(uninterrupted: Path) -> None:
-    store = SequenceStore.open(uninterrupted, TENSORS)
+    store = SequenceStore.open(Local(uninterrupted), TENSORS)
     assert store.layers == (LayerSize(6, 3, 48),) * 2
     assert (store.read("batch", ...) == 1).all()
     assert (store.read("learned_sink", ...) == 0).all()
@@ -260,7 +261,10 @@ def test_every_sequence_is_drawn_alone_and_no_head_has_a_learned_sink(uninterrup
 
 def test_value_states_may_be_stored_in_float16(uninterrupted: Path, tmp_path: Path) -> None:
     run(tmp_path / "half", values="float16")
-    full, half = SequenceStore.open(uninterrupted, TENSORS), SequenceStore.open(tmp_path / "half", TENSORS)
+    full, half = (
+        SequenceStore.open(Local(uninterrupted), TENSORS),
+        SequenceStore.open(Local(tmp_path / "half"), TENSORS),
+    )
     np.testing.assert_array_equal(half.array("values")[:], full.array("values")[:].astype(np.float16))
     with pytest.raises(UserError, match="in layer 0, too large for float16; set values: float32"):
         run(tmp_path / "large", values="float16", part={"value_scale": [1e7, 1e7]})
@@ -271,7 +275,7 @@ def test_shards_draw_what_one_process_does(uninterrupted: Path, tmp_path: Path) 
     path = tmp_path / "store"
     for index in (2, 1, 3):
         part = Shard(index, 3)
-        extract(settings(), study="drawn", path=path, shard=part, before=lambda *sizes: asked.append(sizes[1:]))
+        extract(settings(), study="drawn", path=Local(path), shard=part, before=lambda *sizes: asked.append(sizes[1:]))
     assert tree(path) == tree(uninterrupted)
     second, third = (len(Shard(index, 3).sequences(SEQUENCES)) for index in (2, 3))
     assert asked == [((LayerSize(6, 3, 48),) * 2, missing) for missing in (SEQUENCES, SEQUENCES - second, third)]
@@ -284,6 +288,7 @@ import os, signal, sys
 from pathlib import Path
 from extract.extraction import extract
 from extract.settings import ExtractionSettings
+from storage.files.places import Local
 from storage.zarr.sequences import SequenceStore
 
 write = SequenceStore.write
@@ -295,7 +300,7 @@ def half(self, sequence, arrays):
     write(self, sequence, arrays)
 
 SequenceStore.write = half
-extract(ExtractionSettings.model_validate_json(sys.argv[1]), study="drawn", path=Path(sys.argv[2]))
+extract(ExtractionSettings.model_validate_json(sys.argv[1]), study="drawn", path=Local(Path(sys.argv[2])))
 """
 
 
@@ -306,7 +311,7 @@ def test_killed_it_ends_bit_identical_and_draws_only_what_is_missing(
     python = [sys.executable, "-c", IN_ANOTHER_PROCESS, settings().model_dump_json(), str(path)]
     environment = {**os.environ, "PYTHONPATH": str(Path(extraction.__file__).parents[1])}
     assert subprocess.run(python, env=environment, timeout=120, check=False).returncode == -signal.SIGKILL
-    assert SequenceStore.open(path, TENSORS).missing() == [2, 3, 4]
+    assert SequenceStore.open(Local(path), TENSORS).missing() == [2, 3, 4]
     drawn, original = [], synthetic.draw_sequence
 
     def watched(chosen: ExtractionSettings, heads: list[Planted], index: int) -> dict[str, np.ndarray]:

@@ -1,0 +1,288 @@
+"""Forward passes in which something is done to the outputs of attention heads, before the output projection.
+
+Holds ``intervening``, within which a model's attention answers to an ``Edit``, and the edits that are independent of
+any experiment: outputs of chosen heads replaced, and outputs looked at. What does not belong here: keys left out
+(``extract.sparsity``), losses (``extract.losses``), and which heads an experiment takes in turn (``extract.ablation``).
+
+An edit is called inside the attention function, with the vectors that are multiplied, and returns the weighted sums z
+of the layer, (B, K, H, D). What the model does after that (gates, the output projection with its bias, norms) is its
+own; replacing the projection's output instead would also remove the bias and could not tell heads apart. A layer that
+an edit leaves alone is computed by the attention function that the model would use without it, from the same arguments,
+so that a pass in which nothing is edited is the plain pass to the last bit.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, get_args
+
+import torch
+from torch import Tensor
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from extract.attention import visible_keys
+from extract.capture import Attention, eager_attention, refuse_part_of_the_keys
+from extract.models import out_of_memory
+from storage.errors import UserError
+
+ATTENTION = "attention_geometry_edited"
+"""Name of the attention function in transformers' registries, before that of the one it stands for."""
+
+Kind = Literal["zero", "mean", "sink"]
+"""What z becomes: 0; its mean; or the value state of position 0, as if a query attended to that alone."""
+
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+
+@dataclass(frozen=True)
+class Call:
+    """The attention of one layer, as transformers calls it."""
+
+    layer: int
+    query: Tensor
+    """(B, H, K, D), as it is multiplied with the keys."""
+    key: Tensor
+    """(B, Hkv, K, D)."""
+    value: Tensor
+    """(B, Hkv, K, Dv); query head h reads KV head h // (H / Hkv)."""
+    mask: Tensor | None
+    """True where a key is visible, (B or 1, H or 1, K, K); None for a plain causal mask."""
+    scale: float
+    softcap: float | None
+    s_aux: Tensor | None
+    """Logits of the heads' learned sinks, (H,)."""
+    plain: Callable[[int], Tensor]
+    """The layer's own z, (first, K, H, Dv), of so many sequences from the first on, as the model computes it."""
+
+    def output(self) -> Tensor:
+        """The layer's own z, (B, K, H, Dv)."""
+        return self.plain(len(self.query))
+
+    def of_first(self) -> "Call":
+        """The same of the first sequence alone."""
+        mask = None if self.mask is None else self.mask[:1]
+        return dataclasses.replace(self, query=self.query[:1], key=self.key[:1], value=self.value[:1], mask=mask)
+
+    def visible(self, rows: Tensor) -> Tensor:
+        """Which keys the queries at the positions ``rows`` (Q,) see, bool (B or 1, H or 1, Q, K)."""
+        return visible_keys(self.mask, rows, self.key.shape[2])
+
+    def sees_first(self) -> Tensor:
+        """Which queries see position 0, bool (B or 1, K); of all heads alike."""
+        if self.mask is None:
+            return torch.ones(1, self.key.shape[2], dtype=torch.bool, device=self.key.device)
+        return self.mask[:, 0, :, 0]
+
+    def first_value(self, head: int) -> Tensor:
+        """The value state of position 0 that a query head reads, (B, Dv)."""
+        return self.value[:, head // (self.query.shape[1] // self.key.shape[1]), 0]
+
+
+class Edit(Protocol):
+    """Decides what the heads of a layer put out."""
+
+    def output(self, call: Call) -> Tensor:
+        """Z of a layer, (B, K, H, Dv) in the type of the value states."""
+        ...
+
+
+class Unedited:
+    """Leaves every layer as it is."""
+
+    def output(self, call: Call) -> Tensor:
+        """The layer's own."""
+        return call.output()
+
+
+@dataclass
+class Watched:
+    """Leaves every layer as it is, and tells what happens in it."""
+
+    means: dict[int, Tensor] = field(default_factory=dict)
+    """By layer, the mean of z over the positions, float32 (B, H, Dv)."""
+    sees_first: dict[int, bool] = field(default_factory=dict)
+    """By layer, whether every query sees position 0."""
+    counts: dict[int, Tensor] = field(default_factory=dict)
+    """By layer, how many keys each query sees, int64 (K,); of the first sequence and head."""
+
+    def output(self, call: Call) -> Tensor:
+        """The layer's own."""
+        found = call.output()
+        self.means[call.layer] = found.float().mean(dim=1)
+        self.sees_first[call.layer] = bool(call.sees_first().all())
+        rows = torch.arange(call.key.shape[2], device=call.key.device)
+        self.counts[call.layer] = rows + 1 if call.mask is None else call.mask[0, 0].sum(dim=-1)
+        return found
+
+
+@dataclass(frozen=True)
+class Replaced:
+    """Replaces z of some heads, in every sequence of the batch and for every query.
+
+    By the value state of position 0 it is replaced for those queries that see position 0; of a query whose window hides
+    position 0 it stays as it is.
+    """
+
+    heads: Mapping[tuple[int, int], Kind]
+    """What becomes of which heads, each as (layer, head)."""
+    means: Mapping[int, Tensor] = field(default_factory=dict)
+    """By layer, z that ``mean`` replaces by, (H, Dv) or one for each sequence, (B, H, Dv)."""
+
+    def output(self, call: Call) -> Tensor:
+        """The layer's own but for the heads replaced."""
+        found = call.output()
+        for (layer, head), kind in self.heads.items():
+            if layer == call.layer:
+                replace(found, call, head, kind, self.means.get(layer))
+        return found
+
+
+def replace(output: Tensor, call: Call, head: int, kind: Kind, mean: Tensor | None) -> None:
+    """Replace z of one head in a layer's output (B, K, H, Dv), in place.
+
+    Parameters
+    ----------
+    output
+        Z of the layer.
+    mean
+        Z of the heads that ``mean`` replaces by, (H, Dv) or (B, H, Dv).
+
+    Raises
+    ------
+    ValueError
+        If it is to be replaced by a mean that is not given.
+    """
+    if kind == "zero":
+        output[:, :, head] = 0
+    elif kind == "sink":
+        first = call.first_value(head)[:, None].expand_as(output[:, :, head])
+        output[:, :, head] = torch.where(call.sees_first()[..., None], first, output[:, :, head])
+    elif mean is None:
+        msg = f"there is no mean of the outputs of layer {call.layer}"
+        raise ValueError(msg)
+    else:
+        output[:, :, head] = mean[..., head, :].to(output).reshape(-1, 1, output.shape[-1])
+
+
+@dataclass(frozen=True)
+class _Edited:
+    """Which edit the attention function answers to, and whom it stands for."""
+
+    model: str
+    edit: Edit
+    implementation: str
+
+
+_edited: ContextVar[_Edited] = ContextVar("_edited")
+
+
+@contextmanager
+def intervening(model: PreTrainedModel, attention: Attention, edit: Edit) -> Iterator[None]:
+    """Within it every forward pass of the model has its attention edited; afterwards it is as before.
+
+    Parameters
+    ----------
+    model, attention
+        A causal language model, and what ``extract.capture.probe`` said of it.
+
+    Raises
+    ------
+    UserError
+        If the model is read in two passes, so that its attention cannot be edited; within it, if the attention has
+        keys chosen by an indexer, or memory runs out.
+    """
+    refuse_two_passes(model, attention)
+    before = model.config._attn_implementation
+    name = f"{ATTENTION}_{before}"
+    AttentionInterface.register(name, _forward)
+    AttentionMaskInterface.register(name, ALL_MASK_ATTENTION_FUNCTIONS[before])  # the masks that the model would make
+    token = _edited.set(_Edited(type(model).__name__, edit, before))
+    model.set_attn_implementation(name)
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if out_of_memory(error):
+            raise UserError(_NO_MEMORY.format(type(model).__name__)) from error
+        raise
+    finally:
+        model.set_attn_implementation(before)
+        _edited.reset(token)
+
+
+_NO_MEMORY = (
+    "The memory does not suffice for a forward pass of {} with its attention edited; lower context_length, set "
+    "dtype: bfloat16 or device_map: auto, or leave out effects"
+)
+
+
+def refuse_two_passes(model: PreTrainedModel, attention: Attention) -> None:
+    """Refuse a model whose attention cannot be edited.
+
+    Raises
+    ------
+    UserError
+        If it is read in two passes.
+    """
+    if attention.path == "two-pass":
+        msg = (
+            f"{type(model).__name__} computes its attention by itself (it is read in two passes), so that its heads "
+            "cannot be changed; leave out effects, all else can be computed"
+        )
+        raise UserError(msg)
+
+
+def check_heads(attention: Attention, heads: Sequence[tuple[int, int]]) -> None:
+    """Refuse heads that a model does not have.
+
+    Raises
+    ------
+    UserError
+        If there is no such layer, no softmax attention in it, or no such head.
+    """
+    for layer, head in heads:
+        if not 0 <= layer < len(attention.layers):
+            msg = f"There is no layer {layer}: the model has layers 0 to {len(attention.layers) - 1}; name one of these"
+            raise UserError(msg)
+        if not (count := attention.layers[layer].heads):
+            msg = f"Layer {layer} has no heads: it is of the kind {attention.kinds[layer]}; name another layer"
+            raise UserError(msg)
+        if not 0 <= head < count:
+            msg = f"There is no head {head} in layer {layer}, which has heads 0 to {count - 1}; name one of these"
+            raise UserError(msg)
+
+
+def _forward(
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    **given: Any,
+) -> tuple[Tensor, None]:
+    """Attention of one layer as transformers calls it, answered by the edit."""
+    edited = _edited.get()
+    refuse_part_of_the_keys(edited.model, query, key, given.get("indices"), given.get("block_indices"))
+    attend = ALL_ATTENTION_FUNCTIONS.get_interface(edited.implementation, eager_attention(edited.model, module))
+
+    def plain(first: int) -> Tensor:
+        mask = attention_mask if attention_mask is None or len(attention_mask) == 1 else attention_mask[:first]
+        output: Tensor = attend(module, query[:first], key[:first], value[:first], mask, **given)[0]
+        return output
+
+    scaling = given.get("scaling")
+    call = Call(
+        layer=int(module.layer_idx),  # type: ignore[arg-type]  # a number, which probe has seen
+        query=query,
+        key=key,
+        value=value,
+        mask=attention_mask if attention_mask is None or attention_mask.dtype == torch.bool else attention_mask == 0,
+        scale=query.shape[-1] ** -0.5 if scaling is None else scaling,
+        softcap=given.get("softcap"),
+        s_aux=given.get("s_aux"),
+        plain=plain,
+    )
+    return edited.edit.output(call), None

@@ -1,0 +1,157 @@
+"""Policies of sparse attention: which of its keys a query keeps.
+
+Holds the policies, each with what it would have to know at inference. What does not belong here: their budgets
+(``extract.budgets``), and attention to the keys that are kept (``extract.sparsity``).
+
+A policy is asked for a block of queries of one layer at a time, and keeps at least one key of each.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from extract.attention import softmax
+
+Needs = Literal["weights", "statistics"]
+"""What a policy has to know of a query beforehand: its weights, so that it is an oracle; or only past statistics of the
+head, so that it can be used at inference."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some queries of a layer, as a policy sees them."""
+
+    layer: int
+    positions: Tensor
+    """Of the queries, int64 (Q,)."""
+    visible: Tensor
+    """Which keys each query may attend to, bool (B or 1, H or 1, Q, K)."""
+    logits: Tensor
+    """Float32 (B, H, Q, K)."""
+    s_aux: Tensor | None
+    """Logits of the heads' learned sinks, (H,)."""
+
+    @cached_property
+    def weights(self) -> Tensor:
+        """Softmax weights of the keys, float32 (B, H, Q, K); 0 where a key is hidden."""
+        return softmax(self.logits, self.visible, self.s_aux)[..., : self.logits.shape[-1]]
+
+    def of_heads(self, numbers: NDArray[Any]) -> Tensor:
+        """What an array has of the layer's heads, from (layers, heads), as a tensor (H,) where the block is."""
+        return torch.from_numpy(numbers[self.layer, : self.logits.shape[1]]).to(self.logits.device)
+
+
+class Policy(Protocol):
+    """Decides which keys are kept."""
+
+    @property
+    def name(self) -> str:
+        """What the policy is called in tables."""
+
+    @property
+    def setting(self) -> str:
+        """Its parameters, in words."""
+
+    @property
+    def needs(self) -> Needs:
+        """What it has to know of a query beforehand."""
+
+    def keep(self, block: Block) -> Tensor:
+        """Which keys are kept, bool that broadcasts to (B, H, Q, K); hidden ones are left out whatever it says."""
+
+
+@dataclass(frozen=True)
+class Largest:
+    """Keeps the N keys of the largest weights, ties going to the lower position; N of each head is given."""
+
+    name: str
+    setting: str
+    budgets: NDArray[np.int64]
+    """N of each head, 1 or more, (layers, heads)."""
+    needs: Needs = "weights"
+
+    def keep(self, block: Block) -> Tensor:
+        """The keys of the largest weights."""
+        return largest(block.weights, block.visible, block.of_heads(self.budgets)[:, None])
+
+
+@dataclass(frozen=True)
+class Mass:
+    """Keeps, for each query, the fewest keys whose weights make a share of those of all keys."""
+
+    share: float
+    """From 0 to 1."""
+    name: str = "mass"
+    needs: Needs = "weights"
+
+    @property
+    def setting(self) -> str:
+        """The share."""
+        return f"m={self.share:.6g}"
+
+    def keep(self, block: Block) -> Tensor:
+        """The keys of the largest weights, as many as it takes."""
+        return largest(block.weights, block.visible, fewest(block.weights, [self.share])[..., 0])
+
+
+@dataclass(frozen=True)
+class SinkAndRecent:
+    """Keeps the first keys and the most recent ones; all keys in some heads, if there are such.
+
+    Of a query whose window hides some of the first keys, as many more of the most recent ones are kept.
+    """
+
+    sink: int
+    """Keys from position 0 on, 0 or more."""
+    recent: int
+    """Keys up to the query's own, which is one of them, 1 or more."""
+    full: NDArray[np.bool_] | None = None
+    """Heads that keep all keys, (layers, heads)."""
+    name: str = "sink_recent"
+    draw: str = ""
+    """Which of several draws it is, in the words of its setting."""
+    needs: Needs = "statistics"
+
+    @property
+    def setting(self) -> str:
+        """Both numbers, and how many heads keep all keys."""
+        heads = "" if self.full is None else f", {int(self.full.sum())} full heads"
+        return f"sink={self.sink}, recent={self.recent}{heads}{self.draw}"
+
+    def keep(self, block: Block) -> Tensor:
+        """The same for every sequence and, but for the full ones, head."""
+        keys = torch.arange(block.logits.shape[-1], device=block.logits.device)
+        hidden = self.sink - block.visible[..., : self.sink].sum(dim=-1, keepdim=True)
+        kept = (keys < self.sink) | (keys > block.positions[:, None] - self.recent - hidden)
+        return kept if self.full is None else kept | block.of_heads(self.full)[:, None, None]
+
+
+def largest(weights: Tensor, visible: Tensor, counts: Tensor) -> Tensor:
+    """The keys of the largest weights (B, H, Q, K), bool of the same shape: as many of each query as ``counts`` says.
+
+    All that are visible, if they are fewer. Of equal weights those of lower positions are taken first. ``counts`` are
+    1 or more and broadcast to (B, H, Q).
+    """
+    weights = weights.masked_fill(~visible, -1)
+    most = min(int(counts.max()), weights.shape[-1])
+    ranks = (counts.clamp(max=most) - 1).expand(weights.shape[:-1])[..., None]
+    threshold = weights.topk(most, dim=-1).values.gather(-1, ranks)
+    kept = (weights >= threshold) & visible
+    if (kept.sum(dim=-1) > counts).any():
+        tied = (weights == threshold) & visible
+        room = counts[..., None] - (kept & ~tied).sum(dim=-1, keepdim=True)
+        kept &= ~tied | (tied.cumsum(dim=-1, dtype=torch.int32) <= room)
+    return kept
+
+
+def fewest(weights: Tensor, shares: Sequence[float]) -> Tensor:
+    """How many of the largest weights (B, H, Q, K) it takes to make shares of their sum, int64 (B, H, Q, shares)."""
+    sums = weights.sort(dim=-1, descending=True).values.cumsum(dim=-1, dtype=torch.float64)
+    asked = torch.tensor(shares, dtype=torch.float64, device=weights.device) * sums[..., -1:]
+    return torch.searchsorted(sums, asked) + 1

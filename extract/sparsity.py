@@ -1,0 +1,172 @@
+"""Sparse attention: forward passes in which every query attends only to the keys that a policy keeps.
+
+Holds the edit that does so, and what policies lose. What does not belong here: the policies (``extract.policies``), and
+which sequences they are tried on (``extract.effects``).
+
+Weights are computed, and keys chosen, for a block of queries at a time, so that memory is bounded at any context.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from extract.attention import attention_logits, by_kv_head, softmax
+from extract.capture import Attention
+from extract.interventions import Call, Edit, Unedited, intervening
+from extract.losses import compare, log_probabilities
+from extract.policies import Block, Policy, fewest
+
+BLOCK_BYTES = 2**24
+"""Bytes of the float32 weights of a block of queries, one query at least; choosing keys takes up to 16 times that."""
+
+
+@dataclass
+class Sparsified:
+    """Lets every query attend only to the keys that a policy keeps."""
+
+    policy: Policy
+    renormalised: bool = True
+    """Whether the weights of the keys that are kept sum to 1 again, with the learned sink's, as in every sparse method;
+    if not, they are those of full attention."""
+    kept: int = field(default=0, init=False)
+    """Keys kept so far, over all sequences, layers, heads and queries."""
+    queries: int = field(default=0, init=False)
+    """Queries of all heads so far."""
+
+    @property
+    def keys_kept(self) -> float:
+        """Mean number of keys that a query of a head keeps."""
+        return self.kept / self.queries
+
+    def output(self, call: Call) -> Tensor:
+        """Z of a layer over the keys that are kept, (B, K, H, Dv)."""
+        outputs = []
+        for block in blocks(call):
+            kept = self.policy.keep(block) & block.visible
+            self.kept += int(kept.expand(block.logits.shape).sum())
+            self.queries += block.logits[..., 0].numel()
+            weights = self._weights(block, kept).to(call.value.dtype)
+            values = call.value[:, :, : weights.shape[-1]]
+            outputs.append((by_kv_head(weights, values) @ values).reshape(*weights.shape[:3], -1))
+        return torch.cat(outputs, dim=2).transpose(1, 2).contiguous()
+
+    def _weights(self, block: Block, kept: Tensor) -> Tensor:
+        """Weights of the keys, (B, H, Q, K): 0 for those that are not kept."""
+        if self.renormalised:
+            return softmax(block.logits, kept, block.s_aux)[..., : block.logits.shape[-1]]
+        return block.weights * kept
+
+
+@dataclass
+class MassCounts:
+    """Leaves attention as it is, and counts the keys that it takes to make shares of the weights."""
+
+    shares: Sequence[float]
+    kept: NDArray[np.float64] = field(init=False)
+    """By share, keys so far, over all sequences, layers, heads and queries."""
+    queries: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        self.kept = np.zeros(len(self.shares))
+
+    def output(self, call: Call) -> Tensor:
+        """The layer's own."""
+        for block in blocks(call):
+            self.kept += fewest(block.weights, self.shares).sum(dim=(0, 1, 2)).cpu().numpy()
+            self.queries += block.logits[..., 0].numel()
+        return call.output()
+
+
+@dataclass(frozen=True)
+class PolicyLosses:
+    """What policies lose over one sequence, float64 (policies,)."""
+
+    plain_loss: float
+    """Mean next-token cross entropy of full attention, in nats."""
+    loss: NDArray[np.float64]
+    """The same under each policy."""
+    kl: NDArray[np.float64]
+    """Mean over positions of KL(p_0 ‖ p) in nats."""
+    keys_kept: NDArray[np.float64]
+    """Mean number of keys that a query of a head keeps."""
+
+
+def policy_losses(
+    model: PreTrainedModel,
+    attention: Attention,
+    ids: Tensor,
+    policies: Sequence[Policy],
+    *,
+    renormalised: bool = True,
+) -> PolicyLosses:
+    """Let a model read one sequence with full attention, and once under each policy.
+
+    Memory beside that of a plain pass with its logits: K * V float32 numbers, and 16 ``BLOCK_BYTES`` or what 16 queries
+    take.
+
+    Parameters
+    ----------
+    model, attention
+        A causal language model, and what ``extract.capture.probe`` said of it.
+    ids
+        Token ids, int64 (K,).
+    renormalised
+        Whether the weights of the keys that are kept sum to 1 again.
+
+    Raises
+    ------
+    UserError
+        If the model is read in two passes, or memory does not suffice.
+    """
+    logits = _logits(model, attention, ids, Unedited())
+    plain = log_probabilities(logits)
+    plain_loss = compare(logits[None], plain, ids).loss
+    del logits
+    found = []
+    for policy in policies:
+        edit = Sparsified(policy, renormalised)
+        losses = compare(_logits(model, attention, ids, edit)[None], plain, ids)
+        found.append((float(losses.loss), float(losses.kl), edit.keys_kept))
+    return PolicyLosses(float(plain_loss), *np.array(found, np.float64).reshape(-1, 3).T)
+
+
+def mean_keys_of_mass(
+    model: PreTrainedModel, attention: Attention, ids: Tensor, shares: Sequence[float]
+) -> NDArray[np.float64]:
+    """How many keys a query takes on average to make shares of its weights, over sequences (S, K); float64 (shares,).
+
+    One plain pass for each sequence; memory as ``policy_losses``, without logits.
+
+    Raises
+    ------
+    UserError
+        If the model is read in two passes, or memory does not suffice.
+    """
+    counts = MassCounts(shares)
+    for one in ids:
+        with intervening(model, attention, counts), torch.inference_mode():
+            model.base_model(input_ids=one[None].to(model.device, torch.long), use_cache=False)
+    return counts.kept / counts.queries
+
+
+def blocks(call: Call) -> Iterator[Block]:
+    """The queries of a layer, a block at a time, each with the keys up to its last query."""
+    key = call.key.float()
+    batch, heads, keys, _ = call.query.shape
+    together = max(1, BLOCK_BYTES // (batch * heads * keys * torch.float32.itemsize))
+    for rows in torch.arange(keys, device=key.device).split(together):
+        end = int(rows[-1]) + 1
+        logits = attention_logits(call.query[:, :, rows], key[:, :, :end], call.scale, call.softcap)
+        yield Block(call.layer, rows, call.visible(rows)[..., :end], logits, call.s_aux)
+
+
+def _logits(model: PreTrainedModel, attention: Attention, ids: Tensor, edit: Edit) -> Tensor:
+    """Logits (K, V) of a pass over token ids (K,)."""
+    with intervening(model, attention, edit), torch.inference_mode():
+        logits: Tensor = model(input_ids=ids[None].to(model.device, torch.long), use_cache=False).logits
+    return logits[0]

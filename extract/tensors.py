@@ -1,0 +1,186 @@
+"""Tensors of a checkpoint: their shapes, from the headers of the weights files, and whether the configuration has them.
+
+Holds ``tensor_shapes`` and ``check_sizes``. What does not belong here: which files there are
+(``extract.checkpoints``) and what transformers makes of them (``extract.models``). Importing this module loads neither
+torch nor transformers.
+"""
+
+from collections.abc import Iterator, Mapping
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from extract.checkpoints import Checkpoint
+from extract.hub import one_line
+from storage.errors import UserError
+
+HEADER_BYTES = 2**25
+"""Most bytes of the header of a safetensors file: names and places of some 300,000 tensors."""
+
+LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_layers")
+WIDTHS = ("hidden_size", "n_embd", "d_model", "emb_dim")
+HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "decoder_attention_heads", "attention_heads")
+KV_HEADS = ("num_key_value_heads", "num_kv_heads")
+POSITIONS = ("max_position_embeddings", "n_positions")
+"""Fields of configurations, as the architectures of transformers call them."""
+
+SIZES = (*LAYERS, *WIDTHS, *HEADS, *KV_HEADS, *POSITIONS, "head_dim", "vocab_size", "intermediate_size")
+"""Fields that hold a whole number from 1, or null."""
+
+LISTS = ("intermediate_size", *HEADS, *KV_HEADS)
+"""Those of them that may hold a list of such numbers, one a layer."""
+
+COUNTS = ("blocks", "codebooks", "experts", "groups", "heads", "labels", "layers")
+"""What other fields count whose names begin with ``num_`` or ``n_``."""
+
+COUNTED = 10**5
+"""What a configuration may count of them, however small the weights are."""
+
+KERNELS = ("attn_implementation", "experts_implementation")
+"""Fields that may name code of the hub."""
+
+PARTS = ("text_config", "decoder")
+"""Parts of a configuration of several models that describe the one for text."""
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+def tensor_shapes(checkpoint: Checkpoint) -> dict[str, tuple[int, ...]]:
+    """The shape of every tensor of the weights by its name; headers are read, tensors are not.
+
+    Raises
+    ------
+    UserError
+        If a file is not valid safetensors, or its header has more than ``HEADER_BYTES``.
+    """
+    shapes: dict[str, tuple[int, ...]] = {}
+    for name in checkpoint.weights:
+        try:
+            shapes.update(_header(checkpoint.files.path / name))
+        except (OSError, ValueError) as error:
+            what = f"has weights that are not valid safetensors, '{name}' ({one_line(error)})"
+            checkpoint.files.refuse(f"{what}; copy them again")
+    return shapes
+
+
+def _header(path: Path) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Names and shapes of the tensors of one file, which its header has found consistent with its size."""
+    from safetensors import SafetensorError, safe_open
+
+    with path.open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+    if size > HEADER_BYTES:
+        msg = f"its header has {size} bytes, more than {HEADER_BYTES}"
+        raise ValueError(msg)
+    try:
+        with safe_open(path, framework="numpy") as opened:
+            for name in opened.keys():  # noqa: SIM118 (it is no mapping)
+                yield name, tuple(opened.get_slice(name).get_shape())
+    except SafetensorError as error:
+        raise ValueError(str(error)) from error
+
+
+def check_sizes(name: str, config: Mapping[str, Any], shapes: Shapes | None) -> None:
+    """Refuse a configuration with sizes of a wrong type, that contradict each other or that no tensor can have.
+
+    Parameters
+    ----------
+    name
+        The id of the model as the user wrote it.
+    config
+        What ``config.json`` says.
+    shapes
+        The shapes of the tensors by name; None: they are not known, only types and contradictions are looked at.
+
+    Raises
+    ------
+    UserError
+        With the first such field, what it holds and what it may hold.
+    """
+    for prefix, part in _parts(config):
+        for field, value in part.items():
+            if why := _wrong_type(field, value) or _code(field, value) or _too_large(field, value, shapes):
+                msg = f"The config.json of the model '{name}' is not valid: {prefix}{field} {why}"
+                raise UserError(msg)
+        if why := _indivisible(part):
+            msg = f"The config.json of the model '{name}' is not valid: {prefix}{why}"
+            raise UserError(msg)
+
+
+def positions(config: Mapping[str, Any]) -> int | None:
+    """How many positions a configuration says that the model has; None if it does not say so."""
+    said = [part.get(field) for _, part in _parts(config) for field in reversed(POSITIONS)]
+    return next((number for number in reversed(said) if isinstance(number, int)), None)
+
+
+def _parts(config: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The configuration and those of its parts that describe the model for text, with what their fields begin with."""
+    yield "", config
+    for name in PARTS:
+        part = config.get(name)
+        if isinstance(part, dict):
+            yield f"{name}.", part
+
+
+def _wrong_type(field: str, value: object) -> str | None:
+    """What is wrong with the type of the architectures, or with the type or the sign of a size."""
+    if field == "architectures" and value is not None:
+        names = value if isinstance(value, list) else [None]
+        return None if all(isinstance(name, str) for name in names) else f"should be names, found {_shown(value)}"
+    if field not in SIZES or value is None:
+        return None
+    given = value if isinstance(value, list) and field in LISTS else [value]
+    numbers = [number for number in given if isinstance(number, int) and not isinstance(number, bool)]
+    if len(numbers) < len(given):
+        return f"should be a whole number, found {_shown(value)}"
+    if any(number < 1 for number in numbers):
+        return f"should be 1 or more, found {_shown(value)}"
+    return None
+
+
+def _code(field: str, value: object) -> str | None:
+    """Whether a field asks for code from the hub."""
+    if field in KERNELS and "/" in str(value):
+        return f"asks for code of the hub, which is never run: {_shown(value)}"
+    return None
+
+
+def _too_large(field: str, value: object, shapes: Shapes | None) -> str | None:
+    """What is wrong with a number that the weights are too small for."""
+    if shapes is None or not isinstance(value, int) or field in POSITIONS:
+        return None
+    longest = max((length for shape in shapes.values() for length in shape), default=0)
+    if field in LAYERS and value > len(shapes):
+        return f"is {value}, the weights have {len(shapes)} tensors"
+    if field in (*WIDTHS, *HEADS, *KV_HEADS, "head_dim", "vocab_size") and value > longest:
+        return f"is {value}, the longest axis of a tensor of the weights has {longest}"
+    if field.startswith(("num_", "n_")) and field.endswith(COUNTS) and value > max(longest, len(shapes), COUNTED):
+        return f"is {value}, more than the weights can hold"
+    return None
+
+
+def _indivisible(part: Mapping[str, Any]) -> str | None:
+    """Which sizes do not divide as they must; a length of heads that is said need not divide the width."""
+    width, heads, kv_heads = (_first(part, names) for names in (WIDTHS, HEADS, KV_HEADS))
+    if heads and kv_heads and heads[1] % kv_heads[1]:
+        return f"{kv_heads[0]} is {kv_heads[1]}, which does not divide {heads[0]}, {heads[1]}"
+    said = any("head_dim" in field or field == "kv_channels" for field in part)
+    if width and heads and not said and width[1] % heads[1]:
+        return f"{heads[0]} is {heads[1]}, which does not divide {width[0]}, {width[1]}"
+    return None
+
+
+def _first(part: Mapping[str, Any], names: tuple[str, ...]) -> tuple[str, int] | None:
+    """The first of some fields that holds a number."""
+    return next(((name, part[name]) for name in names if isinstance(part.get(name), int)), None)
+
+
+def _shown(value: object) -> str:
+    """A value in few characters."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}…"
+
+
+def elements(shapes: Shapes) -> int:
+    """How many numbers tensors of these shapes hold."""
+    return sum(prod(shape) for shape in shapes.values())

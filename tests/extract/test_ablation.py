@@ -1,0 +1,229 @@
+"""Ablation of single heads, against a whole forward pass for each with its outputs replaced one by one."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM, PreTrainedModel
+
+from extract import ablation as module
+from extract.ablation import LayerEffects, ablate, mean_of_others, mean_outputs, row_bytes, rows_together
+from extract.capture import Attention, probe
+from extract.hub import quiet
+from extract.interventions import KINDS, Kind, Replaced, intervening
+from extract.resuming import Resumable
+from storage.errors import UserError
+from tests.extract.families import FAMILIES, Family, attention_of, ids, model_of
+from tests.extract.memory import Held
+from tests.extract.tiny import VOCABULARY, tiny_model, write_checkpoint
+
+TOLERANCE = 2e-6
+"""Largest difference allowed to a loss, in nats."""
+
+through_the_interface = pytest.mark.parametrize(
+    "family", [family for family in FAMILIES if not family.alone], ids=lambda family: family.name.replace(" ", "")
+)
+
+
+@pytest.fixture(autouse=True)
+def _noiseless() -> Iterator[None]:
+    with quiet(), torch.inference_mode():
+        yield
+
+
+def sequence() -> Tensor:
+    return ids(1)[0]
+
+
+def slowly(
+    model: PreTrainedModel, attention: Attention, heads: dict[tuple[int, int], Kind], means: dict[int, Tensor]
+) -> tuple[float, float]:
+    """Loss and divergence of one whole pass with heads replaced, in float64."""
+    plain = model(input_ids=sequence()[None], use_cache=False).logits.double()
+    with intervening(model, attention, Replaced(heads, means)):
+        logits = model(input_ids=sequence()[None], use_cache=False).logits.double()
+    loss = torch.nn.functional.cross_entropy(logits[0, :-1], sequence()[1:])
+    divergence = plain.softmax(-1) * (plain.log_softmax(-1) - logits.log_softmax(-1))
+    return float(loss), float(divergence.sum(-1).mean())
+
+
+def ablated(name: str, **asked: object) -> list[LayerEffects]:
+    model, attention = model_of(name), attention_of(name)
+    means = mean_outputs(model, attention, ids(2))
+    given = {"kinds": KINDS, "means": mean_of_others(means, 0)} | asked
+    return list(ablate(Resumable(model, probe(model, ids(1)), sequence()), attention, sequence(), **given))
+
+
+@through_the_interface
+def test_heads_lose_what_whole_passes_lose(family: Family, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first and last layer with attention, two heads of each; three rows together."""
+    model, attention = model_of(family.name), attention_of(family.name)
+    monkeypatch.setattr(module, "rows_together", lambda *_: 3)
+    attending = [layer for layer, size in enumerate(attention.layers) if size.heads]
+    layers = sorted({attending[0], attending[-1]})
+    chosen = [(layer, head) for layer in layers for head in (0, attention.layers[layer].heads - 1)]
+    means = mean_of_others(mean_outputs(model, attention, ids(2)), 0)
+    found = ablated(family.name, heads=chosen, layers=layers)
+    assert [effects.layer for effects in found] == layers
+    plain, _ = slowly(model, attention, {}, {})
+    for effects in found:
+        assert effects.plain_loss == pytest.approx(plain, abs=TOLERANCE)
+        for (row, kind), head in ((at, head) for at in enumerate(KINDS) for head in range(effects.loss.shape[1])):
+            numbers = effects.loss[row, head], effects.kl[row, head]
+            if (effects.layer, head) not in chosen or (kind == "sink" and np.isnan(numbers[0])):
+                assert np.isnan(numbers).all()
+                continue
+            expected = slowly(model, attention, {(effects.layer, head): kind}, means)
+            assert numbers == pytest.approx(expected, abs=TOLERANCE)
+            assert expected[1] > 10 * TOLERANCE
+    assert not np.isnan(found[-1].loss[:2, 0]).any()
+
+
+@pytest.mark.parametrize(
+    ("name", "measured"),
+    [
+        ("Llama 2, Llama 3", [True, True, True]),
+        ("Mistral", [False, False, False]),
+        ("Gemma 2", [False, True, False]),
+        ("Llama 4", [False, False, False, True]),
+    ],
+)
+def test_a_sink_that_a_window_hides_is_not_measured(name: str, measured: list[bool]) -> None:
+    found = ablated(name)
+    assert [bool(np.isfinite(effects.loss[2]).all()) for effects in found] == measured
+    assert [bool(np.isnan(effects.loss[2]).all()) for effects in found] == [not known for known in measured]
+    assert all(np.isfinite(effects.loss[:2]).all() for effects in found)
+
+
+def test_all_heads_of_all_layers_by_default_and_chosen_ones_alike() -> None:
+    name = "Llama 2, Llama 3"
+    whole = ablated(name)
+    assert [effects.layer for effects in whole] == [0, 1, 2]
+    assert all(effects.loss.shape == effects.kl.shape == (3, 4) for effects in whole)
+    one = ablated(name, layers=[1], kinds=("sink",))[0]
+    np.testing.assert_allclose(one.kl[0], whole[1].kl[2], atol=TOLERANCE)
+    assert [effects.layer for effects in ablated("LFM 2")] == [1, 3]
+
+
+def test_the_head_that_matters_is_found() -> None:
+    """A head whose output is many times that of the others does more."""
+    model = tiny_model("llama")
+    attention = model.model.layers[1].self_attn
+    attention.o_proj.weight.data[:, 2 * 16 : 3 * 16] *= 20
+    known = probe(model, ids(1))
+    found = list(ablate(Resumable(model, probe(model, ids(1)), sequence()), known, sequence(), kinds=("zero",)))
+    largest = np.stack([effects.kl[0] for effects in found])
+    assert np.unravel_index(largest.argmax(), largest.shape) == (1, 2)
+
+
+@pytest.mark.parametrize("together", [1, 2, 5, 99])
+def test_how_many_rows_go_together_does_not_matter(together: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = ablated("Qwen 3")
+    monkeypatch.setattr(module, "rows_together", lambda *_: together)
+    for ours, theirs in zip(ablated("Qwen 3"), expected, strict=True):
+        np.testing.assert_allclose(ours.loss, theirs.loss, atol=TOLERANCE)
+
+
+def test_attention_of_the_layer_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    attend = torch.nn.functional.scaled_dot_product_attention
+
+    def watched(query: Tensor, *rest: object, **others: object) -> Tensor:
+        sizes.append(len(query))
+        return attend(query, *rest, **others)
+
+    name = "Llama 2, Llama 3"
+    resumable = Resumable(model_of(name), attention_of(name), sequence())
+    monkeypatch.setattr(module, "rows_together", lambda *_: 2)
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", watched)
+    list(ablate(resumable, attention_of(name), sequence(), kinds=("zero",), layers=[1]))
+    assert sizes == [1, 1, 1, 1, 2, 2]  # the plain pass; layer 1 once, layer 2 in each of two passes
+
+
+def test_the_mean_is_that_of_other_sequences() -> None:
+    name = "Llama 2, Llama 3"
+    means = mean_outputs(model_of(name), attention_of(name), ids(3))
+    assert {layer: tuple(mean.shape) for layer, mean in means.items()} == dict.fromkeys(range(3), (3, 4, 16))
+    alone = mean_outputs(model_of(name), attention_of(name), ids(3)[1:2])
+    torch.testing.assert_close(means[2][1:2], alone[2])
+    torch.testing.assert_close(mean_of_others(means, 1)[2], (means[2][0] + means[2][2]) / 2)
+    with pytest.raises(UserError, match="there is one sequence; set sequences to 2 or more"):
+        mean_of_others(alone, 0)
+    with pytest.raises(ValueError, match="means, which are not given"):
+        ablated(name, means=None)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("family", ["llama", "gemma2", "gpt_oss"])
+def test_half_precision(family: str, dtype: torch.dtype) -> None:
+    model = tiny_model(family).to(dtype)
+    attention, resumable = probe(model, ids(1)), Resumable(model, probe(model, ids(1)), sequence())
+    assert resumable.resumes == (False, True, True)
+    for effects in ablate(resumable, attention, sequence(), kinds=("zero",)):
+        for head in range(4):
+            expected = slowly(model, attention, {(effects.layer, head): "zero"}, {})
+            assert effects.loss[0, head] == pytest.approx(expected[0], abs=0.05)
+            assert effects.kl[0, head] == pytest.approx(expected[1], rel=0.3)
+
+
+def test_layers_on_several_devices(tmp_path: Path) -> None:
+    """The last layers stay on the disk and come when they are needed, as those of another device would."""
+    checkpoint = write_checkpoint(tmp_path / "tiny")
+    places = {"model.embed_tokens": "cpu", "model.rotary_emb": "cpu", "model.layers.0": "cpu", "model.norm": "disk"}
+    places |= {"model.layers.1": "disk", "model.layers.2": "disk", "lm_head": "cpu"}
+    plain = AutoModelForCausalLM.from_pretrained(checkpoint)
+    spread = AutoModelForCausalLM.from_pretrained(checkpoint, device_map=places, offload_folder=tmp_path / "offloaded")
+    found, expected = (
+        list(
+            ablate(
+                Resumable(model, probe(model, ids(1)), sequence()),
+                probe(model, ids(1)),
+                sequence(),
+                kinds=("zero", "sink"),
+            )
+        )
+        for model in (spread, plain)
+    )
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(ours.loss, theirs.loss)
+        np.testing.assert_array_equal(ours.kl, theirs.kl)
+
+
+@pytest.mark.parametrize(
+    "name", ["Llama 2, Llama 3", "GPT-2", "Gemma 2", "gpt-oss", "Mixtral", "Gemma 3n", "DeepSeek-V3", "OPT"]
+)
+def test_memory_is_bounded_by_sizes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, attention = model_of(name), attention_of(name)
+    one, resumable = row_bytes(model, len(sequence())), Resumable(model, probe(model, ids(1)), sequence())
+    monkeypatch.setattr(module, "ROW_BYTES", {"cpu": 3 * one})
+    assert rows_together(model, len(sequence())) == 3
+    with Held() as held:
+        list(ablate(resumable, attention, sequence(), kinds=("zero",), layers=[len(attention.layers) - 1]))
+    plain = len(sequence()) * 4 * (2 * VOCABULARY + model.config.get_text_config(decoder=True).hidden_size)
+    assert one < held.most <= 3 * one + plain
+    monkeypatch.setattr(module, "ROW_BYTES", {"cpu": 1})
+    assert rows_together(model, len(sequence())) == 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"heads": [(1, 4)]}, "There is no head 4 in layer 1, which has heads 0 to 3"),
+        ({"heads": [(3, 0)]}, "There is no layer 3: the model has layers 0 to 2"),
+        ({"layers": [7]}, "There is no layer 7: the model has layers 0 to 2"),
+    ],
+)
+def test_what_does_not_exist_is_refused(asked: dict[str, object], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        ablated("Llama 2, Llama 3", **asked)
+
+
+def test_a_model_read_in_two_passes_is_refused() -> None:
+    model, attention = model_of("GPT-J"), attention_of("GPT-J")
+    with pytest.raises(UserError, match="GPTJForCausalLM computes its attention by itself"):
+        list(ablate(Resumable(model, probe(model, ids(1)), sequence()), attention, sequence(), kinds=("zero",)))
+    with pytest.raises(UserError, match="GPTJForCausalLM computes its attention by itself"):
+        mean_outputs(model, attention, ids())

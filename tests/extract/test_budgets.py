@@ -1,0 +1,177 @@
+"""Budgets: policies of one budget cost the same, and are what the statistics of the heads say."""
+
+import numpy as np
+import pytest
+
+from extract.budgets import SHARES, Heads, by_recall, full_heads, keys_of, policies_at, proportional
+from extract.policies import Largest, Mass, SinkAndRecent
+from storage.errors import UserError
+
+LAYERS, COUNT, CONTEXT = 4, 6, 64
+PRESENT = np.ones((LAYERS, COUNT), bool)
+PRESENT[1] = False  # no softmax attention
+PRESENT[3, 4:] = False  # fewer heads
+COUNTS = np.tile(np.arange(1, CONTEXT + 1), (LAYERS, 1))
+COUNTS[1] = 0
+COUNTS[2] = np.minimum(COUNTS[2], 16)  # a window
+GRID = np.arange(1, CONTEXT)
+
+
+def drawn(seed: int = 0) -> Heads:
+    """Recall of each head falls from 1 to a least, and rises to 1 again."""
+    rng = np.random.default_rng(seed)
+    shape = (LAYERS, COUNT)
+    bottom, low = rng.integers(3, 30, shape), rng.uniform(0.2, 0.8, shape)
+    recall = 1 - (1 - low)[..., None] * np.exp(-(np.log(GRID / bottom[..., None]) ** 2))
+    recall[..., 0] = 1
+    elbow = np.where(PRESENT, rng.uniform(1, 40, shape), np.nan)
+    elbow[0, 2] = np.nan  # it has none
+    scores = {"geometry": rng.standard_normal(shape), "mass": np.where(rng.random(shape) < 0.2, np.nan, 1.0)}
+    return Heads(PRESENT, COUNTS, elbow, recall, GRID, np.linspace(1, 30, len(SHARES)), scores)
+
+
+def slow_cost(budgets: np.ndarray) -> float:
+    """Head by head, query by query."""
+    kept = [min(budgets[layer, head], n) for layer, head in zip(*PRESENT.nonzero(), strict=True) for n in COUNTS[layer]]
+    return float(np.mean(kept))
+
+
+def test_the_cost_is_the_mean_number_of_keys_kept() -> None:
+    budgets = np.random.default_rng(0).integers(1, CONTEXT, PRESENT.shape)
+    assert drawn().cost(budgets) == pytest.approx(slow_cost(budgets))
+    assert drawn().cost(np.full(PRESENT.shape, 1)) == 1
+    assert drawn().cost(np.full(PRESENT.shape, 999)) == pytest.approx(slow_cost(np.full(PRESENT.shape, CONTEXT)))
+
+
+def cost(policy: object) -> float:
+    """What a policy costs, slowly."""
+    if isinstance(policy, Largest):
+        return slow_cost(policy.budgets)
+    assert isinstance(policy, SinkAndRecent)
+    full = np.zeros(PRESENT.shape, bool) if policy.full is None else policy.full
+    return slow_cost(np.where(full, CONTEXT, policy.sink + policy.recent))
+
+
+@pytest.mark.parametrize("keys", [2, 5, 16, 40])
+@pytest.mark.parametrize("seed", range(3))
+def test_policies_of_a_budget_cost_the_same(keys: int, seed: int) -> None:
+    heads = drawn(seed)
+    target = heads.cost(np.full(PRESENT.shape, keys))
+    found = policies_at(keys, heads, draws=2, seed=seed)
+    names = [policy.name for policy in found]
+    always = {"same_n", "sink_recent", "elbow", "recall", "mass", "random_budgets"}
+    assert set(names) - {"full_heads_geometry", "full_heads_mass", "full_heads_random"} == always
+    assert names.count("random_budgets") == 2
+    assert len({(policy.name, policy.setting) for policy in found}) == len(found)
+    for policy in found:
+        if policy.name == "mass":
+            continue
+        slack = {"same_n": 1e-9, "sink_recent": 1e-9, "random_budgets": 0.4 * keys}.get(policy.name, 0.05 * keys + 0.5)
+        assert cost(policy) == pytest.approx(target, abs=slack), policy.name
+    assert "full_heads_geometry" in names or keys == 2
+
+
+def test_needs_are_told() -> None:
+    needs = {policy.name: policy.needs for policy in policies_at(16, drawn())}
+    assert {name for name, needed in needs.items() if needed == "statistics"} == {
+        "sink_recent",
+        "full_heads_geometry",
+        "full_heads_mass",
+        "full_heads_random",
+    }
+
+
+def test_what_is_not_known_is_left_out() -> None:
+    bare = Heads(PRESENT, COUNTS)
+    assert [policy.name for policy in policies_at(16, bare)] == ["same_n", "sink_recent", "full_heads_random"]
+    nothing = Heads(PRESENT, COUNTS, elbow=np.full(PRESENT.shape, np.nan))
+    assert "elbow" not in [policy.name for policy in policies_at(16, nothing)]
+
+
+def test_budgets_by_elbow_are_proportional_to_it() -> None:
+    heads = drawn()
+    assert heads.elbow is not None
+    budgets = proportional(heads.elbow, 12.0, heads)
+    known = PRESENT & np.isfinite(heads.elbow)
+    scale = np.median((budgets / heads.elbow)[known])
+    expected = np.clip(np.rint(scale * heads.elbow), 1, CONTEXT)
+    assert np.abs(budgets - expected)[known].max() <= 1
+    assert budgets[0, 2] == pytest.approx(scale * np.median(heads.elbow[known]), abs=1)
+    assert slow_cost(budgets) == pytest.approx(12, abs=0.1)
+
+
+@pytest.mark.parametrize("target", [6.0, 12.0, 20.0])
+def test_recall_stays_from_its_budget_on_and_not_before(target: float) -> None:
+    heads = drawn()
+    assert heads.recall is not None
+    threshold, budgets = by_recall(target, heads)
+    for layer, head in zip(*PRESENT.nonzero(), strict=True):
+        curve, n = heads.recall[layer, head], budgets[layer, head]
+        assert (curve[n - 1 :] >= threshold).all()
+        assert n == 1 or curve[n - 2] < threshold
+    assert budgets[PRESENT].max() > 1  # the first N that has it would be 1 in every head
+    assert slow_cost(budgets) == pytest.approx(target, abs=1)
+    with pytest.raises(ValueError, match="Recall of the heads is not known"):
+        by_recall(target, Heads(PRESENT, COUNTS))
+
+
+def test_random_budgets_are_the_same_numbers() -> None:
+    found = policies_at(16, drawn(), draws=3)
+    (elbow,) = [policy.budgets for policy in found if policy.name == "elbow"]
+    shuffled = [policy.budgets for policy in found if policy.name == "random_budgets"]
+    for budgets in shuffled:
+        assert sorted(budgets[PRESENT]) == sorted(elbow[PRESENT])
+        assert budgets[PRESENT].sum() == elbow[PRESENT].sum()
+        assert (budgets != elbow)[PRESENT].any()
+    assert (shuffled[0] != shuffled[1]).any()
+    again = [policy.budgets for policy in policies_at(16, drawn(), draws=3) if policy.name == "random_budgets"]
+    assert all((one == other).all() for one, other in zip(shuffled, again, strict=True))
+    other = [policy.budgets for policy in policies_at(16, drawn(), draws=3, seed=1) if policy.name == "random_budgets"]
+    assert (other[0] != shuffled[0]).any()
+
+
+def test_full_heads_are_those_of_the_highest_scores() -> None:
+    heads = drawn()
+    scores = heads.scores["geometry"]
+    policy = full_heads("geometry", "", scores, 24, heads)
+    assert policy is not None
+    assert policy.full is not None
+    assert 0 < policy.full.sum() < PRESENT.sum()
+    assert scores[policy.full].min() > scores[PRESENT & ~policy.full].max()
+    assert not (policy.full & ~PRESENT).any()
+    unknown = full_heads("mass", "", np.where(PRESENT, np.nan, 1.0), 24, heads)
+    assert unknown is not None
+    assert unknown.full is not None
+    assert not (unknown.full & ~PRESENT).any()
+    assert full_heads("geometry", "", scores, 2, heads) is None
+    everything = full_heads("geometry", "", scores, CONTEXT, heads)
+    assert everything is not None
+    assert everything.full is not None
+    assert (everything.full == PRESENT).all()
+
+
+def test_the_share_of_mass_is_read_off_the_curve() -> None:
+    heads = drawn()
+    (policy,) = [policy for policy in policies_at(16, heads) if isinstance(policy, Mass)]
+    keys = np.interp(policy.share, SHARES, np.linspace(1, 30, len(SHARES)))
+    assert keys == pytest.approx(heads.cost(np.full(PRESENT.shape, 16)))
+
+
+@pytest.mark.parametrize(("budget", "context", "keys"), [(1, 64, 64), (0.5, 64, 32), (1 / 64, 64, 1), (0.1, 512, 51)])
+def test_a_budget_is_a_share_of_the_keys(budget: float, context: int, keys: int) -> None:
+    assert keys_of(budget, context) == keys
+
+
+@pytest.mark.parametrize(
+    ("budget", "said"),
+    [
+        (1.5, "The budget 1.5 is no share of the keys; give a number above 0 and up to 1"),
+        (0, "The budget 0 is no share of the keys"),
+        (-0.1, "The budget -0.1 is no share of the keys"),
+        (float("nan"), "The budget nan is no share of the keys"),
+        (0.001, "The budget 0.001 is less than one of 512 keys; give 0.002 or more"),
+    ],
+)
+def test_other_budgets_are_refused(budget: float, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        keys_of(budget, 512)

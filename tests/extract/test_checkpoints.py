@@ -1,0 +1,541 @@
+"""Untrusted checkpoints: which files are read and hashed, and the one line for each that may not be."""
+
+import hashlib
+import json
+import os
+import random
+import re
+import shutil
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, AutoModelForCausalLM
+from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING_NAMES, tokenizer_class_from_name
+
+from extract import checkpoints, tensors
+from extract.checkpoints import Checkpoint
+from extract.checks import check_inputs
+from extract.models import describe, load
+from extract.settings import ExtractionSettings
+from extract.tensors import tensor_shapes
+from storage.errors import UserError
+from tests.extract.tiny import write_checkpoint
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_checkpoint(tmp_path_factory.mktemp("models") / "tiny")
+
+
+@pytest.fixture
+def checkpoint(original: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(original, tmp_path / "tiny"))
+
+
+@pytest.fixture
+def sharded(checkpoint: Path) -> Path:
+    """The same checkpoint with its weights in two files, one of them in a folder, and an index."""
+    weights = load_file(checkpoint / "model.safetensors")
+    (checkpoint / "model.safetensors").unlink()
+    (checkpoint / "part").mkdir()
+    names = sorted(weights)
+    parts = {"one.safetensors": names[: len(names) // 2], "part/two.safetensors": names[len(names) // 2 :]}
+    for name, kept in parts.items():
+        save_file({key: weights[key] for key in kept}, checkpoint / name, metadata={"format": "pt"})
+    write_index(checkpoint, {key: name for name, kept in parts.items() for key in kept})
+    return checkpoint
+
+
+def write_index(checkpoint: Path, weight_map: object) -> None:
+    (checkpoint / checkpoints.INDEX).write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
+
+
+def opened(path: Path) -> Checkpoint:
+    return Checkpoint.open(str(path), path)
+
+
+def settings(path: Path) -> ExtractionSettings:
+    return ExtractionSettings(model=str(path), corpus="embedded", context_length=32, sequences=1, device="cpu")
+
+
+def refusal(path: Path) -> str:
+    """What is said of a checkpoint before anything heavy is imported."""
+    with pytest.raises(UserError) as caught:
+        check_inputs(settings(path))
+    said = str(caught.value)
+    assert "\n" not in said
+    assert str(path) in said
+    return said
+
+
+def outcome(path: Path) -> str | None:
+    """What is said when a model is loaded, in one line that names it; None if it can be."""
+    try:
+        load(describe(settings(path)))
+    except UserError as error:
+        said = str(error)
+    else:
+        return None
+    assert "\n" not in said
+    assert str(path) in said
+    return said
+
+
+def change_config(checkpoint: Path, **fields: object) -> None:
+    config = json.loads((checkpoint / "config.json").read_text())
+    (checkpoint / "config.json").write_text(json.dumps(config | fields))
+
+
+# --- which files are read ---
+
+
+def test_a_sharded_checkpoint_is_read_from_the_files_of_its_index(sharded: Path, original: Path) -> None:
+    found = opened(sharded)
+    assert found.weights == ("one.safetensors", "part/two.safetensors")
+    assert tensor_shapes(found) == tensor_shapes(opened(original))
+    ids = torch.arange(20)[None]
+    plain, parts = (load(describe(settings(path))) for path in (original, sharded))
+    with torch.inference_mode():
+        assert torch.equal(plain(ids).logits, parts(ids).logits)
+
+
+def test_the_configuration_may_name_the_weights(checkpoint: Path) -> None:
+    (checkpoint / "model.safetensors").rename(checkpoint / "own.safetensors")
+    change_config(checkpoint, transformers_weights="own.safetensors")
+    assert opened(checkpoint).weights == ("own.safetensors",)
+    load(describe(settings(checkpoint)))
+
+
+def test_a_directory_that_is_a_link_is_read(checkpoint: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(checkpoint)
+    check_inputs(settings(tmp_path / "link"))
+
+
+def test_a_snapshot_of_the_hubs_cache_links_to_its_blobs(checkpoint: Path, tmp_path: Path) -> None:
+    repository = tmp_path / "models--acme--tiny"
+    snapshot = repository / "snapshots" / "c0ffee"
+    snapshot.mkdir(parents=True)
+    (repository / "blobs").mkdir()
+    for number, file in enumerate(sorted(checkpoint.iterdir())):
+        file.rename(repository / "blobs" / str(number))
+        (snapshot / file.name).symlink_to(f"../../blobs/{number}")
+    check_inputs(settings(snapshot))
+    outside = tmp_path / "outside.json"
+    outside.write_text("{}")
+    (snapshot / "generation_config.json").unlink()
+    (snapshot / "generation_config.json").symlink_to(outside)
+    assert "has a link out of it, 'generation_config.json'" in refusal(snapshot)
+
+
+def test_every_vocabulary_that_transformers_knows_is_among_the_files_of_a_tokenizer(checkpoint: Path) -> None:
+    classes = {
+        name for names in TOKENIZER_MAPPING_NAMES.values() for name in (names if isinstance(names, tuple) else (names,))
+    }
+    known: set[str] = set()
+    for name in filter(None, classes):
+        try:
+            known |= set(tokenizer_class_from_name(name).vocab_files_names.values())
+        except (AttributeError, ImportError):  # of several tokenizers, or of a library that is not installed
+            continue
+    assert len(known) > 15
+    for name in known:
+        (checkpoint / name).write_text("{}")
+    assert known - set(opened(checkpoint).tokenizer) == set()
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer.model", "tokenizer.model.v3", "vocab.json", "vocab.txt"])
+def test_any_vocabulary_makes_a_tokenizer(name: str, checkpoint: Path) -> None:
+    (checkpoint / "tokenizer.json").unlink()
+    with pytest.raises(UserError, match="has no tokenizer that can be read"):
+        opened(checkpoint).check_tokenizer()
+    (checkpoint / name).write_text("{}")
+    opened(checkpoint).check_tokenizer()
+
+
+def test_a_tokenizer_of_bytes_needs_no_vocabulary(checkpoint: Path) -> None:
+    (checkpoint / "tokenizer.json").unlink()
+    (checkpoint / "tokenizer_config.json").write_text('{"tokenizer_class": "ByT5Tokenizer"}')
+    opened(checkpoint).check_tokenizer()
+
+
+def test_a_tokenizer_may_say_where_it_was(checkpoint: Path) -> None:
+    said = json.loads((checkpoint / "tokenizer_config.json").read_text())
+    said |= {"special_tokens_map_file": str(Path(__file__)), "vocab_file": "/no/such", "tokenizer_file": None}
+    (checkpoint / "tokenizer_config.json").write_text(json.dumps(said | {"fast_tokenizer_files": ["tokenizer.json"]}))
+    load(describe(settings(checkpoint)))
+
+
+# --- hashes ---
+
+
+def test_the_hash_of_a_single_file_is_over_configuration_and_weights(checkpoint: Path) -> None:
+    names = ("config.json", "model.safetensors")
+    lines = [f"{name} {hashlib.sha256((checkpoint / name).read_bytes()).hexdigest()}\n" for name in names]
+    assert opened(checkpoint).sha256() == hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def test_an_index_in_a_folder_is_hashed(sharded: Path) -> None:
+    (sharded / checkpoints.INDEX).rename(sharded / "part" / "own.safetensors.index.json")
+    change_config(sharded, transformers_weights="part/own.safetensors.index.json")
+    was = opened(sharded).other_sha256()
+    assert opened(sharded).weights == ("one.safetensors", "part/two.safetensors")
+    with (sharded / "part" / "own.safetensors.index.json").open("a") as file:
+        file.write(" ")
+    assert opened(sharded).other_sha256() != was
+
+
+CHANGED = {
+    "config.json": {"model"},
+    "one.safetensors": {"model"},
+    "part/two.safetensors": {"model"},
+    "model.safetensors.index.json": {"other"},
+    "generation_config.json": {"other"},
+    "tokenizer.json": {"tokenizer"},
+    "tokenizer_config.json": {"tokenizer"},
+    "special_tokens_map.json": {"tokenizer"},
+    "chat_template.jinja": {"tokenizer"},
+    "additional_chat_templates/tools.jinja": {"tokenizer"},
+    "merges.txt": {"tokenizer"},
+    "README.md": set(),
+    "optimizer.pt": set(),
+    "part/notes.json": set(),
+}
+
+
+@pytest.mark.parametrize("name", CHANGED)
+def test_each_file_that_is_read_is_hashed(name: str, sharded: Path) -> None:
+    def hashes() -> dict[str, str]:
+        found = opened(sharded)
+        return {"model": found.sha256(), "other": found.other_sha256(), "tokenizer": found.tokenizer_sha256()}
+
+    before = hashes()
+    assert hashes() == before
+    file = sharded / name
+    file.parent.mkdir(exist_ok=True)
+    file.write_bytes((file.read_bytes() if file.exists() else b"{}") + b"\n")
+    assert {kind for kind, digest in hashes().items() if digest != before[kind]} == CHANGED[name]
+
+
+# --- what must not be opened ---
+
+
+def replaced_by_pipe(name: str) -> Callable[[Path], None]:
+    def spoil(path: Path) -> None:
+        (path / name).unlink(missing_ok=True)
+        os.mkfifo(path / name)
+
+    return spoil
+
+
+def linked(name: str, target: str) -> Callable[[Path], None]:
+    def spoil(path: Path) -> None:
+        (path / name).unlink(missing_ok=True)
+        (path / name).symlink_to(target)
+
+    return spoil
+
+
+def outside(name: str) -> Callable[[Path], None]:
+    """A link to a file beside the directory."""
+
+    def spoil(path: Path) -> None:
+        shutil.move(path / name, path.parent / "outside")
+        (path / name).symlink_to(path.parent / "outside")
+
+    return spoil
+
+
+def index_of(*names: object, there: bool = True) -> Callable[[Path], None]:
+    def spoil(path: Path) -> None:
+        weights = (path / "model.safetensors").rename(path / "one.safetensors").read_bytes()
+        for name in names:
+            if there and isinstance(name, str) and not name.startswith("/"):
+                (path / name).write_bytes(weights)
+        write_index(path, {"one": "one.safetensors"} | {str(number): name for number, name in enumerate(names)})
+
+    return spoil
+
+
+def put(name: str, content: bytes) -> Callable[[Path], None]:
+    def spoil(path: Path) -> None:
+        (path / name).write_bytes(content)
+
+    return spoil
+
+
+def of_index(content: bytes) -> Callable[[Path], None]:
+    def spoil(path: Path) -> None:
+        (path / "model.safetensors").unlink()
+        (path / checkpoints.INDEX).write_bytes(content)
+
+    return spoil
+
+
+def header(text: bytes, size: int | None = None, data: bytes = b"") -> Callable[[Path], None]:
+    return put("model.safetensors", struct.pack("<Q", len(text) if size is None else size) + text + data)
+
+
+def config(**fields: object) -> Callable[[Path], None]:
+    return lambda path: change_config(path, **fields)
+
+
+def of_tokenizer(**fields: object) -> Callable[[Path], None]:
+    return put("tokenizer_config.json", json.dumps(fields).encode())
+
+
+def tokenizer_removed(path: Path) -> None:
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (path / name).unlink()
+
+
+ONLY = "only safetensors files are read"
+OUTSIDE = "which are not inside the directory"
+SPARSE = b'{"a":{"dtype":"F32","shape":[1000000,1000000],"data_offsets":[0,4000000000000]}}'
+DEEP = b"[" * 100_000
+HOSTILE: dict[str, tuple[Callable[[Path], object], str]] = {
+    "a vocabulary elsewhere": (of_tokenizer(vocab_file=__file__), "is not in the directory, vocab_file: '/"),
+    "a tokenizer elsewhere": (
+        of_tokenizer(fast_tokenizer_files=["part/../../tiny/x/tokenizer.4.0.json", "../tiny/tokenizer.json"]),
+        "is not in the directory, fast_tokenizer_files: ",
+    ),
+    "no directory": (shutil.rmtree, "There is no model directory"),
+    "no config": (lambda path: (path / "config.json").unlink(), "has no config.json"),
+    "no weights": (lambda path: (path / "model.safetensors").unlink(), "has no weights; write safetensors"),
+    "no tokenizer": (tokenizer_removed, "has no tokenizer"),
+    "a pipe for config.json": (replaced_by_pipe("config.json"), "'config.json', which is not a regular file"),
+    "a pipe for the weights": (replaced_by_pipe("model.safetensors"), "'model.safetensors', which is not a regular"),
+    "a pipe for a vocabulary": (replaced_by_pipe("tokenizer.json"), "'tokenizer.json', which is not a regular file"),
+    "a pipe for anything": (replaced_by_pipe("README.md"), "'README.md', which is not a regular file"),
+    "a device for config.json": (linked("config.json", "/dev/zero"), "'config.json', which is not a regular file"),
+    "a device for the weights": (linked("model.safetensors", "/dev/zero"), "which is not a regular file"),
+    "a device for a vocabulary": (linked("merges.txt", "/dev/zero"), "'merges.txt', which is not a regular file"),
+    "a folder for config.json": (linked("config.json", "."), "'config.json', which is not a regular file"),
+    "a loop": (linked("config.json", "config.json"), "'config.json', which cannot be read"),
+    "a broken link": (linked("config.json", "no-such"), "only a broken link"),
+    "a broken link for weights": (linked("model.safetensors", "no-such"), "only a broken link"),
+    "a link out for config.json": (outside("config.json"), "has a link out of it, 'config.json'"),
+    "a link out for the weights": (outside("model.safetensors"), "has a link out of it, 'model.safetensors'"),
+    "a link out for a vocabulary": (outside("tokenizer.json"), "has a link out of it, 'tokenizer.json'"),
+    "an adapter": (put("adapter_config.json", b"{}"), "has an adapter beside its weights"),
+    "a distributed checkpoint": (
+        put("shard-00000-model-00001-of-00001.safetensors", b""),
+        "is a distributed checkpoint",
+    ),
+    "an index of pickles": (index_of("evil.bin"), f"names the weights 'evil.bin'; {ONLY}"),
+    "an index of pickles only": (of_index(b'{"weight_map": {"a": "evil.bin"}}'), ONLY),
+    "an index that leads out": (index_of("../evil.safetensors"), OUTSIDE),
+    "an index that leads far out": (index_of("part/../../evil.safetensors", there=False), OUTSIDE),
+    "an index of the root": (index_of("/tmp/evil.safetensors"), OUTSIDE),
+    "an index of numbers": (index_of(3), f"names the weights '3'; {ONLY}"),
+    "an index of lists": (index_of(["one.safetensors"]), ONLY),
+    "an index of a null character": (index_of("a\0.safetensors", there=False), ONLY),
+    "an index of control characters": (index_of("a\x1b[2J.safetensors"), r"'a\\x1b\[2J.safetensors'; only safetensors"),
+    "an index of what is not there": (index_of("no-such.safetensors", there=False), "lacks the weights file 'no-such"),
+    "an index that is none": (of_index(b"[]"), "index.json of the model .* is not valid: it holds no JSON object"),
+    "an index without a map": (of_index(b"{}"), "without a 'weight_map'"),
+    "an index of nothing": (of_index(b'{"weight_map": {}}'), "without a 'weight_map'"),
+    "an index that is broken": (of_index(b"{"), "index.json of the model .* is not valid: Expecting"),
+    "a deep index": (of_index(DEEP), "is not valid: maximum recursion depth"),
+    "weights of a pickle": (config(transformers_weights="evil.bin"), ONLY),
+    "weights out of it": (config(transformers_weights="../evil.safetensors"), OUTSIDE),
+    "weights that are a number": (config(transformers_weights=3), ONLY),
+    "weights that are not there": (config(transformers_weights="no-such.safetensors"), "has no weights"),
+    "config of no object": (put("config.json", b"[]"), "is not valid: it holds no JSON object"),
+    "config of no text": (put("config.json", b"\xff\xfe"), "is not valid: 'utf-8' codec"),
+    "config too deep": (put("config.json", DEEP), "is not valid: maximum recursion depth"),
+    "config of long numbers": (put("config.json", b'{"a": ' + b"9" * 5000 + b"}"), "is not valid: Exceeds the limit"),
+    "config with half a character": (put("config.json", b'{"architectures": ["\\ud800"]}'), "surrogates not allowed"),
+    "weights of nothing": (put("model.safetensors", b""), "weights that are not valid safetensors, 'model.safetens"),
+    "weights of a page": (put("model.safetensors", b"<html>not found</html>"), "its header has .* bytes, more than"),
+    "a header beyond the file": (header(b"{}", 10_000), "not valid safetensors"),
+    "a header beyond memory": (header(b"{}", 2**62), "its header has 4611686018427387904 bytes, more than"),
+    "a header that is broken": (header(b'{"a":'), "not valid safetensors"),
+    "a header that is a list": (header(b"[]"), "not valid safetensors"),
+    "a header too deep": (header(DEEP), "not valid safetensors"),
+    "tensors beyond the file": (header(SPARSE), "not valid safetensors"),
+    "tensors of wrong bytes": (
+        header(b'{"a":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}}', data=bytes(8)),
+        "not valid safetensors",
+    ),
+    "tensors of no length": (
+        header(b'{"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}}', data=bytes(4)),
+        "not valid safetensors",
+    ),
+    "tensors of an unknown type": (
+        header(b'{"a":{"dtype":"F33","shape":[1],"data_offsets":[0,4]}}', data=bytes(4)),
+        "not valid safetensors",
+    ),
+    "a text for hidden_size": (config(hidden_size="64"), "hidden_size should be a whole number, found '64'"),
+    "a truth for layers": (config(num_hidden_layers=True), "num_hidden_layers should be a whole number, found True"),
+    "a fraction for heads": (config(num_attention_heads=4.0), "num_attention_heads should be a whole number, found 4"),
+    "a list for vocab_size": (config(vocab_size=[320]), r"vocab_size should be a whole number, found \[320\]"),
+    "less than nothing": (config(num_key_value_heads=-2), "num_key_value_heads should be 1 or more, found -2"),
+    "no layers": (config(num_hidden_layers=0), "num_hidden_layers should be 1 or more, found 0"),
+    "too many layers": (config(num_hidden_layers=10**7), r"num_hidden_layers is 10000000, the weights have 30 tensors"),
+    "too wide": (config(hidden_size=10**9), "hidden_size is 1000000000, the longest axis of a tensor .* has 320"),
+    "too many tokens": (config(vocab_size=2**40), "vocab_size is 1099511627776, the longest axis"),
+    "too many experts": (config(num_local_experts=10**7), "num_local_experts is 10000000, more than the weights can"),
+    "too many labels": (config(num_labels=10**9), "num_labels is 1000000000, more than the weights can hold"),
+    "heads that do not divide": (config(num_attention_heads=5, head_dim=None), "num_key_value_heads is 2, which does"),
+    "heads of no length": (
+        put("config.json", b'{"model_type": "gpt2", "n_embd": 64, "n_head": 5}'),
+        "n_head is 5, which does not divide n_embd, 64",
+    ),
+    "a part that is wrong": (config(text_config={"hidden_size": "64"}), "text_config.hidden_size should be a whole"),
+    "too few positions": (config(max_position_embeddings=16), "reads at most 16 tokens, context_length asks for 32"),
+    "code of the hub": (config(attn_implementation="acme/evil"), "asks for code of the hub, which is never run"),
+    "no names": (config(architectures=3), "architectures should be names, found 3"),
+}
+
+
+@pytest.mark.parametrize("mistake", HOSTILE)
+def test_hostile_checkpoints_are_refused_at_once(mistake: str, checkpoint: Path) -> None:
+    spoil, said = HOSTILE[mistake]
+    spoil(checkpoint)
+    found = refusal(checkpoint)
+    assert re.search(said, found), found
+    with pytest.raises(UserError):
+        describe(settings(checkpoint))
+
+
+def test_a_large_configuration_is_not_read(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoints, "JSON_BYTES", 2**20)
+    put("config.json", b'{"a": "' + b" " * 2**20 + b'"}')(checkpoint)
+    assert "config.json of the model" in refusal(checkpoint)
+    assert "is larger than 1 MiB" in refusal(checkpoint)
+
+
+def test_a_file_that_may_not_be_read_is_named(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def locked(*_: object, **__: object) -> object:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_bytes", locked)
+    assert "has 'config.json', which cannot be read (Permission denied); check its permissions" in refusal(checkpoint)
+
+
+def test_flipped_bits_of_a_header_are_found_or_do_not_matter(checkpoint: Path) -> None:
+    weights, generator = checkpoint / "model.safetensors", random.Random(0)
+    whole, found = weights.read_bytes(), 0
+    end = 8 + struct.unpack("<Q", whole[:8])[0]
+    for _ in range(60):
+        spoilt = bytearray(whole)
+        spoilt[generator.randrange(end)] ^= 1 << generator.randrange(8)
+        weights.write_bytes(spoilt)
+        found += bool(outcome(checkpoint))
+    assert found > 40
+
+
+# --- sizes ---
+
+
+def test_the_sizes_of_all_architectures_are_known_by_their_names() -> None:
+    standard = ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "vocab_size")
+    known = list(MODEL_FOR_CAUSAL_LM_MAPPING)
+    kinds = [*known, *(kind.sub_configs["text_config"] for kind in known if "text_config" in kind.sub_configs)]
+    names = {kind.attribute_map.get(size, size) for kind in kinds if kind is not AutoConfig for size in standard}
+    encoders = {name for name in names if "encoder" in name and "decoder" not in name}
+    assert names - encoders <= set(tensors.SIZES)
+
+
+@pytest.mark.parametrize("architecture", ["llama", "gpt2", "gemma2", "qwen3", "gpt_oss"])
+def test_sound_sizes_are_accepted(architecture: str, tmp_path: Path) -> None:
+    check_inputs(settings(write_checkpoint(tmp_path / "tiny", architecture)))
+
+
+def loading_refusal(path: Path) -> str:
+    said = outcome(path)
+    assert said is not None
+    return said
+
+
+def test_tensors_of_other_shapes_are_named_with_both_shapes(checkpoint: Path) -> None:
+    change_config(checkpoint, intermediate_size=32)
+    assert loading_refusal(checkpoint).endswith(
+        "do not match its config.json: model.layers.0.mlp.down_proj.weight has the shape [64, 64], wanted is [64, 32] "
+        "(and 8 more); get the configuration that belongs to them"
+    )
+
+
+def test_sizes_far_beyond_the_weights_take_no_memory(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", lambda *_, **__: pytest.fail("the weights were read"))
+    change_config(checkpoint, intermediate_size=2**40)
+    held = sum(tensor.numel() for tensor in load_file(checkpoint / "model.safetensors").values())
+    said = loading_refusal(checkpoint)
+    assert re.search(r"describes 6\d\d(,\d{3}){4} parameters, its weights hold ", said)
+    assert f"hold {held:,};" in said
+
+
+@pytest.mark.parametrize(("times", "refused"), [(4, False), (400, True)])
+def test_quantised_weights_hold_more_than_they_have_elements(times: int, refused: bool, checkpoint: Path) -> None:
+    change_config(checkpoint, intermediate_size=64 * times, quantization_config={"quant_method": "acme"})
+    assert ("parameters, its weights hold" in loading_refusal(checkpoint)) is refused
+
+
+def test_a_model_larger_than_the_memory_is_refused_before_it_is_read(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", lambda *_, **__: pytest.fail("the weights were read"))
+    monkeypatch.setattr("extract.models.machine_memory", lambda: 1e5)
+    assert "needs 0.0 GB of memory, this machine has 0.0 GB; set dtype: bfloat16" in loading_refusal(checkpoint)
+
+
+# --- what only transformers can tell ---
+
+VALUES: tuple[Any, ...] = (-1, 0, 3, 10**7, 2**63, 1.5, 1e308, "64", [], {}, [1, "a"], {"a": 1}, True, None, "a/b")
+FIELDS = (
+    "hidden_size",
+    "num_hidden_layers",
+    "num_key_value_heads",
+    "vocab_size",
+    "intermediate_size",
+    "rms_norm_eps",
+    "hidden_act",
+    "rope_parameters",
+    "dtype",
+    "model_type",
+    "architectures",
+    "layer_types",
+    "id2label",
+    "quantization_config",
+    "per_layer_config",
+    "text_config",
+    "pad_token_id",
+    "tie_word_embeddings",
+    "attn_implementation",
+    "auto_map",
+)
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_a_field_of_any_value_is_refused_in_one_line_or_does_not_matter(field: str, checkpoint: Path) -> None:
+    text = (checkpoint / "config.json").read_text()
+    for value in VALUES:
+        (checkpoint / "config.json").write_text(json.dumps(json.loads(text) | {field: value}))
+        outcome(checkpoint)
+
+
+TOKENIZERS: dict[str, bytes] = {
+    "nothing": b"",
+    "a list": b"[]",
+    "no model": b"{}",
+    "an unknown model": b'{"model": {"type": "Evil"}}',
+    "a number": b'{"model": 3}',
+    "no vocabulary": b'{"model": {"type": "BPE", "vocab": {}, "merges": []}}',
+    "merges of what is not there": b'{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": ["x y"]}}',
+    "ids beyond numbers": b'{"model": {"type": "BPE", "vocab": {"a": 99999999999999999999}, "merges": []}}',
+    "a broken pattern": b'{"pre_tokenizer": {"type": "Split", "pattern": {"Regex": "("}, "behavior": "Isolated", '
+    b'"invert": false}, "model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}}',
+    "too deep": DEEP,
+    "no text": b"\xff\xfe",
+}
+
+
+@pytest.mark.parametrize("content", TOKENIZERS.values(), ids=TOKENIZERS)
+def test_hostile_tokenizers_are_refused(content: bytes, checkpoint: Path) -> None:
+    put("tokenizer.json", content)(checkpoint)
+    assert "has no tokenizer" in loading_refusal(checkpoint)

@@ -1,0 +1,142 @@
+"""What is refused before anything heavy is imported, and what that loads."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dagster_project.study.studies import parse_study
+from extract import checks
+from extract.checks import check_inputs
+from extract.settings import ExtractionSettings
+from storage.errors import UserError
+from tests.extract.tiny import text, write_checkpoint
+
+HEAVY = ("torch", "transformers", "datasets", "tokenizers", "accelerate", "dagster", "pyarrow", "numba", "zarr")
+
+
+def settings(**others: object) -> ExtractionSettings:
+    standard = {"model": "embedded", "corpus": "embedded", "context_length": 32, "sequences": 1}
+    return ExtractionSettings.model_validate(standard | others)
+
+
+def refusal(**others: object) -> str:
+    with pytest.raises(UserError) as caught:
+        check_inputs(settings(**others))
+    said = str(caught.value)
+    assert "\n" not in said
+    return said
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the checkpoint ``tiny`` and the text ``book.txt``."""
+    folder = tmp_path_factory.mktemp("inputs")
+    write_checkpoint(folder / "tiny")
+    (folder / "book.txt").write_text(text(200), encoding="utf-8")
+    return folder
+
+
+def test_sound_inputs_are_accepted(inputs: Path) -> None:
+    check_inputs(settings())
+    check_inputs(settings(model="synthetic", corpus=None))
+    check_inputs(settings(model=str(inputs / "tiny"), corpus=str(inputs / "book.txt")))
+    check_inputs(settings(model=str(inputs / "tiny"), corpus=str(inputs)))
+
+
+@pytest.mark.parametrize(("model", "corpus"), [("openai-community/gpt2", "acme/no-such"), ("acme/no-such", "embedded")])
+def test_ids_of_the_hub_are_left_alone(model: str, corpus: str) -> None:
+    check_inputs(settings(model=model, corpus=corpus))
+
+
+@pytest.mark.parametrize("name", ["/no/such", "./no-such", "~/no-such", "~nobody-here/x", "a/b/c", "a\0b", "no such"])
+def test_missing_inputs_of_any_name(name: str) -> None:
+    assert refusal(model=name).startswith(f"There is no model directory '{name}'; give a directory, a hub id")
+    assert refusal(corpus=name).startswith(f"There is no corpus file '{name}'; give a .txt/.jsonl/.parquet file")
+
+
+def test_names_longer_than_the_system_allows() -> None:
+    name = "x" * 5000
+    assert refusal(model=name).startswith(f"There is no model directory '{name}'")
+    assert refusal(corpus=name).startswith(f"The corpus file '{name}' cannot be read (File name too long)")
+
+
+def test_inputs_that_are_not_what_they_should_be(inputs: Path, tmp_path: Path) -> None:
+    assert "There is no model directory" in refusal(model=str(inputs / "book.txt"))
+    assert "has no config.json" in refusal(model=str(inputs))
+    (tmp_path / "table.csv").write_text("a,b")
+    assert "is no .txt/.jsonl/.parquet file" in refusal(corpus=str(tmp_path / "table.csv"))
+    assert "has no .txt/.jsonl/.parquet file in it" in refusal(corpus=str(tmp_path))
+    (tmp_path / "none.txt").write_text("")
+    assert "is empty" in refusal(corpus=str(tmp_path / "none.txt"))
+    assert "reads at most 64 tokens, context_length asks for 65" in refusal(
+        model=str(inputs / "tiny"), context_length=65
+    )
+
+
+def test_a_missing_tokenizer_is_not_blamed_on_the_corpus(tmp_path: Path) -> None:
+    checkpoint = write_checkpoint(tmp_path / "tiny")
+    for file in checkpoint.glob("tokenizer*"):
+        file.unlink()
+    assert refusal(model=str(checkpoint)) == (
+        f"The model '{checkpoint}' has no tokenizer that can be read; "
+        "write one beside it with tokenizer.save_pretrained"
+    )
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:", "cuda:x", "CPU", "cuda:-1", "cpu\x1b[2J", "cuda:1\n", ""])
+def test_what_is_no_device(device: str) -> None:
+    given = {"model": "embedded", "corpus": "embedded", "context_length": 64, "sequences": 1}
+    with pytest.raises(UserError, match=r"field 'device': string should match pattern"):
+        parse_study("one", given | {"device": device}, "studies.yaml")
+
+
+@pytest.mark.parametrize("model", ["embedded", "synthetic", "./somewhere", "inputs"])
+def test_a_local_model_has_no_revisions(model: str, inputs: Path) -> None:
+    name = str(inputs / "tiny") if model == "inputs" else model
+    given = {"model": {"id": name, "revision": "v2"}, "context_length": 64, "sequences": 1}
+    with pytest.raises(UserError) as caught:
+        parse_study("one", given | ({} if model == "synthetic" else {"corpus": "embedded"}), "studies.yaml")
+    assert str(caught.value).startswith(
+        f"studies.yaml: study 'one', field 'model.revision': input goes with a hub id only, and the model '{name}' is "
+        "local; leave it out, found 'v2'"
+    )
+
+
+def test_a_model_of_the_hub_has_revisions(inputs: Path) -> None:
+    assert settings(model={"id": "acme/tiny", "revision": "v2"}).model.revision == "v2"
+    assert settings(model={"id": str(inputs / "tiny"), "revision": "main"}).model.revision == "main"
+
+
+WATCHED = """
+import json, sys
+from extract.checks import check_inputs
+from extract.settings import ExtractionSettings
+from storage.errors import UserError
+said = []
+for given in json.loads(sys.argv[1]):
+    try:
+        said.append(check_inputs(ExtractionSettings.model_validate(given)))
+    except UserError as error:
+        said.append(str(error))
+print(json.dumps([said, sorted(sys.modules)]))
+"""
+
+
+def test_nothing_heavy_is_imported(inputs: Path) -> None:
+    standard = {"model": str(inputs / "tiny"), "corpus": str(inputs), "context_length": 32, "sequences": 1}
+    changes = ({}, {"corpus": "no-such.txt"}, {"model": "./no-such"}, {"model": "acme/tiny", "corpus": "acme/text"})
+    command = [sys.executable, "-c", WATCHED, json.dumps([standard | change for change in changes])]
+    environment = {**os.environ, "PYTHONPATH": str(Path(checks.__file__).parents[1])}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    said, loaded = json.loads(done.stdout)
+    assert [None if each is None else each.partition(";")[0] for each in said] == [
+        None,
+        "There is no corpus file 'no-such.txt'",
+        "There is no model directory './no-such'",
+        None,
+    ]
+    assert not set(HEAVY) & set(loaded)

@@ -1,0 +1,284 @@
+"""Edited forward passes: nothing edited is the plain pass, heads replaced are those replaced before the projection."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from extract import interventions as module
+from extract.capture import capture, probe
+from extract.hub import quiet
+from extract.interventions import Call, Edit, Replaced, Unedited, Watched, check_heads, intervening
+from storage.errors import UserError
+from tests.extract.families import FAMILIES, KEYS, Family, _projections, attention_of, ids, model_of
+from tests.extract.tiny import WINDOW, tiny_model
+
+PROJECTIONS = {"o_proj", "out_proj", "c_proj", "dense", "Wo"}
+"""Names of the output projections."""
+
+TOLERANCE = 1e-5
+"""Largest difference allowed to a logit, of standard deviation about 1."""
+
+through_the_interface = pytest.mark.parametrize(
+    "family", [family for family in FAMILIES if not family.alone], ids=lambda family: family.name.replace(" ", "")
+)
+
+
+@pytest.fixture(autouse=True)
+def _noiseless() -> Iterator[None]:
+    with quiet(), torch.inference_mode():
+        yield
+
+
+def plain(model: PreTrainedModel) -> Tensor:
+    return model(input_ids=ids(), use_cache=False).logits
+
+
+def edited(name: str, edit: Edit) -> Tensor:
+    with intervening(model_of(name), attention_of(name), edit):
+        return plain(model_of(name))
+
+
+def attending(name: str) -> list[int]:
+    return [layer for layer, size in enumerate(attention_of(name).layers) if size.heads]
+
+
+@through_the_interface
+def test_nothing_edited_is_the_plain_pass_to_the_last_bit(family: Family) -> None:
+    model = model_of(family.name)
+    before, expected = model.config._attn_implementation, plain(model)
+    assert torch.equal(edited(family.name, Unedited()), expected)
+    assert torch.equal(edited(family.name, Watched()), expected)
+    assert model.config._attn_implementation == before
+    assert torch.equal(plain(model), expected)
+
+
+Hook = Callable[[Tensor], Tensor]
+
+
+@contextmanager
+def at_the_projection(name: str, layer: int, change: Hook, *, after: bool = False) -> Iterator[None]:
+    """Within it what goes into the output projection of a layer, (B, K, H * D), or comes out of it is changed."""
+    ((_, projection),) = _projections(model_of(name), [layer], PROJECTIONS)
+    if after:
+        hook = projection.register_forward_hook(lambda _, __, output: change(output))
+    else:
+        hook = projection.register_forward_pre_hook(lambda _, given: (change(given[0]), *given[1:]))
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+def without(head: int, heads: int) -> Hook:
+    """Zero one of so many equal parts of the last axis (or axes)."""
+
+    def change(states: Tensor) -> Tensor:
+        changed = states.clone().flatten(2)
+        changed.unflatten(-1, (heads, -1))[:, :, head] = 0
+        return changed.reshape(states.shape)
+
+    return change
+
+
+def by_hook(name: str, layer: int, head: int, *, after: bool = False) -> Tensor:
+    change = without(head, attention_of(name).layers[layer].heads)
+    with at_the_projection(name, layer, change, after=after):
+        return plain(model_of(name))
+
+
+@through_the_interface
+def test_a_zeroed_head_is_zero_in_what_goes_into_the_projection(family: Family) -> None:
+    layers, expected = attending(family.name), plain(model_of(family.name))
+    for layer, head in ((layers[0], 0), (layers[-1], attention_of(family.name).layers[layers[-1]].heads - 1)):
+        found = edited(family.name, Replaced({(layer, head): "zero"}))
+        torch.testing.assert_close(found, by_hook(family.name, layer, head), atol=TOLERANCE, rtol=0)
+        assert (found - expected).abs().max() > 100 * TOLERANCE
+
+
+@pytest.mark.parametrize("name", ["Llama 2, Llama 3", "GPT-2", "OPT", "Phi", "Falcon H1", "gpt-oss", "Gemma 2"])
+def test_replacing_what_comes_out_of_the_projection_is_noticed(name: str) -> None:
+    """The mistake of several tools: every part of the projection's output mixes all heads and has its bias."""
+    found = edited(name, Replaced({(attending(name)[0], 1): "zero"}))
+    assert (found - by_hook(name, attending(name)[0], 1, after=True)).abs().max() > 100 * TOLERANCE
+
+
+def with_all_heads_zeroed(name: str, layer: int) -> Tensor:
+    heads = attention_of(name).layers[layer].heads
+    return edited(name, Replaced({(layer, head): "zero" for head in range(heads)}))
+
+
+def test_all_heads_zeroed_leave_the_bias_of_the_projection() -> None:
+    name = "GPT-2"
+    ((_, projection),) = _projections(model_of(name), [1], PROJECTIONS)
+    bias = projection.bias.data.clone()
+    try:
+        torch.nn.init.normal_(projection.bias)
+        found = with_all_heads_zeroed(name, 1)
+        with at_the_projection(name, 1, torch.zeros_like):
+            torch.testing.assert_close(found, plain(model_of(name)), atol=TOLERANCE, rtol=0)
+        with at_the_projection(name, 1, torch.zeros_like, after=True):
+            assert (found - plain(model_of(name))).abs().max() > 100 * TOLERANCE
+    finally:
+        projection.bias.data = bias
+
+
+def z_of(name: str, layer: int) -> Tensor:
+    """What goes into the projection of a layer, by head, (B, K, H, D)."""
+    found: list[Tensor] = []
+    with at_the_projection(name, layer, lambda states: (found.append(states), states)[1]):
+        plain(model_of(name))
+    return found[0].flatten(2).unflatten(-1, (attention_of(name).layers[layer].heads, -1))
+
+
+PLAIN_PROJECTION = (
+    "Llama 2, Llama 3",
+    "GPT-2",
+    "Mistral",
+    "gpt-oss",
+    "Gemma 2",
+    "DeepSeek-V3",
+    "GPT-BigCode, StarCoder",
+)
+"""Families that do nothing between the weighted sums and the projection."""
+
+
+@pytest.mark.parametrize("name", PLAIN_PROJECTION)
+def test_a_head_replaced_by_its_mean(name: str) -> None:
+    layer = attending(name)[-1]
+    z = z_of(name, layer)
+    watched = Watched()
+    edited(name, watched)
+    torch.testing.assert_close(watched.means[layer], z.mean(dim=1), atol=1e-6, rtol=0)
+    means = {layer: watched.means[layer].mean(dim=0)}
+
+    def change(states: Tensor) -> Tensor:
+        changed = z.clone()
+        changed[:, :, 2] = z[:, :, 2].mean(dim=(0, 1))
+        return changed.reshape(states.shape)
+
+    with at_the_projection(name, layer, change):
+        expected = plain(model_of(name))
+    found = edited(name, Replaced({(layer, 2): "mean"}, means))
+    torch.testing.assert_close(found, expected, atol=TOLERANCE, rtol=0)
+    one_each = edited(name, Replaced({(layer, 2): "mean"}, watched.means))
+    assert (one_each - found).abs().max() > 100 * TOLERANCE
+    with pytest.raises(ValueError, match=f"no mean of the outputs of layer {layer}"):
+        edited(name, Replaced({(layer, 2): "mean"}))
+
+
+@pytest.mark.parametrize("name", PLAIN_PROJECTION)
+def test_a_head_that_attends_to_position_0_alone(name: str) -> None:
+    """Of its own KV head; a query whose window hides position 0 goes on as it was."""
+    layer, head = attending(name)[0], 3
+    attention = attention_of(name)
+    captured = capture(model_of(name), attention, ids(), tuple(range(KEYS)))
+    sees = captured.first_key[:, layer] == 0
+    assert sees.all() == (name not in {"Mistral", "gpt-oss", "Gemma 2"})
+    assert sees[:WINDOW].all()
+    size = attention.layers[layer]
+    first = captured.values[layer, :, head // (size.heads // size.kv_heads), 0, : size.head_dim]
+    z = z_of(name, layer)
+
+    def change(states: Tensor) -> Tensor:
+        changed = z.clone()
+        changed[:, sees, head] = first[:, None]
+        return changed.reshape(states.shape)
+
+    with at_the_projection(name, layer, change):
+        expected = plain(model_of(name))
+    found = edited(name, Replaced({(layer, head): "sink"}))
+    torch.testing.assert_close(found, expected, atol=TOLERANCE, rtol=0)
+    assert (found - plain(model_of(name))).abs().max() > 100 * TOLERANCE
+
+
+def test_heads_of_several_layers_are_replaced_together() -> None:
+    name = "Llama 2, Llama 3"
+    found = edited(name, Replaced({(0, 1): "zero", (2, 0): "zero", (2, 3): "zero"}))
+    with (
+        at_the_projection(name, 0, without(1, 4)),
+        at_the_projection(name, 2, without(0, 4)),
+        at_the_projection(name, 2, without(3, 4)),
+    ):
+        torch.testing.assert_close(found, plain(model_of(name)), atol=TOLERANCE, rtol=0)
+
+
+def test_what_is_seen_is_told() -> None:
+    watched = Watched()
+    edited("Gemma 2", watched)
+    assert watched.sees_first == {0: False, 1: True, 2: False}
+    assert watched.counts[1].tolist() == [*range(1, KEYS + 1)]
+    assert watched.counts[0].tolist() == [min(position, WINDOW) for position in range(1, KEYS + 1)]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("family", ["llama", "gemma2", "gpt2", "gpt_oss"])
+def test_half_precision(family: str, dtype: torch.dtype) -> None:
+    model = tiny_model(family).to(dtype)
+    attention = probe(model, ids(1))
+    expected = plain(model)
+    with intervening(model, attention, Unedited()):
+        assert torch.equal(plain(model), expected)
+    for kind in ("zero", "sink"):
+        with intervening(model, attention, Replaced({(1, 0): kind})):
+            found = plain(model)
+        assert found.dtype == expected.dtype
+        assert not torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("name", [family.name for family in FAMILIES if family.alone])
+def test_models_read_in_two_passes_are_refused(name: str) -> None:
+    with pytest.raises(UserError, match=r"computes its attention by itself .* leave out effects") as refusal:
+        edited(name, Unedited())
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "head", "said"),
+    [
+        ("Llama 2, Llama 3", (3, 0), r"There is no layer 3: the model has layers 0 to 2; name one of these"),
+        ("Llama 2, Llama 3", (-1, 0), r"There is no layer -1"),
+        ("Llama 2, Llama 3", (2, 4), r"There is no head 4 in layer 2, which has heads 0 to 3; name one of these"),
+        ("LFM 2", (0, 0), r"Layer 0 has no heads: it is of the kind conv; name another layer"),
+    ],
+)
+def test_heads_that_do_not_exist(name: str, head: tuple[int, int], said: str) -> None:
+    check_heads(attention_of(name), [(1, 3)])
+    with pytest.raises(UserError, match=said):
+        check_heads(attention_of(name), [(1, 3), head])
+
+
+def test_chosen_keys_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "DeepSeek-V3.2"
+    indexer = next(part for part in model_of(name).modules() if type(part).__name__.endswith("Indexer"))
+    monkeypatch.setattr(type(indexer), "forward", lambda *_, **__: torch.zeros(2, KEYS, WINDOW, dtype=torch.long))
+    with pytest.raises(UserError, match=f"chooses {WINDOW} keys for each query"):
+        edited(name, Unedited())
+
+
+@pytest.mark.parametrize(
+    "error", [torch.OutOfMemoryError("CUDA out of memory."), RuntimeError("DefaultCPUAllocator: not enough memory")]
+)
+def test_lack_of_memory_is_one_line(error: Exception) -> None:
+    class Full:
+        def output(self, _call: Call) -> Tensor:
+            raise error
+
+    with pytest.raises(UserError, match="memory does not suffice for a forward pass of LlamaForCausalLM"):
+        edited("Llama 2, Llama 3", Full())
+
+
+def test_other_errors_are_passed_on_and_the_model_is_restored() -> None:
+    class Broken:
+        def output(self, _call: Call) -> Tensor:
+            msg = "expected scalar type Half"
+            raise RuntimeError(msg)
+
+    model = model_of("Llama 2, Llama 3")
+    with pytest.raises(RuntimeError, match="scalar type Half"):
+        edited("Llama 2, Llama 3", Broken())
+    assert model.config._attn_implementation == "sdpa"
+    assert not module._edited.get(None)

@@ -1,0 +1,327 @@
+"""Sparse attention against a slow reading of each policy, query by query, and against full attention."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from extract import sparsity as module
+from extract.capture import Attention, probe
+from extract.hub import quiet
+from extract.interventions import Call, Edit, intervening
+from extract.policies import Block, Largest, Mass, Policy, SinkAndRecent, fewest, largest
+from extract.sparsity import Sparsified, mean_keys_of_mass, policy_losses
+from storage.errors import UserError
+from tests.extract.families import FAMILIES, KEYS, Family, attention_of, ids, model_of, plain_of
+from tests.extract.memory import Held
+from tests.extract.tiny import tiny_model
+
+TOLERANCE = 2e-5
+"""Largest difference allowed to a logit, of standard deviation about 1."""
+
+through_the_interface = pytest.mark.parametrize(
+    "family", [family for family in FAMILIES if not family.alone], ids=lambda family: family.name.replace(" ", "")
+)
+
+
+@pytest.fixture(autouse=True)
+def _noiseless() -> Iterator[None]:
+    with quiet(), torch.inference_mode():
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _several_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BLOCK_BYTES", 4 * 2 * 4 * KEYS * 7)
+
+
+def sequence() -> Tensor:
+    return ids(1)[0]
+
+
+def plain(model: PreTrainedModel) -> Tensor:
+    return model(input_ids=ids(), use_cache=False).logits
+
+
+def edited(model: PreTrainedModel, attention: Attention, edit: Edit) -> Tensor:
+    with intervening(model, attention, edit):
+        return plain(model)
+
+
+class Everything:
+    """Keeps all keys."""
+
+    name, setting, needs = "everything", "", "statistics"
+
+    def keep(self, _block: Block) -> Tensor:
+        return torch.ones((), dtype=torch.bool)
+
+
+@pytest.mark.parametrize("renormalised", [True, False])
+@through_the_interface
+def test_all_keys_kept_is_full_attention(family: Family, *, renormalised: bool) -> None:
+    model, attention = model_of(family.name), attention_of(family.name)
+    edit = Sparsified(Everything(), renormalised)
+    found, expected = edited(model, attention, edit), plain(model)
+    assert (found - expected).abs().max() < TOLERANCE * max(1, float(expected.abs().max()))
+    assert edit.keys_kept == pytest.approx(np.mean([*all_counts(family.name).values()]))
+
+
+def all_counts(name: str) -> dict[int, list[float]]:
+    """By layer, how many keys each query of each head may attend to."""
+    watched = Slow(None)
+    edited(model_of(name), attention_of(name), watched)
+    return watched.counts
+
+
+@dataclass
+class Slow:
+    """Attention to chosen keys in float64, query by query, with the choice in plain Python."""
+
+    policy: Policy | None
+    renormalised: bool = True
+
+    def __post_init__(self) -> None:
+        self.counts: dict[int, list[float]] = {}
+        self.kept: list[int] = []
+
+    def output(self, call: Call) -> Tensor:
+        batch, heads, keys, _ = call.query.shape
+        group, found = heads // call.key.shape[1], call.output().clone()
+        counts = self.counts.setdefault(call.layer, [])
+        for b in range(batch):
+            for h in range(heads):
+                key, value = call.key[b, h // group].double(), call.value[b, h // group].double()
+                for q in range(keys):
+                    logits = (key[: q + 1] @ call.query[b, h, q].double()) * call.scale
+                    if call.softcap is not None:
+                        logits = call.softcap * (logits / call.softcap).tanh()
+                    visible = [
+                        j for j in range(q + 1) if call.mask is None or bool(call.mask[b % len(call.mask), 0, q, j])
+                    ]
+                    counts.append(len(visible))
+                    if self.policy is not None:
+                        sink = None if call.s_aux is None else float(call.s_aux[h].double().exp())
+                        found[b, q, h] = self._z(call.layer, h, q, visible, logits, value, sink).to(found)
+        return found
+
+    def _z(self, layer: int, head: int, query: int, visible: list[int], logits: Tensor, value: Tensor, sink) -> Tensor:
+        powers = {j: float(logits[j].exp()) for j in visible}
+        total = sum(powers.values()) + (sink or 0)
+        weights = {j: power / total for j, power in powers.items()}
+        kept = chosen(self.policy, layer, head, query, weights)
+        self.kept.append(len(kept))
+        scale = sum(powers[j] for j in kept) + (sink or 0) if self.renormalised else total
+        return sum(powers[j] / scale * value[j] for j in kept)
+
+
+def chosen(policy: Policy, layer: int, head: int, query: int, weights: dict[int, float]) -> list[int]:
+    """The keys that a policy keeps, by its definition."""
+    by_weight = sorted(weights, key=lambda j: (-weights[j], j))
+    if isinstance(policy, Largest):
+        return by_weight[: int(policy.budgets[layer, head])]
+    if isinstance(policy, Mass):
+        count = next(
+            n
+            for n in range(1, len(by_weight) + 1)
+            if sum(weights[j] for j in by_weight[:n]) >= policy.share * sum(weights.values())
+        )
+        return by_weight[:count]
+    if policy.full is not None and policy.full[layer, head]:
+        return sorted(weights)
+    recent = policy.recent + sum(j not in weights for j in range(policy.sink))
+    return [j for j in weights if j < policy.sink or j > query - recent]
+
+
+BUDGETS = np.array([[1, 3, 8, 100], [5, 2, 30, 1], [7, 7, 2, 12]])
+FULL = np.array([[True, False, False, True], [False] * 4, [True] * 4])
+POLICIES: dict[str, Policy] = {
+    "largest": Largest("same_n", "", BUDGETS),
+    "mass": Mass(0.7),
+    "sink and recent": SinkAndRecent(2, 5),
+    "recent alone": SinkAndRecent(0, 1),
+    "full heads": SinkAndRecent(1, 4, FULL),
+}
+
+SLOW_FAMILIES = ("Llama 2, Llama 3", "Gemma 2", "gpt-oss", "DeepSeek-V3")
+"""GQA; windows and soft caps; windows and learned sinks; value states of another length."""
+
+
+@pytest.mark.parametrize("name", SLOW_FAMILIES)
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_policy_keeps_what_its_definition_says(policy: str, name: str) -> None:
+    model, attention = model_of(name), attention_of(name)
+    full = short(model, attention, Sparsified(Everything()))
+    for renormalised in (True, False):
+        slow, fast = Slow(POLICIES[policy], renormalised), Sparsified(POLICIES[policy], renormalised)
+        expected, found = (short(model, attention, edit) for edit in (slow, fast))
+        assert fast.keys_kept == pytest.approx(np.mean(slow.kept))
+        assert (found - expected).abs().max() < TOLERANCE * max(1, float(expected.abs().max()))
+        assert (found - full).abs().max() > 100 * TOLERANCE
+
+
+def short(model: PreTrainedModel, attention: Attention, edit: Edit) -> Tensor:
+    """Logits of a sequence that is short enough for the slow reading, longer than a window."""
+    with intervening(model, attention, edit):
+        return model(input_ids=ids(1)[:, :22], use_cache=False).logits
+
+
+@pytest.mark.parametrize("name", ["Llama 2, Llama 3", "gpt-oss"])
+def test_renormalisation_is_noticed(name: str) -> None:
+    model, attention, policy = model_of(name), attention_of(name), POLICIES["sink and recent"]
+    found, other = (edited(model, attention, Sparsified(policy, renormalised)) for renormalised in (True, False))
+    assert (found - other).abs().max() > 1000 * TOLERANCE
+
+
+def test_a_learned_sink_takes_part_in_the_sum() -> None:
+    """Without it, weights would sum to 1 though the model's do not."""
+    model, attention, policy = model_of("gpt-oss"), attention_of("gpt-oss"), POLICIES["largest"]
+
+    class WithoutSink(Sparsified):
+        def _weights(self, block: Block, kept: Tensor) -> Tensor:
+            return super()._weights(Block(block.layer, block.positions, block.visible, block.logits, None), kept)
+
+    found, other = (edited(model, attention, kind(policy)) for kind in (Sparsified, WithoutSink))
+    assert (found - other).abs().max() > 1000 * TOLERANCE
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_blocks_do_not_matter(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, attention = model_of("Qwen 3"), attention_of("Qwen 3")
+    kept, found = [], []
+    for size in (1, 4 * 2 * 4 * KEYS * 5, 2**24):
+        monkeypatch.setattr(module, "BLOCK_BYTES", size)
+        edit = Sparsified(POLICIES[policy])
+        found.append(edited(model, attention, edit))
+        kept.append(edit.keys_kept)
+    assert len(set(kept)) == 1
+    for other in found[1:]:
+        torch.testing.assert_close(other, found[0], atol=TOLERANCE, rtol=0)
+
+
+# --- choosing keys ---
+
+
+def test_ties_go_to_the_lower_position_and_hidden_keys_are_never_kept() -> None:
+    weights = torch.tensor([[[[0.2, 0.0, 0.2, 0.2, 0.0, 0.4], [0.0, 0.0, 0.0, 1.0, 0.0, 0.0]]]])
+    visible = torch.tensor([[[[True] * 6, [False, True, True, True, True, False]]]])
+
+    def kept(*counts: int) -> list[list[int]]:
+        rows = largest(weights, visible, torch.tensor([[counts]]))[0, 0]
+        return [row.nonzero().ravel().tolist() for row in rows]
+
+    assert kept(1, 1) == [[5], [3]]
+    assert kept(2, 2) == [[0, 5], [1, 3]]
+    assert kept(3, 3) == [[0, 2, 5], [1, 2, 3]]
+    assert kept(5, 4) == [[0, 1, 2, 3, 5], [1, 2, 3, 4]]
+    assert kept(6, 9) == [[0, 1, 2, 3, 4, 5], [1, 2, 3, 4]]
+
+
+def test_as_many_as_asked_for_are_kept_whatever_the_ties() -> None:
+    generator = torch.Generator().manual_seed(0)
+    weights = torch.randint(0, 4, (2, 3, 5, 9), generator=generator).float()
+    counts = torch.randint(1, 12, (2, 3, 5), generator=generator)
+    visible = torch.rand(2, 1, 5, 9, generator=generator) < 0.7
+    kept = largest(weights, visible, counts)
+    assert torch.equal(kept.sum(-1), counts.minimum(visible.sum(-1)))
+    left_out = visible & ~kept
+    least = weights.masked_fill(~kept, torch.inf).amin(-1)
+    assert (weights.masked_fill(~left_out, -1).amax(-1) <= least).all()
+
+
+@pytest.mark.parametrize("share", [0.25, 0.5, 0.75, 1.0])
+def test_the_fewest_keys_of_a_share_are_exact(share: float) -> None:
+    weights = torch.tensor([[0.5, 0.25, 0.125, 0.125, 0.0], [0.25] * 4 + [0.0], [1.0, 0.0, 0.0, 0.0, 0.0]])
+    for row, found in zip(weights.tolist(), fewest(weights, [share])[..., 0].tolist(), strict=True):
+        ordered = sorted((Fraction(number) for number in row), reverse=True)
+        assert found == next(n for n in range(1, 6) if sum(ordered[:n]) >= Fraction(share) * sum(ordered))
+
+
+# --- losses ---
+
+
+def test_losses_of_policies() -> None:
+    name = "Llama 2, Llama 3"
+    model, attention = model_of(name), attention_of(name)
+    policies = [Everything(), *POLICIES.values()]
+    found = policy_losses(model, attention, sequence(), policies)
+    logits = model(input_ids=sequence()[None], use_cache=False).logits[0].double()
+    assert found.plain_loss == pytest.approx(
+        float(torch.nn.functional.cross_entropy(logits[:-1], sequence()[1:])), abs=1e-6
+    )
+    assert found.loss[0] == pytest.approx(found.plain_loss, abs=1e-5)
+    assert found.kl[0] == pytest.approx(0, abs=1e-6)
+    assert (found.kl[1:] > 1e-4).all()
+    for at, policy in enumerate(policies):
+        edit = Sparsified(policy)
+        with intervening(model, attention, edit):
+            theirs = model(input_ids=sequence()[None], use_cache=False).logits[0].double()
+        assert found.keys_kept[at] == edit.keys_kept
+        divergence = (logits.softmax(-1) * (logits.log_softmax(-1) - theirs.log_softmax(-1))).sum(-1).mean()
+        assert found.kl[at] == pytest.approx(float(divergence), abs=1e-6)
+    raw = policy_losses(model, attention, sequence(), policies, renormalised=False)
+    assert raw.plain_loss == found.plain_loss
+    assert np.abs(raw.kl[1:] - found.kl[1:]).min() > 1e-4
+    assert policy_losses(model, attention, sequence(), []).loss.shape == (0,)
+
+
+def test_more_keys_of_the_same_order_lose_less() -> None:
+    model, attention = model_of("GPT-2"), attention_of("GPT-2")
+    policies = [Largest("same_n", "", np.full((3, 4), count)) for count in (1, 4, 16, 47)]
+    found = policy_losses(model, attention, sequence(), policies)
+    assert (np.diff(found.kl) < 0).all()
+    assert (np.diff(found.keys_kept) > 0).all()
+    assert found.keys_kept == pytest.approx([np.minimum(np.arange(1, KEYS + 1), n).mean() for n in (1, 4, 16, 47)])
+
+
+def test_keys_that_make_a_share() -> None:
+    name = "Llama 2, Llama 3"
+    model, attention, shares = model_of(name), attention_of(name), [0.5, 0.9, 0.99]
+    found = mean_keys_of_mass(model, attention, ids(), shares)
+    assert (np.diff(found) > 0).all()
+    for share, keys in zip(shares, found, strict=True):
+        counts = []
+        for weights in plain_of(name).weights.values():
+            sums = weights.double().sort(dim=-1, descending=True).values.cumsum(-1)
+            counts.append((sums < share * sums[..., -1:]).sum(-1) + 1)
+        assert keys == pytest.approx(float(torch.stack(counts).double().mean()), abs=0.01)  # of 1152 queries
+    alone = [mean_keys_of_mass(model, attention, one[None], shares) for one in ids()]
+    np.testing.assert_allclose(np.mean(alone, axis=0), found)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_memory_is_that_of_some_blocks(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At 1024 keys the weights of a layer take 16 MiB; a block is told to take 1 MiB."""
+    monkeypatch.setattr(module, "BLOCK_BYTES", 2**20)
+    model = tiny_model("llama", max_position_embeddings=1024)
+    attention, tokens = probe(model, ids(1)), ids(1, 1024)[0]
+    with Held() as bare:
+        policy_losses(model, attention, tokens, [])
+    with Held() as held:
+        policy_losses(model, attention, tokens, [POLICIES[policy]])
+    assert held.largest < 2**23
+    assert 2**20 < held.most <= bare.most + 16 * 2**20
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("family", ["llama", "gemma2", "gpt_oss"])
+def test_half_precision(family: str, dtype: torch.dtype) -> None:
+    model = tiny_model(family).to(dtype)
+    attention = probe(model, ids(1))
+    found = policy_losses(model, attention, sequence(), [Everything(), POLICIES["largest"]])
+    assert found.kl[0] < 0.01
+    assert found.kl[1] > 2 * found.kl[0]
+    assert found.loss[0] == pytest.approx(found.plain_loss, abs=0.05)
+
+
+def test_a_model_read_in_two_passes_is_refused() -> None:
+    model, attention = model_of("GPT-J"), attention_of("GPT-J")
+    with pytest.raises(UserError, match="GPTJForCausalLM computes its attention by itself"):
+        policy_losses(model, attention, sequence(), [POLICIES["mass"]])
+    with pytest.raises(UserError, match="GPTJForCausalLM computes its attention by itself"):
+        mean_keys_of_mass(model, attention, ids(), [0.5])

@@ -1,0 +1,202 @@
+"""Whether a store is still what would be made: what is noticed, what does not matter, and what asking loads."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zarr
+from safetensors.torch import load_file, save_file
+
+from extract import models, standing
+from extract.extraction import extract
+from extract.identity import OTHER_FILES
+from extract.settings import ExtractionSettings
+from extract.standing import why_replaced, why_stale
+from extract.versions import versions
+from storage.files.places import Local
+from storage.zarr.arrays import TENSORS
+from storage.zarr.sequences import SequenceStore
+from tests.extract.tiny import text, tiny_tokenizer, write_checkpoint
+
+HEAVY = ("torch", "transformers", "datasets", "tokenizers", "accelerate", "dagster", "pyarrow", "numba")
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the checkpoint ``tiny``, one of its two weights files in a folder, and the text ``book.txt``."""
+    folder = tmp_path_factory.mktemp("inputs")
+    checkpoint = write_checkpoint(folder / "tiny")
+    weights = load_file(checkpoint / "model.safetensors")
+    (checkpoint / "model.safetensors").unlink()
+    (checkpoint / "part").mkdir()
+    named = {key: f"part/{number % 2}.safetensors" for number, key in enumerate(weights)}
+    for name in set(named.values()):
+        save_file({key: weights[key] for key in named if named[key] == name}, checkpoint / name, {"format": "pt"})
+    (checkpoint / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": named}))
+    (folder / "book.txt").write_text(text(500), encoding="utf-8")
+    return folder
+
+
+def settings(inputs: Path, **others: object) -> ExtractionSettings:
+    standard = {
+        "model": str(inputs / "tiny"),
+        "corpus": str(inputs / "book.txt"),
+        "context_length": 24,
+        "sequences": 2,
+        "device": "cpu",
+    }
+    return ExtractionSettings.model_validate(standard | others)
+
+
+@pytest.fixture(scope="module")
+def made(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("made") / "store"
+    extract(settings(inputs), study="tiny", path=Local(path))
+    return path
+
+
+@pytest.fixture
+def store(made: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made, tmp_path / "store"))
+
+
+@pytest.fixture
+def copied(inputs: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(inputs, tmp_path / "inputs"))
+
+
+def stale(inputs: Path, store: Path, **others: object) -> str | None:
+    return why_stale(settings(inputs, **others), study="tiny", path=Local(store))
+
+
+def rewrite_provenance(store: Path, provenance: dict[str, Any]) -> None:
+    zarr.open_group(store, mode="r+").attrs["provenance"] = provenance
+
+
+def provenance(store: Path) -> dict[str, Any]:
+    return SequenceStore.open(Local(store), TENSORS).provenance
+
+
+def test_what_was_made_of_these_inputs_is_current_wherever_they_are(inputs: Path, copied: Path, store: Path) -> None:
+    assert stale(inputs, store) is None
+    assert stale(copied, store) is None
+    assert stale(copied, store.with_name("none")) == "missing"
+    assert why_replaced(settings(copied), study="tiny", path=Local(store.with_name("none"))) is None
+
+
+CHANGES = {
+    "part/0.safetensors": "the model's weights have changed",
+    "config.json": "the model's weights have changed",
+    "model.safetensors.index.json": "the index of the model's weights or its generation configuration has changed",
+    "generation_config.json": "the index of the model's weights or its generation configuration has changed",
+    "tokenizer.json": "the model's tokenizer has changed",
+    "tokenizer_config.json": "the model's tokenizer has changed",
+    "chat_template.jinja": "the model's tokenizer has changed",
+    "README.md": None,
+}
+
+
+@pytest.fixture
+def of_copied(copied: Path, store: Path) -> Path:
+    """The store as if it had been made of the copied inputs, so that their paths are not what has changed."""
+    was = provenance(store)
+    was["settings"]["model"]["id"] = was["inputs"]["model"]["id"] = str(copied / "tiny")
+    was["settings"]["corpus"]["id"] = str(copied / "book.txt")
+    rewrite_provenance(store, was)
+    return store
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_each_file_that_was_read_is_noticed(name: str, copied: Path, of_copied: Path) -> None:
+    assert stale(copied, of_copied) is None
+    file = copied / "tiny" / name
+    if name.endswith(".safetensors"):
+        save_file({key: tensor + 1 for key, tensor in load_file(file).items()}, file, {"format": "pt"})
+    else:
+        file.write_bytes((file.read_bytes() if file.exists() else b"") + b"\n")
+    assert stale(copied, of_copied) == CHANGES[name]
+
+
+def test_other_text_is_noticed(copied: Path, of_copied: Path) -> None:
+    (copied / "book.txt").write_text("other text")
+    assert stale(copied, of_copied) == "the corpus file has changed"
+
+
+def test_versions_of_libraries_do_not_matter_to_a_finished_store(inputs: Path, store: Path) -> None:
+    was = provenance(store)
+    rewrite_provenance(store, was | {"versions": was["versions"] | {"torch": "1.0"}})
+    assert stale(inputs, store) is None
+
+
+def test_the_versions_are_those_of_the_imported_libraries() -> None:
+    found = versions("cpu")
+    libraries = ("numpy", "tokenizers", "torch", "transformers", "zarr")
+    assert {name: found[name] for name in libraries} == {name: __import__(name).__version__ for name in libraries}
+    assert list(found) == sorted(found)
+
+
+def without_other_files(store: Path) -> None:
+    """Make a store what an earlier version of the program left, which did not record these hashes."""
+    was = provenance(store)
+    for part in ("model", "tokenizer"):
+        del was["inputs"][part][OTHER_FILES]
+    rewrite_provenance(store, was)
+
+
+def test_a_store_without_the_newer_hashes_is_compared_by_those_it_has(
+    copied: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_other_files(store)
+    assert stale(copied, store) is None
+    monkeypatch.setattr(models, "load", lambda _: pytest.fail("the weights were loaded"))
+    assert extract(settings(copied), study="tiny", path=Local(store)).written == 0
+    for name in ("chat_template.jinja", "generation_config.json"):  # of which it knows nothing
+        (copied / "tiny" / name).write_text("{}")
+    assert stale(copied, store) is None
+    tiny_tokenizer(bos=False).save_pretrained(copied / "tiny")
+    assert stale(copied, store) == "the model's tokenizer has changed"
+
+
+def test_an_unfinished_store_without_the_newer_hashes_is_continued(inputs: Path, store: Path) -> None:
+    without_other_files(store)
+    opened = SequenceStore.open(Local(store), TENSORS)
+    opened.array("finished")[1] = 0
+    assert stale(inputs, store) == "1 of 2 sequences missing"
+    assert extract(settings(inputs), study="tiny", path=Local(store)).written == 1
+    assert stale(inputs, store) is None
+
+
+WATCHED = """
+import json, sys
+from pathlib import Path
+from extract.settings import ExtractionSettings
+from extract.standing import why_replaced, why_stale
+from storage.files.places import Local
+said = []
+for given, path in json.loads(sys.argv[1]):
+    asked = {"settings": ExtractionSettings.model_validate(given), "study": "tiny", "path": Local(Path(path))}
+    said.append([why_stale(**asked), why_replaced(**asked)])
+print(json.dumps([said, sorted(sys.modules)]))
+"""
+
+
+def test_asking_loads_nothing_heavy(inputs: Path, made: Path, tmp_path: Path) -> None:
+    local = settings(inputs)
+    embedded = settings(inputs, model="embedded", corpus="embedded")
+    synthetic = settings(inputs, model="synthetic", corpus=None, synthetic={"layers": 1, "heads": 2, "kv_heads": 1})
+    cases = [(local.model_dump(mode="json"), str(made))]
+    for name, asked in (("embedded", embedded), ("synthetic", synthetic)):
+        extract(asked, study="tiny", path=Local(tmp_path / name))
+        cases.append((asked.model_dump(mode="json"), str(tmp_path / name)))
+    cases.append((settings(inputs, seed=1).model_dump(mode="json"), str(made)))
+    command = [sys.executable, "-c", WATCHED, json.dumps(cases)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(standing.__file__).parents[1])}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    said, loaded = json.loads(done.stdout)
+    assert said == [[None, None]] * 3 + [["setting 'seed' is 1, was 0"] * 2]
+    assert not set(HEAVY) & set(loaded)

@@ -1,0 +1,37 @@
+"""Text of any origin on a terminal: nothing in it acts, and nothing of it is lost."""
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from extract.extraction import extract
+from extract.settings import ExtractionSettings
+from extract.terminal import harmless
+from storage.files.places import Local
+from tests.extract.tiny import text, tiny_tokenizer, write_checkpoint
+
+ACTING = "\x1b]0;title\x07\n\r\t\x7f\x9b2J\u200e\u202e\u2028\u2066\ufeff"
+"""Escape sequences, line ends, delete, a C1 control, and marks of direction."""
+
+
+def test_what_acts_on_a_terminal_shows_as_escapes() -> None:
+    shown = harmless(f"a{ACTING}b", keep="")
+    assert shown.isprintable()
+    assert shown.encode().decode("unicode_escape") == f"a{ACTING}b"
+    assert harmless("Γειά, 世界 'two' \\", keep="") == "Γειά, 世界 'two' \\"
+    assert harmless("one\ntwo\x1b") == "one\ntwo\\x1b"
+    assert harmless("\ud800") == r"\ud800"
+
+
+def test_names_in_the_log_are_harmless(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = tmp_path / f"a{ACTING}b"
+    write_checkpoint(folder)
+    tiny_tokenizer(bos=False).save_pretrained(folder)
+    (folder / "book.txt").write_text(text(200), encoding="utf-8")
+    asked = ExtractionSettings(model=str(folder), corpus=str(folder / "book.txt"), context_length=16, sequences=1)
+    with caplog.at_level(logging.DEBUG, logger="extract"):
+        extract(asked, study="tiny", path=Local(tmp_path / "store"))
+    (said,) = (record.getMessage() for record in caplog.records if record.name.startswith("extract"))
+    assert said.startswith(f"the tokenizer of '{harmless(str(folder), keep='')}' has no BOS: ")
+    assert said.isprintable()
