@@ -4,10 +4,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 export ATTENTION_GEOMETRY_HOME ?= $(CURDIR)/data
 
-.PHONY: help demo test lint bench ui picture clean
+.PHONY: help demo test test-all test-slow lint bench ui picture clean
 
 help:  ## list the targets
-	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/'
+	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/'
 
 .venv/pip:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")'
@@ -29,9 +29,17 @@ demo: .venv/product  ## run the embedded study and write its report
 ui: .venv/dev  ## Dagster's web UI on the same project
 	$(BIN)/attention-geometry ui
 
-test: export OMP_NUM_THREADS = 1
-test: .venv/dev  ## all tests, a file at a time on each core, in order: long ones come early
-	$(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
+test test-slow test-all: export OMP_NUM_THREADS = 1
+
+test: .venv/dev  ## every behaviour once, a file at a time on each core
+	$(PYTEST) -m 'not slow'
+
+test-slow: .venv/dev  ## the rest: repeated kills, every model family, load, the daemon, other interpreters
+	$(PYTEST) -m slow
+
+test-all: .venv/dev  ## both
+	$(PYTEST)
 
 lint: .venv/dev  ## style and types
 	$(BIN)/ruff check .

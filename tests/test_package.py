@@ -34,7 +34,9 @@ def test_the_wheel_holds_all_that_is_read_at_run_time(wheel: Path) -> None:
         for path in (ROOT / package).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
+    wanted.remove("extract/embedded/train.py")  # it needs a checkout, and text of its own
     assert wanted <= names
+    assert "extract/embedded/train.py" not in names
     assert "dagster_project/studies.yaml" in names
     assert not [name for name in names if name.startswith(("tests/", "benchmarks/"))]
 

@@ -1,0 +1,86 @@
+"""The walk of ``docs/contributing.md`` for a metric, done in a copy of the checkout; what the pages name exists."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dagster_project.steps.documentation import assets_section
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+PACKAGES = ("dagster_project", "extract", "geometry", "reports", "sql", "storage")
+
+SUM = 'out["cos_sink"][rows] + out["cos_last"][rows]'
+COMMENT = "sum of the cosines with sink and last token"
+FIELD = f"""    cos_sum: Annotated[F64, Quantity(meaning="{COMMENT}", unit="cosine", axes=BY_N,
+        low=-2.0, high=2.0, slack=1e-6, missing="if one of the cosines is missing")]
+"""
+LINE = """    out["norm_s_without_last"][rows] = tile.without_last
+"""
+STEPS = {
+    "geometry/quantities.py": ("    a_0: Annotated[\n", FIELD + "    a_0: Annotated[\n"),
+    "geometry/host.py": (LINE, LINE + LINE.replace("norm_s_without_last", "cos_sum").replace("tile.without_last", SUM)),
+    "dagster_project/steps/measuring.py": ("METRICS_VERSION = ", "METRICS_VERSION = 1000 + "),
+}
+"""What a metric needs: in each file, a text and what it becomes."""
+
+FOUND = """
+import duckdb, storage
+with storage.connect("data") as connection:
+    wrong, rows = connection.execute(
+        "SELECT count(*) FILTER (abs(cos_sum - cos_sink - cos_last) > 1e-6), count(cos_sum) FROM selection"
+    ).fetchone()
+    (comment,) = connection.execute(
+        "SELECT DISTINCT comment FROM duckdb_columns() WHERE table_name = 'selection' AND column_name = 'cos_sum'"
+    ).fetchone()
+    print(wrong, rows > 0, comment, sep="|")
+"""
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """A copy of the packages."""
+    for package in PACKAGES:
+        shutil.copytree(CHECKOUT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(CHECKOUT / "studies.yaml", tmp_path)
+    return tmp_path
+
+
+def in_copy(copy: Path, *arguments: str) -> str:
+    """What Python prints that imports the packages of the copy."""
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=copy, env={"PYTHONPATH": str(copy), "PATH": ""},
+        capture_output=True, text=True, timeout=500, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_a_metric_that_is_declared_and_computed_is_in_stores_tables_and_checks(copy: Path) -> None:
+    for name, (old, new) in STEPS.items():
+        text = (copy / name).read_text(encoding="utf-8")
+        assert text.count(old) == 1, f"the walk of docs/contributing.md does not fit {name}"
+        (copy / name).write_text(text.replace(old, new), encoding="utf-8")
+    command = "import sys; from dagster_project.command.cli import main; sys.argv[0] = 'attention-geometry'; main()"
+    study = "run --name toy --model embedded --corpus embedded --context-length 24 --sequences 2 --home data"
+    in_copy(copy, "-c", command, *study.split())
+    assert in_copy(copy, "-c", FOUND) == f"0|True|{COMMENT}; NULL if one of the cosines is missing\n"
+    checks = "import sql; print(*(n for n in sql.names('checks') if 'cos_sum' in sql.statement('checks', n).text))"
+    assert in_copy(copy, "-c", checks).split()
+
+
+def test_the_page_on_the_architecture_lists_the_assets() -> None:
+    page = (CHECKOUT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    assert page.endswith(assets_section()), "run the command that the page names, and put what it prints at the end"
+
+
+def test_the_files_that_the_pages_for_contributors_name_exist() -> None:
+    for page in ("architecture", "contributing"):
+        text = (CHECKOUT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+        named = [part for part in text.split("`")[1::2] if "/" in part and part.endswith(".py")]
+        missing = [name for name in named if not any((CHECKOUT / at / name).exists() for at in ("", "dagster_project"))]
+        assert named
+        assert missing == []
