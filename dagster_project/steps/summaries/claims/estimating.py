@@ -37,7 +37,7 @@ def rows_of_claims(sources: Sources) -> pa.RecordBatch:
     with threadpool_limits(limits=1, user_api="blas"):
         found = estimate_all(sources, {name: claim["least_rows"] for name, claim in claims.items()})
     sequences = sources.metrics.sizes["sequence"]
-    rows = [_row(claim, found[name], sequences) for name, claim in claims.items()]
+    rows = [row_of(claim, found[name], sequences) for name, claim in claims.items()]
     return pa.RecordBatch.from_pylist(rows, SCHEMA)
 
 
@@ -76,8 +76,8 @@ def _rules() -> duckdb.DuckDBPyConnection:
     return connection
 
 
-def _row(claim: dict[str, Any], found: Estimated, sequences: int) -> dict[str, Any]:
-    """A row of ``claim_estimates``."""
+def row_of(claim: dict[str, Any], found: Estimated, sequences: int) -> dict[str, Any]:
+    """The row of ``claim_estimates`` of a row of ``paper_claims``, with the reason why it cannot be tested, if any."""
     interval = found.interval
     ends = {"value": interval.value, "low": interval.low, "high": interval.high}
     return {

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dagster_project.steps.cluster import in_parallel
-from dagster_project.steps.summaries.claims.parts import SHARE, Estimated, Statistics
+from dagster_project.steps.summaries.claims.parts import Estimated, Statistics
 from geometry.decay import fit_decay
 from geometry.phases import PhaseFit, fit_phases
 from geometry.resampling import (
@@ -22,6 +22,7 @@ from geometry.resampling import (
     groups_of,
     jackknife_interval,
     linearised,
+    median_over_heads,
     over_heads,
     percentile_interval,
     resample,
@@ -69,12 +70,19 @@ class SimilarityFits:
     mae: F64
     """Mean absolute error of the exponential."""
     advantage: F64
-    """By how much its BIC is below that of the form with a floor: above 0 where the exponential is preferred."""
+    """By how much its BIC is below that of the form with a floor, per distance that counts as independent: above 0 where
+    the exponential is preferred."""
 
 
 def fit_similarity(metrics: "SequenceStore") -> SimilarityFits:
     """The fits of a study; in memory are the curves of all KV heads, once for each group of sequences."""
-    whole = np.concatenate([_similarity_sums(metrics, layer).means() for layer in attending(metrics)], axis=1)
+    return fit_cosines(
+        np.concatenate([_similarity_sums(metrics, layer).means() for layer in attending(metrics)], axis=1)
+    )
+
+
+def fit_cosines(whole: F64) -> SimilarityFits:
+    """The fits of mean cosines by distance: of all sequences, then without each group, (1 + groups, KV, distance)."""
     curves = whole.reshape(-1, whole.shape[-1])  # (1 + groups, KV, distance)
     starts = range(0, len(curves), CURVES_PER_TASK)
     found = in_parallel(partial(_decays, curves[start : start + CURVES_PER_TASK]) for start in starts)
@@ -98,7 +106,9 @@ def _decays(curves: F64) -> F64:
     """Error of the exponential, and its advantage, of each curve: (curve, 2)."""
     fits = [fit_decay(curve) for curve in curves]
     sign = {"exponential": 1.0, "floor": -1.0, None: math.nan}
-    return np.array([(fit.mae, math.copysign(1, sign[fit.preferred]) * abs(fit.bic_floor - fit.bic)) for fit in fits])
+    return np.array(
+        [(fit.mae, sign[fit.preferred] * abs(fit.bic_floor - fit.bic) / fit.effective_points) for fit in fits]
+    )
 
 
 def similarity_estimates(fits: SimilarityFits, statistics: Statistics) -> dict[str, Estimated]:
@@ -111,18 +121,21 @@ def similarity_estimates(fits: SimilarityFits, statistics: Statistics) -> dict[s
 
     units = min(len(drawn.sequences), rows)
 
-    def estimate(values: F64, domain: tuple[float, float]) -> Estimated:
-        """The mean over these heads."""
-        interval = percentile_interval(
-            over_heads(values, weights), units=units, family=statistics.family, domain=domain
-        )
+    def estimate(replicates: F64, domain: tuple[float, float]) -> Estimated:
+        """The estimate of what is taken over these heads."""
+        interval = percentile_interval(replicates, units=units, family=statistics.family, domain=domain)
         return Estimated(interval, rows, rows, premise, None if rows else lacking)
 
     mae, advantage = (linearised(of[0, similar], of[1:, similar], drawn.sequences) for of in (fits.mae, fits.advantage))
     return {
-        "similarity_decays_exponentially": estimate(mae, (0, np.inf)),
-        "exponential_preferred": estimate(np.where(np.isnan(advantage), np.nan, advantage >= 0), SHARE),
+        "similarity_decays_exponentially": estimate(over_heads(mae, weights), (0, np.inf)),
+        "exponential_preferred": estimate(_median(advantage, weights), (-np.inf, np.inf)),
     }
+
+
+def _median(values: F64, weights: F64) -> F64:
+    """The median over heads, (R + 1,); NaN without any."""
+    return median_over_heads(values, weights) if len(values) else np.full(weights.shape[1], np.nan)
 
 
 @dataclass(frozen=True)
@@ -158,11 +171,23 @@ def fit_weights(tensors: "SequenceStore") -> WeightFits:
             weights = of_layer(tensors, "attention", layer, sequence=sequence, query=query, key=seen)
             np.add.at(total[index, :, seen], cluster, weights.astype(np.float64))
             np.add.at(known[index, :, seen], cluster, 1.0)
+    return fit_mean_weights(total, known, heads=sum(size.heads for size in sizes), clusters=clusters)
+
+
+def fit_mean_weights(total: F64, known: F64, *, heads: int, clusters: int) -> WeightFits:
+    """The fits of mean weights by position.
+
+    Parameters
+    ----------
+    total, known
+        Sums of weights over groups of sequences and of KV groups, and how many were summed,
+        (groups, groups, position).
+    heads, clusters
+        How many heads and KV groups there are.
+    """
     by_sequence, by_head = (Left(total.sum(axis=axis), known.sum(axis=axis)).means() for axis in (1, 0))
-    curves = [by_sequence[0], *by_sequence[1:], *by_head[1:]]
-    fits = in_parallel(partial(_phases, curve) for curve in curves)
+    fits = in_parallel(partial(_phases, curve) for curve in (*by_sequence, *by_head[1:]))
     groups = len(by_sequence) - 1
-    heads = sum(size.heads for size in sizes)
     return WeightFits(fits[0], tuple(fits[1 : groups + 1]), tuple(fits[groups + 1 :]), heads, clusters)
 
 
@@ -202,6 +227,10 @@ def _log_ratio(fit: PhaseFit) -> float:
 
 
 def _oscillation(fit: PhaseFit) -> float:
-    """By how much the smallest BIC of a variant that oscillates is below that of one that does not."""
+    """By how much the smallest BIC of a variant that oscillates is below that of one that does not, per position.
+
+    How many independent positions a fit is worth is itself uncertain, and scales both criteria alike.
+    """
     without, oscillating = ((fit.bic_plateau, fit.bic_growth), (fit.bic_tied, fit.bic_untied))
-    return min(without) - min(bic for bic in (*oscillating, math.inf) if not math.isnan(bic))
+    gain = min(without) - min(bic for bic in (*oscillating, math.inf) if not math.isnan(bic))
+    return gain / fit.effective_points

@@ -46,7 +46,7 @@ class Kinds:
     def estimates(self) -> dict[str, Estimated]:
         """The claims by name."""
         present = [int((self._labels[:, 0] == kind).sum()) for kind in ("Retriever", "Mixer", "Reset")]
-        several = sum(count > 0 for count in present)
+        several, none = sum(count > 0 for count in present), self._labels[:, 0] == "Other"
         early, deep = self._layers < self._count / 4, self._layers >= self._count / 2
         one = "the model has one layer"
         return {
@@ -54,7 +54,7 @@ class Kinds:
                 self._labels == "Other",
                 np.ones(self._layers.size, np.bool_),
                 premise=several,
-                reason=None if several > 1 else "heads are of one kind alone, if of any",
+                reason=None if several > 1 or none.mean() > 0.5 else "nearly all heads are of one kind",
             ),
             "resets_early": self._share(self._labels == "Reset", early, reason=None if self._count > 1 else one),
             "mixers_prevail_deep": self._share(self._labels == "Mixer", deep, reason=None if self._count > 1 else one),
