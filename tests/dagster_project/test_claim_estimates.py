@@ -98,7 +98,7 @@ STUDIES: dict[str, tuple[Study, Study, Study]] = {
         NO_SIMILARITY,
     ),
     "exponential_preferred": (
-        of_cosines(lambda k: np.exp(-0.05 * k)),
+        of_cosines(lambda k: np.exp(-0.05 * k) + 0.02 * np.sin(2.5 * k)),
         of_cosines(lambda k: 0.3 + 0.7 * np.exp(-k)),
         NO_SIMILARITY,
     ),

@@ -70,8 +70,7 @@ class SimilarityFits:
     mae: F64
     """Mean absolute error of the exponential."""
     advantage: F64
-    """By how much its BIC is below that of the form with a floor, per distance that counts as independent: above 0 where
-    the exponential is preferred."""
+    """By how much its BIC is below that of the form with a floor, for each independent distance."""
 
 
 def fit_similarity(metrics: "SequenceStore") -> SimilarityFits:
