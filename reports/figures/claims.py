@@ -1,7 +1,5 @@
 """The paper's claims at a glance."""
 
-from collections import defaultdict
-
 from reports import listings, words
 from reports.figures.parts import NOT_ANALYSED, Figure, Section, Source, missing
 
@@ -29,6 +27,8 @@ SHOWN_BY = {
     "sink_raises_recall": "sink-effect",
     "sink_effect_peaks_early": "sink-effect",
     "sink_predicts_recall": "sink-effect",
+    "sink_predicts_precision": "sink-effect",
+    "sink_widens_r_min": "sink-effect",
     "regimes_fit": "kinds-plane",
     "retrievers_first": "kinds-by-layer",
     "resets_early": "kinds-by-layer",
@@ -36,8 +36,10 @@ SHOWN_BY = {
     "kinds_in_order": "kinds-by-layer",
     "margin_positive_early": "regimes",
     "margin_lost_in_valleys": "regimes",
+    "selection_sharpens": TABLE,
+    "values_sharpen": TABLE,
 }
-"""For each claim, the figure that shows it best."""
+"""For each claim, the figure that shows it best; where none does, the table of all."""
 
 
 def section(source: Source) -> Section:
@@ -54,7 +56,7 @@ def section(source: Source) -> Section:
 
 def verdicts(source: Source) -> list[words.Verdict]:
     """The claims by what this study says of them, each with the figure that shows it."""
-    return words.verdicts(source.of_study("claims").rows(), defaultdict(lambda: TABLE, SHOWN_BY))
+    return words.verdicts(source.of_study("claims").rows(), SHOWN_BY)
 
 
 def _claims(source: Source) -> Figure:
