@@ -3,6 +3,7 @@
 Holds arguments, help and printing.
 """
 
+import atexit
 import errno
 import logging
 import os
@@ -450,6 +451,22 @@ def ui(home: HomeOption = None, port: Annotated[int, typer.Option(help="Port of 
         register_studies(instance, root)
     command = [sys.executable, "-m", "dagster", "dev", "-m", "dagster_project.definitions", "--port", str(port)]
     os.execv(sys.executable, command)  # noqa: S606 (no shell, our own interpreter)
+
+
+def program() -> None:
+    """The console script: the command line in a process of its own.
+
+    Where PyTorch and Dagster share a process, DuckDB's binding reports some hundred leaked objects once the interpreter
+    has ended. They are freed with the process, so whatever comes after the last exit handler is not shown.
+    """
+    atexit.register(_hide_standard_error)  # the first that is registered runs last
+    main()
+
+
+def _hide_standard_error() -> None:
+    """Send what is written to standard error from here on to nowhere."""
+    sys.stderr.flush()
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
 def main() -> None:
