@@ -1,7 +1,7 @@
 -- grain:   one row per claim whose estimate is missing, doubled, or impossible
 -- inputs:  claim_estimates, paper_claims, studies
 -- meaning: every claim has one estimate, over all sequences of the study; its interval holds it and is there exactly if no
---          reason speaks against a test; no cluster is counted without a row
+--          reason speaks against a test
 SELECT
     claim,
     count(estimates.study) AS found,
@@ -21,6 +21,5 @@ HAVING
         OR (reason IS NULL AND (value IS NULL OR low IS NULL))
         OR NOT coalesce(low <= value AND value <= high, true)
         OR NOT isfinite(coalesce(value, 0))
-        OR rows < clusters
-        OR clusters < 0
+        OR least(rows, clusters) < 0
     )

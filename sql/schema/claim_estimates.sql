@@ -10,7 +10,7 @@ CREATE TABLE claim_estimates (
     low DOUBLE, -- lower end of its interval; NULL where resampling says nothing, as for one sequence
     high DOUBLE, -- upper end of its interval
     rows INTEGER NOT NULL, -- how many the estimate rests on, of what `rows_of` of paper_claims says
-    clusters INTEGER NOT NULL, -- number of KV groups among them
+    clusters INTEGER NOT NULL, -- number of KV groups behind these
     sequences INTEGER NOT NULL, -- number of sequences
     premise_value DOUBLE, -- the number by which the premise of the claim is judged; NULL if it has none
     reason VARCHAR -- why the study does not test the claim; NULL if it does

@@ -63,7 +63,7 @@ SELECT
     verdict, -- 'supported', 'not supported', 'undecided' or 'not testable'
     rows, -- how many rows the measure rests on
     rows_of, -- what these rows are
-    clusters, -- number of KV groups among them
+    clusters, -- number of KV groups behind these
     sequences, -- number of sequences
     premise, -- what a study needs to test the claim; NULL: nothing
     premise_value, -- the number by which that is judged; NULL where it is not a number

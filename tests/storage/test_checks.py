@@ -158,7 +158,7 @@ BROKEN = {
         f"UPDATE elbows SET status = 'no_decline' WHERE {HEAD_ONLY}",
         f"UPDATE elbows SET elbow_n = 0 WHERE {HEAD_ONLY}",
         f"UPDATE elbows SET elbow_n = lowest_n + 1 WHERE {HEAD_ONLY}",
-        f"UPDATE elbows SET elbow_n = NULL WHERE {HEAD_ONLY}",
+        "UPDATE elbows SET elbow_n = NULL WHERE status = 'ok'",
         f"UPDATE elbows SET lowest_n = 12 WHERE {HEAD_ONLY}",
         f"UPDATE elbows SET elbow_n = 1, lowest_n = 1 WHERE {HEAD_ONLY}",
         f"UPDATE elbows SET separability = lowest_separability - 0.01 WHERE {HEAD_ONLY}",
@@ -264,7 +264,7 @@ BROKEN = {
                 "low = value + 1e-9",
                 "high = value - 1e-9",
                 "value = 'inf', high = 'inf'",
-                "clusters = rows + 1",
+                "rows = -1",
                 "clusters = -1",
             )
         ),
