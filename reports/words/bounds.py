@@ -109,7 +109,7 @@ def regimes(model: Sequence[Row], counts: Sequence[Row]) -> str:
         f"{row['mostly_positive']} of {row['heads']} in {row['regime']}" for row in counts if row["regime"] != "I"
     ]
     return sentences(
-        f"For the model {', '.join(found)}." if found else "",
+        f"Medians over the heads and sequences that have a regime: {', '.join(found)}." if found else "",
         f"Without any N: {', '.join(absent)}." if starts and absent else "",
         f"Heads with Δ > 0 at more than half of a regime’s N: {', '.join(positive)}." if positive else "",
     )

@@ -226,7 +226,14 @@ def separability(null: str, difference: dict[str, float]) -> dict[str, Estimated
         for measure in MEASURES:
             for n in (1, 2, 4, 8, 16):
                 apart = difference.get(measure, 0.0) + 0.01 * rng.standard_normal()
-                row = {"layer": layer, "head": head, "n": n, "null": null, "measure": measure, "difference": apart}
+                row = {
+                    "layer": layer,
+                    "head": head,
+                    "n": n,
+                    "null_model": null,
+                    "measure": measure,
+                    "difference": apart,
+                }
                 rows.append(row | {"low": apart - 0.02, "high": apart + 0.02})
     return chance_estimates(pa.Table.from_pylist(rows), places(), statistics())
 

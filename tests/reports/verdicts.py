@@ -41,8 +41,9 @@ def contradictions(text: str, claims: Iterable[Row]) -> list[str]:
 
 
 def _begins(clause: str, text: str) -> bool:
-    """Whether a sentence begins with a clause."""
-    return f"{clause[0].upper()}{clause[1:]}" in text
+    """Whether a verdict's sentence begins with a clause; the paper's own statements have no interval behind them."""
+    sentence = re.escape(f"{clause[0].upper()}{clause[1:]}")
+    return re.search(rf"{sentence}(?:, as with random weights)? \(", text) is not None
 
 
 def _clauses() -> Iterator[str]:

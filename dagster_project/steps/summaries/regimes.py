@@ -44,6 +44,8 @@ def regimes_by_sequence(sources: Sources) -> Rows:
 
 def _of_layer(sources: Sources, index: int, layer: int, fits: dict[int, dict[str, Any]]) -> Rows:
     """The rows of one index along ``query`` and one layer, for the heads that have a fit; none with one key."""
+    from geometry import lower
+
     query, metrics = sources.queries[index], sources.metrics
     first = int(of_layer(sources.tensors, "first_key", layer, query=index).max())
     seen, heads, n_keys = slice(first, query + 1), list(fits), query + 1 - first
@@ -52,8 +54,6 @@ def _of_layer(sources: Sources, index: int, layer: int, fits: dict[int, dict[str
     positions = np.arange(first, query + 1)
     classes = np.stack([_classes(positions, fit) for fit in fits.values()])
     group = metrics.layers[layer].heads // metrics.layers[layer].kv_heads
-    from geometry import lower
-
     found, sequences = [], metrics.sizes["sequence"]
     for begin in range(0, sequences, BLOCK):
         where: dict[str, Any] = {"sequence": slice(begin, min(begin + BLOCK, sequences)), "query": index}

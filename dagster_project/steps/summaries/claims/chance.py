@@ -64,7 +64,7 @@ def _levels(table: pa.Table, null: str) -> tuple[list[tuple[int, int]], F64, F64
     rows = [
         row
         for row in table.to_pylist()
-        if row["null"] == null and row["measure"] in MEASURES and row["n"] > 1 and row["low"] is not None
+        if row["null_model"] == null and row["measure"] in MEASURES and row["n"] > 1 and row["low"] is not None
     ]
     places = sorted({(row["layer"], row["head"]) for row in rows})
     if not rows:
