@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from pathlib import Path
 
 import duckdb
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from dagster_project.steps.summaries.claims.estimating import SCHEMA, row_of
 from dagster_project.steps.summaries.claims.parts import Estimated
 from geometry.resampling import F64
+from storage.warehouse.connection import connect
 from storage.warehouse.relations import paper_claims
 from tests.dagster_project import made_up_studies as made
 from tests.dagster_project.made_up_studies import SEQUENCES, flat
@@ -187,3 +189,32 @@ def test_a_claim_can_be_supported_fail_and_not_be_tested(database: duckdb.DuckDB
     verdict, reason = judge(database, claim, silent, sequences)
     assert verdict == "not testable", silent
     assert reason
+
+
+BY_TABLES = {
+    "norms_stable_within_sequence": "SELECT median(cv_within_sequence) FROM assumption_norms",
+    "sink_dominates": "SELECT p_sink / p_base FROM assumption_weights_model WHERE query = $query",
+    "phases_fit": "SELECT r2_log FROM assumption_weights_model WHERE query = $query",
+    "regimes_fit": "SELECT avg((label = 'Other')::INT) FROM head_taxonomy WHERE query = $query",
+    "resets_early": "SELECT avg((label = 'Reset')::INT) FROM head_taxonomy "
+    "WHERE query = $query AND layer < $layers / 4",
+    "mixers_prevail_deep": "SELECT avg((label = 'Mixer')::INT) FROM head_taxonomy "
+    "WHERE query = $query AND layer >= $layers / 2",
+    "margin_lost_in_valleys": "SELECT avg(share) FROM (SELECT avg(1 - positive_share) AS share "
+    "FROM regimes_by_sequence WHERE query = $query AND regime = 'IV' GROUP BY layer, head)",
+}
+"""Values of claims that other tables tell as well."""
+
+
+def test_values_are_those_of_the_tables(mine: Path) -> None:
+    with closing(connect(mine / "warehouse")) as connection:
+        ((query, layers),) = connection.sql(
+            "SELECT (SELECT max(query) FROM head_taxonomy), (SELECT layers FROM studies)"
+        ).fetchall()
+        found = dict(connection.sql("SELECT claim, value FROM claims WHERE study = 'mine'").fetchall())
+        for claim, asked in BY_TABLES.items():
+            at = {"query": query, "layers": layers}
+            given = {name: value for name, value in at.items() if f"${name}" in asked}
+            ((wanted,),) = connection.execute(asked, given).fetchall()
+            assert found[claim] == (None if wanted is None else pytest.approx(wanted, rel=1e-5)), claim
+    assert sum(found[claim] is not None for claim in BY_TABLES) >= 5
