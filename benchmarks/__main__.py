@@ -18,6 +18,7 @@ from benchmarks import (
     cluster,
     effects,
     extraction,
+    first_run,
     fits,
     gpu,
     landing,
@@ -43,6 +44,7 @@ BENCHMARKS: tuple[Benchmark, ...] = (
     *temperature.BENCHMARKS,
     cluster.BENCHMARK,
     startup.BENCHMARK,
+    first_run.BENCHMARK,
 )
 
 RESULTS = Path(__file__).parent / "results"

@@ -129,6 +129,7 @@ def _environment() -> "Environment":
         "by_n": _stored(quantities.BY_N),
         "by_kappa": _stored(quantities.BY_KAPPA),
         "of_attention": columns.OF_ATTENTION,
+        "of_kinds": columns.OF_KINDS,
         "by_kv_head": _stored(quantities.BY_KV_HEAD),
         "followed": dict(quantities.derived(quantities.SelectionCounts)),
         "metrics": columns.METRICS,

@@ -37,6 +37,12 @@ OF_ATTENTION = tuple(
 )
 """The quantities that are columns of ``attention_rows``."""
 
+OF_KINDS = (
+    *("margin", "retriever_score", "mixer_score", "reset_score", "sink_share", "last_share", "rest_share"),
+    *("cos_sink_max", "cos_sink_level", "cos_sink_change", "cos_last_level", "cos_last_change", "cos_last_p05"),
+)
+"""The columns of ``head_taxonomy`` that are measures of a head."""
+
 _REQUIRED = {"n_keys", "norm_y_last", "norm_rest", "change_without_last"}
 """The columns of a signature that are never NULL."""
 

@@ -5,12 +5,14 @@ Holds arguments, help and printing.
 
 import atexit
 import errno
+import json
 import logging
 import os
 import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -41,8 +43,21 @@ HomeOption = Annotated[
 ]
 
 
+def _print_version(asked: bool) -> None:
+    """Print the version and end."""
+    if asked:
+        typer.echo(metadata.version("attention-geometry"))
+        raise typer.Exit
+
+
 @app.callback()
-def attention_geometry(home: HomeOption = None) -> None:
+def attention_geometry(
+    home: HomeOption = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but results, warnings and errors.")] = False,
+    version: Annotated[  # noqa: ARG001 (its callback does the work)
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
     """Reads every attention head of a language model as a geometric classifier.
 
     Start with `attention-geometry run embedded`: it runs a small built-in model on built-in text and writes a report.
@@ -52,6 +67,8 @@ def attention_geometry(home: HomeOption = None) -> None:
     WHERE study = 'mine' AND n = 4 GROUP BY ALL"`.
     """
     _use_home(home)
+    if quiet:
+        logging.getLogger("dagster_project").setLevel(logging.WARNING)
 
 
 @app.command(no_args_is_help=True)
@@ -202,7 +219,10 @@ def drop(study: Annotated[str, typer.Argument(help="A study that has been run.")
 
 
 @app.command()
-def studies(home: HomeOption = None) -> None:
+def studies(
+    home: HomeOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="A JSON object for each study, for scripts.")] = False,
+) -> None:
     """List the studies: what each is, and how far it has come."""
     from rich.table import Table
 
@@ -215,8 +235,13 @@ def studies(home: HomeOption = None) -> None:
     for name, state in states(root, found).items():
         study = found[name]
         cells = (name, study.model.id, study.corpus.id, study.context_length, study.sequences, state)
+        if as_json:
+            keys = ("study", "model", "corpus", "context_length", "sequences", "state")
+            typer.echo(json.dumps(dict(zip(keys, cells, strict=True)), ensure_ascii=False))
+            continue
         table.add_row(*(harmless(str(cell)) for cell in cells))
-    console().print(table)
+    if not as_json:
+        console().print(table)
 
 
 @app.command(no_args_is_help=True)
@@ -264,6 +289,45 @@ def compare(
     from dagster_project.steps.reporting import write_comparison
 
     typer.echo(write_comparison(_use_home(home), studies))
+
+
+@app.command(no_args_is_help=True)
+def export(
+    study: Annotated[str, typer.Argument(help="A study that has been run.")],
+    out: Annotated[Path, typer.Option(metavar="PATH", help="File to write; a folder for duo.")],
+    home: HomeOption = None,
+    form: Annotated[
+        str, typer.Option("--format", help="duo, lukv or retrieval for other tools; csv, parquet or json for rows.")
+    ] = "csv",
+    measure: Annotated[
+        str | None,
+        typer.Option("--by", metavar="MEASURE", help="A measure of head_measures; left out, all, in rows."),
+    ] = None,
+    group: Annotated[str, typer.Option(help="How query heads of one KV head become one number: max or mean.")] = "max",
+    invert: Annotated[bool, typer.Option("--invert", help="Heads of the lowest measure come first.")] = False,
+    sink_size: Annotated[int, typer.Option(help="For duo: first keys of heads without full attention.")] = 128,
+    recent_size: Annotated[int, typer.Option(help="For duo: most recent keys of such heads.")] = 256,
+) -> None:
+    """Write what is known of each head as files that other tools read, from the tables of a landed study.
+
+    Every measure of every head: `attention-geometry export effects --format csv --out heads.csv`
+
+    For DuoAttention, full attention where many keys count: `attention-geometry export effects --format duo
+    --by effective_keys --out pattern`
+
+    For kvpress (LUKVPress), budgets in proportion to a number of keys: `attention-geometry export effects
+    --format lukv --by effective_keys --group mean --out budgets.npy`
+
+    What measures there are: `attention-geometry sql "SELECT DISTINCT measure FROM head_measures"`
+    """
+    from dagster_project.command.heads import export_heads
+
+    written = export_heads(
+        _use_home(home), study, out.expanduser().resolve(), form=form, measure=measure, group=group,
+        inverted=invert, sink_size=sink_size, recent_size=recent_size,
+    )  # fmt: skip
+    for path in written:
+        typer.echo(path)
 
 
 @app.command("sql")
@@ -491,8 +555,8 @@ def main() -> None:
 
 
 def _end(message: str, code: int) -> NoReturn:
-    """End the program with one line on standard error, whatever line breaks and control codes the message has."""
-    typer.echo(f"attention-geometry: {harmless(' '.join(message.splitlines()))}", err=True)
+    """End the program with a message on standard error: one line, but where a line of SQL or YAML is quoted."""
+    typer.echo(f"attention-geometry: {harmless(message)}", err=True)
     raise SystemExit(code) from None
 
 

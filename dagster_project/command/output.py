@@ -5,11 +5,12 @@ Holds the printing of Arrow data.
 
 import json
 import math
+import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from decimal import Decimal
-from itertools import islice
+from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Any
 
 from storage.errors import UserError
@@ -21,12 +22,42 @@ if TYPE_CHECKING:
 
     from storage.warehouse.connection import Reader
 
-FORMATS = ("table", "csv", "json", "parquet")
+FORMATS = ("table", "vertical", "csv", "json", "parquet")
 WIDE = 10_000
-"""Characters in a line of a table that goes to a file or a pipe."""
+"""Characters in a line of a table that goes to a file or a pipe, unless COLUMNS says otherwise."""
+
+LONGEST = 60
+"""Characters of a value that a table shows; names are shorter, documents such as a provenance are not."""
+
+GAP = 3
+"""Characters that a table puts around a column."""
+
+LEAVING = {"exit", "quit", ".exit", ".quit"}
+"""What ends the prompt, beside Ctrl-D."""
 
 TABLE_ROWS = 1000
 """A table shows so many rows at most and says so; the other formats have no limit."""
+
+HELP, TURN = "help", r"\x"
+COMMANDS = {
+    HELP: HELP,
+    TURN: TURN,
+    ".tables": """
+SELECT view_name AS name, comment FROM duckdb_views() WHERE NOT internal AND database_name = current_database()
+UNION ALL
+SELECT table_name, comment FROM duckdb_tables() WHERE database_name = current_database()
+ORDER BY name;
+""",
+}
+"""Commands of the prompt, and the SQL of those that are short for it."""
+
+MANUAL = r"""\
+.tables      every table and view with its meaning
+\x           one value a line, or tables again
+help         this list
+exit, quit   leave, as Ctrl-D does
+Everything else is SQL and ends with a semicolon: FROM studies;
+"""
 
 
 def check_format(form: str) -> None:
@@ -56,17 +87,18 @@ def write(reader: "pa.RecordBatchReader", form: str) -> None:
     import pyarrow as pa
 
     try:
-        {"table": _write_table, "csv": _write_csv, "json": _write_json, "parquet": _write_parquet}[form](reader)
+        WRITERS[form](reader)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         msg = f"The result cannot be written as {form}: {error}; cast the column to VARCHAR, or choose --format json"
         raise UserError(msg) from error
 
 
 def console() -> "Console":
-    """Standard output for tables: text is never markup, and what is no terminal has room for every column."""
+    """Standard output for tables: text is never markup; a pipe has room for every column, unless COLUMNS is set."""
     from rich.console import Console
 
-    return Console(markup=False, highlight=False, width=None if sys.stdout.isatty() else WIDE)
+    wide = not sys.stdout.isatty() and not os.environ.get("COLUMNS", "").isdecimal()
+    return Console(markup=False, highlight=False, width=WIDE if wide else None)
 
 
 def harmless(text: str) -> str:
@@ -77,18 +109,47 @@ def harmless(text: str) -> str:
     )
 
 
-def rich_table(rows: "pa.Table", title: str | None = None) -> "Table":
-    """A result as a table for the terminal; text is shown as it is, never as markup, and control codes as escapes."""
+def rich_table(rows: "pa.Table", title: str | None = None, room: int = WIDE) -> "Table":
+    """A result as a table for the terminal; text is shown as it is, never as markup, and control codes as escapes.
+
+    Columns that ``room`` characters have no place for are left out, those in the middle first, and counted.
+    """
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
+    cells = [[_shorten(harmless(_shown(value))) for value in column.to_pylist()] for column in rows.columns]
+    names = [harmless(name) for name in rows.schema.names]
+    widths = [max(map(len, [name, *column])) for name, column in zip(names, cells, strict=True)]
+    before, after = _outermost(widths, room)
+    left_out = len(names) - before - after
     table = Table(title=title, box=box.SIMPLE_HEAD)
-    for field in rows.schema:
-        table.add_column(Text(harmless(field.name)), justify="left" if _is_text(field.type) else "right")
-    for row in zip(*(column.to_pylist() for column in rows.columns), strict=True):
-        table.add_row(*(Text(harmless(_shown(value))) for value in row))
+    columns: list[list[str]] = []
+    for place, field in enumerate(rows.schema):
+        if left_out and place == before:
+            table.add_column(Text(f"+{left_out} columns"), justify="center", no_wrap=True)
+            columns.append(["…"] * rows.num_rows)
+        if not before <= place < len(names) - after:
+            table.add_column(Text(names[place]), justify="left" if _is_text(field.type) else "right", no_wrap=True)
+            columns.append(cells[place])
+    for row in zip(*columns, strict=True):
+        table.add_row(*map(Text, row))
     return table
+
+
+def _outermost(widths: Sequence[int], room: int) -> tuple[int, int]:
+    """How many columns from the left and from the right a table of ``room`` characters has a place for."""
+    taken = [width + GAP for width in widths]
+    if sum(taken) <= room:
+        return len(taken), 0
+    left = room - len("+000 columns") - GAP
+    last = int(taken[0] + taken[-1] <= left)
+    return max(1, sum(total + last * taken[-1] <= left for total in accumulate(taken[:-1]))), last
+
+
+def _shorten(text: str) -> str:
+    """The beginning of a long value."""
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
 
 
 def prompt(reader: "Reader", form: str, *, unlocked: bool = False) -> None:
@@ -108,8 +169,15 @@ def prompt(reader: "Reader", form: str, *, unlocked: bool = False) -> None:
     session: PromptSession[str] = PromptSession(
         lexer=PygmentsLexer(SqlLexer), completer=WordCompleter(words, ignore_case=True)
     )
-    sys.stderr.write("Reading only; end a statement with ';' and leave with Ctrl-D. Start with: FROM studies;\n")
+    sys.stderr.write("Reading only; end a statement with ';', leave with Ctrl-D; 'help' lists what else there is.\n")
+    sys.stderr.write("Start with: FROM studies;\n")
     for text in _statements(session):
+        if text == TURN:
+            form = "table" if form == "vertical" else "vertical"
+            continue
+        if text == HELP:
+            sys.stderr.write(MANUAL)
+            continue
         try:
             with interruptible():
                 answer(reader, text, form, unlocked=unlocked)
@@ -137,7 +205,7 @@ def answer(reader: "Reader", text: str, form: str, *, unlocked: bool = False) ->
 
 
 def _statements(session: Any) -> Iterable[str]:
-    """What is typed, statement by statement."""
+    """What is typed, statement by statement, or a command of the prompt as it is."""
     text = ""
     while True:
         try:
@@ -146,10 +214,13 @@ def _statements(session: Any) -> Iterable[str]:
             text = ""
         except EOFError:
             return
-        if text.rstrip().endswith(";"):
-            yield text
+        command = text.strip().rstrip(";").lower()
+        if command in LEAVING:
+            return
+        if text.rstrip().endswith(";") or command in COMMANDS:
+            yield COMMANDS.get(command, text)
             text = ""
-        elif not text.strip():
+        elif not command:
             text = ""
 
 
@@ -160,10 +231,11 @@ def _is_text(kind: "pa.DataType") -> bool:
 
 
 def _shown(value: object) -> str:
-    return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+    return "NULL" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def _write_table(reader: "pa.RecordBatchReader") -> None:
+def _first_rows(reader: "pa.RecordBatchReader") -> "pa.Table":
+    """So many rows as are shown."""
     import pyarrow as pa
 
     batches, rows = [], 0
@@ -173,7 +245,23 @@ def _write_table(reader: "pa.RecordBatchReader") -> None:
         if rows > TABLE_ROWS:
             sys.stderr.write(f"Only the first {TABLE_ROWS} rows are shown; --format csv gives all of them\n")
             break
-    console().print(rich_table(pa.Table.from_batches(batches, reader.schema).slice(0, TABLE_ROWS)))
+    return pa.Table.from_batches(batches, reader.schema).slice(0, TABLE_ROWS)
+
+
+def _write_table(reader: "pa.RecordBatchReader") -> None:
+    place = console()
+    place.print(rich_table(_first_rows(reader), room=place.width))
+
+
+def _write_vertical(reader: "pa.RecordBatchReader") -> None:
+    """A line for each value, and a heading for each row."""
+    rows, place = _first_rows(reader), console()
+    names = [harmless(name) for name in rows.schema.names]
+    wide = max(map(len, names), default=0)
+    for number, row in enumerate(zip(*(column.to_pylist() for column in rows.columns), strict=True), 1):
+        place.rule(f"row {number}", align="left", characters="-") if place.is_terminal else place.print(f"row {number}")
+        for name, value in zip(names, row, strict=True):
+            place.print(f"{name:>{wide}} | {harmless(_shown(value))}", soft_wrap=True)
 
 
 def _write_csv(reader: "pa.RecordBatchReader") -> None:
@@ -217,3 +305,13 @@ def _write_parquet(reader: "pa.RecordBatchReader") -> None:
     with parquet.ParquetWriter(sys.stdout.buffer, reader.schema) as writer:
         for batch in reader:
             writer.write_batch(batch)
+
+
+WRITERS: Mapping[str, Callable[["pa.RecordBatchReader"], None]] = {
+    "table": _write_table,
+    "vertical": _write_vertical,
+    "csv": _write_csv,
+    "json": _write_json,
+    "parquet": _write_parquet,
+}
+"""What writes each of the formats."""

@@ -101,6 +101,45 @@ class MonteCarloGrid(BaseModel):
         return n
 
 
+Share = Annotated[float, Field(gt=0, le=1)]
+
+
+class EffectsSettings(BaseModel):
+    """What is done to the heads of the study's model, to see what they do."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    ablation: tuple[Literal["zero", "mean", "sink"], ...] = Field(
+        default=("zero", "mean", "sink"),
+        min_length=1,
+        description="list of what the output of each head is replaced by: zero; mean, over positions and the other "
+        "sequences of the study; sink, the value state of position 0",
+    )
+    sequences: int = Field(
+        default=8, ge=1, description="sequences of the study that heads are replaced over and budgets are taken from"
+    )
+    budgets: tuple[Share, ...] = Field(
+        default=(0.02, 0.05, 0.1, 0.2, 0.5),
+        max_length=32,
+        description="list of budgets of sparse attention, as shares of the context; [] for none",
+    )
+    held_out: int = Field(
+        default=8, ge=1, description="sequences of the corpus that the study has not read, over which budgets are tried"
+    )
+    draws: int = Field(default=3, ge=1, le=100, description="draws of random heads and of random budgets, the controls")
+    renormalised: bool = Field(
+        default=True, description="whether the weights of the keys that are kept sum to 1 again, as sparse methods do"
+    )
+
+    @field_validator("ablation", "budgets")
+    @classmethod
+    def _each_once(cls, given: tuple[object, ...]) -> tuple[object, ...]:
+        if len(set(given)) < len(given):
+            kind, message = "repeated", "input should name every value once"
+            raise PydanticCustomError(kind, message)
+        return given
+
+
 MEASURED = ("kappas", "scale")
 """The analysis settings that decide the metrics; the others decide what follows from them, or how it is shown."""
 
@@ -122,6 +161,10 @@ class AnalysisSettings(BaseModel):
     )
     monte_carlo: MonteCarloGrid | None = Field(
         default=None, description="grid of drawn heads to hold the bounds against in expectation; none if left out"
+    )
+    effects: EffectsSettings | None = Field(
+        default=None,
+        description="what heads do: each of them replaced in turn, and attention to fewer keys; not done if left out",
     )
     map_n: int = Field(default=4, ge=1, description="N at which the layer by head maps show Precision and Recall")
 
@@ -185,6 +228,25 @@ class Study(ExtractionSettings):
             kind, message = "twin", "only a model of trained weights has a twin; leave it out"
             raise PydanticCustomError(kind, message)
         return twin
+
+    @field_validator("analysis")
+    @classmethod
+    def _can_be_changed(cls, analysis: AnalysisSettings, known: ValidationInfo) -> AnalysisSettings:
+        """Effects need a model, and as many sequences as they ask for."""
+        asked, model, sequences = analysis.effects, known.data.get("model"), known.data.get("sequences")
+        if asked is None or model is None or sequences is None:
+            return analysis
+        if model.id == SYNTHETIC:
+            kind, message = "effects", "a synthetic study has no model, whose heads could be changed; leave out effects"
+            raise PydanticCustomError(kind, message)
+        least = max(asked.sequences, 2 if "mean" in asked.ablation else 1)
+        if sequences < least:
+            kind, message = "effects", "effects need {least} sequences, the study has {sequences}"
+            raise PydanticCustomError(kind, message, {"least": least, "sequences": sequences})
+        if too_small := [budget for budget in asked.budgets if budget * known.data.get("context_length", 1) < 1]:
+            kind, message = "effects", "the budget {budget} is less than one key of the context"
+            raise PydanticCustomError(kind, message, {"budget": too_small[0]})
+        return analysis
 
     def extraction(self) -> ExtractionSettings:
         """The settings that decide the tensors."""

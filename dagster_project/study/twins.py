@@ -32,7 +32,7 @@ def random_twin(study: "Study") -> "Study":
         "model": given["model"] | {"weights": "random"},
         "sequences": min(study.sequences, SEQUENCES),
         "queries": None if last == study.context_length - 1 else (last,),
-        "analysis": given["analysis"] | {"monte_carlo": None},
+        "analysis": given["analysis"] | {"monte_carlo": None, "effects": None},
     }
     return type(study).model_validate(given | changed)
 

@@ -1,30 +1,49 @@
 """Training of the embedded model: tokenizer, weights and model card, from plain text.
 
-Holds everything needed to make ``extract/embedded/model`` again: the data mixture, the tokenizer, the training
-loop and the measurement of the figures in the model card. What belongs elsewhere: loading the finished model
-(``extract.models``) and the corpus the embedded study reads (``extract.embedded.manual``).
-
-Run it as ``python -m extract.embedded.train --text DIR``, where ``DIR`` holds public-domain English ``*.txt`` files.
+Run it as ``python -m extract.embedded.train --text DIR --state STATE``, where ``DIR`` holds public-domain English
+``*.txt`` files. Every 500 steps it measures the model on held-out text and saves its state in ``STATE``; started again
+with the same ``STATE`` it continues from there. It is not part of the wheel.
 """
 
 import argparse
 import json
 import math
+import platform
 import random
 import sysconfig
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from torch.nn.functional import cross_entropy
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
 
 from extract.embedded.manual import topics
 
 BOS, EOS = "<s>", "</s>"
+
+ARCHITECTURES: dict[str, tuple[Any, Any]] = {
+    "llama": (LlamaConfig, LlamaForCausalLM),
+    "qwen3": (Qwen3Config, Qwen3ForCausalLM),
+}
+"""Configuration and model by name; Qwen3 is LLaMA with normalised queries and keys."""
+
+MARK = 500
+"""Steps between two measurements on held-out text; the state is saved as often."""
+
+WINDOWS = 32
+"""Held-out windows of each kind of text that everything is measured on."""
 
 
 @dataclass(frozen=True)
@@ -32,22 +51,26 @@ class Recipe:
     """Every choice that decides the trained weights; ``seed`` drives data order and initialisation."""
 
     seed: int = 20260
+    architecture: str = "llama"
     vocabulary: int = 4096
     context: int = 512
+    rope_theta: float = 1e6
     windows_per_step: int = 8
-    steps: int = 5000
-    warmup: int = 200
-    peak_learning_rate: float = 4e-3
-    final_learning_rate: float = 1e-4
+    steps: int = 12000
+    warmup: int = 300
+    peak_learning_rate: float = 2e-3
+    final_learning_rate: float = 2e-5
+    decay_steps: int = 3000
     weight_decay: float = 0.1
     layers: int = 6
     heads: int = 8
     kv_heads: int = 4
+    head_dim: int = 32
     width: int = 256
     mlp: int = 704
     source_characters: int = 70_000_000
-    share_english: float = 0.30
-    share_manual: float = 0.08
+    share_english: float = 0.35
+    share_manual: float = 0.10
     held_out_english: float = 0.02
 
 
@@ -84,7 +107,7 @@ def _sources(root: Path) -> list[Path]:
 
 
 def train_tokenizer(texts: list[str], recipe: Recipe) -> PreTrainedTokenizerFast:
-    """A byte-level BPE tokenizer that puts BOS before every text."""
+    """Train a byte-level BPE tokenizer that puts BOS before every text."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -112,24 +135,29 @@ def encode(tokenizer: PreTrainedTokenizerFast, texts: list[str]) -> torch.Tensor
     return torch.from_numpy(np.concatenate(pieces))
 
 
-def build_model(recipe: Recipe) -> LlamaForCausalLM:
+def build_model(recipe: Recipe) -> PreTrainedModel:
     """The untrained model."""
-    config = LlamaConfig(
-        vocab_size=recipe.vocabulary,
-        hidden_size=recipe.width,
-        intermediate_size=recipe.mlp,
-        num_hidden_layers=recipe.layers,
-        num_attention_heads=recipe.heads,
-        num_key_value_heads=recipe.kv_heads,
-        max_position_embeddings=recipe.context,
-        tie_word_embeddings=True,
-        bos_token_id=0,
-        eos_token_id=1,
+    configuration, model = ARCHITECTURES[recipe.architecture]
+    built: PreTrainedModel = model(
+        configuration(
+            vocab_size=recipe.vocabulary,
+            hidden_size=recipe.width,
+            intermediate_size=recipe.mlp,
+            num_hidden_layers=recipe.layers,
+            num_attention_heads=recipe.heads,
+            num_key_value_heads=recipe.kv_heads,
+            head_dim=recipe.head_dim,
+            max_position_embeddings=recipe.context,
+            rope_parameters={"rope_type": "default", "rope_theta": recipe.rope_theta},
+            tie_word_embeddings=True,
+            bos_token_id=0,
+            eos_token_id=1,
+        )
     )
-    return LlamaForCausalLM(config)
+    return built
 
 
-def windows(stream: torch.Tensor, count: int, recipe: Recipe, generator: torch.Generator | None) -> torch.Tensor:
+def draw_windows(stream: torch.Tensor, count: int, recipe: Recipe, generator: torch.Generator | None) -> torch.Tensor:
     """``count`` windows (count, context) that start with BOS: at random places, or evenly spaced without generator."""
     body = recipe.context - 1
     last = len(stream) - body
@@ -141,31 +169,30 @@ def windows(stream: torch.Tensor, count: int, recipe: Recipe, generator: torch.G
     return torch.cat([torch.zeros(count, 1, dtype=torch.int64), rows], dim=1)
 
 
-def batch(streams: dict[str, torch.Tensor], recipe: Recipe, generator: torch.Generator) -> torch.Tensor:
+def draw_batch(streams: dict[str, torch.Tensor], recipe: Recipe, generator: torch.Generator) -> torch.Tensor:
     """One training batch (windows_per_step, context), drawn from the three kinds of text by their shares."""
     shares = [recipe.share_english, recipe.share_manual, 1 - recipe.share_english - recipe.share_manual]
     kinds = torch.multinomial(torch.tensor(shares), recipe.windows_per_step, replacement=True, generator=generator)
     names = list(streams)
-    return torch.cat([windows(streams[names[kind]], 1, recipe, generator) for kind in kinds.tolist()])
+    return torch.cat([draw_windows(streams[names[kind]], 1, recipe, generator) for kind in kinds.tolist()])
 
 
 def learning_rate(step: int, recipe: Recipe) -> float:
-    """Linear warm-up, then a cosine from the peak to the final learning rate."""
+    """Linear warm-up, the peak, and a linear decay over the last ``decay_steps`` to the final learning rate."""
     if step < recipe.warmup:
         return recipe.peak_learning_rate * (step + 1) / recipe.warmup
-    phase = (step - recipe.warmup) / max(1, recipe.steps - recipe.warmup)
-    swing = (1 + math.cos(math.pi * phase)) / 2
-    return recipe.final_learning_rate + (recipe.peak_learning_rate - recipe.final_learning_rate) * swing
+    left = min(1.0, (recipe.steps - step) / recipe.decay_steps)
+    return recipe.final_learning_rate + (recipe.peak_learning_rate - recipe.final_learning_rate) * left
 
 
-def token_losses(model: LlamaForCausalLM, ids: torch.Tensor) -> torch.Tensor:
+def token_losses(model: Any, ids: torch.Tensor) -> torch.Tensor:
     """Mean cross entropy in nats a token over every next-token prediction of ``ids`` (windows, context)."""
     logits = model(input_ids=ids).logits
     return cross_entropy(logits[:, :-1].flatten(0, 1).float(), ids[:, 1:].flatten())
 
 
 @torch.inference_mode()
-def held_out_loss(model: LlamaForCausalLM, ids: torch.Tensor) -> float:
+def held_out_loss(model: PreTrainedModel, ids: torch.Tensor) -> float:
     """Mean held-out loss in nats a token, four windows at a time."""
     losses = [token_losses(model, part).item() * len(part) for part in torch.split(ids, 4)]
     return sum(losses) / len(ids)
@@ -183,180 +210,282 @@ def bigram_loss(train: torch.Tensor, ids: torch.Tensor, vocabulary: int, strengt
 
 
 @torch.inference_mode()
-def sink_figures(model: LlamaForCausalLM, ids: torch.Tensor) -> dict[str, list[float]]:
-    """By layer: mean and largest head's share of last-query weight on position 0, and ‖v_0‖ over the median norm."""
+def attention_figures(model: PreTrainedModel, ids: torch.Tensor) -> dict[str, Any]:
+    """What the last query of each window attends to, and the norm of the value state at position 0.
+
+    Returns
+    -------
+    dict
+        ``saturated``: share of (window, head) with a largest weight above 0.99; ``effective_keys``: median over heads
+        of the mean over windows of e^entropy, and by layer; ``sink_heads``: share of heads whose mean weight on
+        position 0 is above 0.3; ``sink_weight``: the largest such mean weight by layer; ``sink_norm``: ‖v_0‖ over the
+        median norm of the others, mean over windows and the KV groups of these heads (NaN without any), and by layer.
+    """
     values: list[torch.Tensor] = []
     heads, width = model.config.num_key_value_heads, model.config.head_dim
+    layers = model.model.layers
 
     def keep(_module: torch.nn.Module, _arguments: object, output: torch.Tensor) -> None:
-        values.append(output.unflatten(-1, (heads, width)))
+        values.append(output.unflatten(-1, (heads, width)).float().norm(dim=-1))
 
-    hooks = [layer.self_attn.v_proj.register_forward_hook(keep) for layer in model.model.layers]
+    hooks = [layer.self_attn.v_proj.register_forward_hook(keep) for layer in layers]
     before = model.config._attn_implementation
     model.set_attn_implementation("eager")
-    attentions = model(input_ids=ids, output_attentions=True).attentions
+    rows = []
+    for part in torch.split(ids, 8):
+        attentions = model(input_ids=part, output_attentions=True).attentions
+        rows.append(torch.stack([weights[:, :, -1].float() for weights in attentions], dim=1))
     model.set_attn_implementation(before)
     for hook in hooks:
         hook.remove()
-    shares = [weights[:, :, -1, 0].float().mean(0) for weights in attentions]
-    norms = [value.float().norm(dim=-1) for value in values]  # (windows, context, kv_heads)
+    weights = torch.cat(rows)  # (window, layer, head, key)
+    norms = torch.stack([torch.cat(values[layer :: len(layers)]) for layer in range(len(layers))], dim=1)
+    ratio = (norms[:, :, 0] / norms[:, :, 1:].median(dim=2).values).mean(0)  # (layer, kv_head)
+    effective = torch.special.entr(weights).sum(-1).exp().mean(0)  # (layer, head)
+    sink = weights[..., 0].mean(0)
+    resting = sink > 0.3
+    of_heads = ratio.repeat_interleave(sink.shape[1] // heads, dim=1)
     return {
-        "mean_share": [share.mean().item() for share in shares],
-        "largest_share": [share.max().item() for share in shares],
-        "sink_norm_ratio": [(norm[:, 0] / norm[:, 1:].median(dim=1).values).mean().item() for norm in norms],
+        "saturated": (weights.max(-1).values > 0.99).float().mean().item(),
+        "effective_keys": effective.median().item(),
+        "effective_keys_by_layer": effective.median(dim=1).values.tolist(),
+        "sink_heads": resting.float().mean().item(),
+        "sink_weight_by_layer": sink.max(dim=1).values.tolist(),
+        "sink_norm": of_heads[resting].mean().item() if resting.any() else math.nan,
+        "sink_norm_by_layer": ratio.mean(dim=1).tolist(),
     }
 
 
-def train(streams: dict[str, torch.Tensor], held_out: dict[str, torch.Tensor], recipe: Recipe) -> LlamaForCausalLM:
-    """Train from scratch and return the model; prints the running and the held-out loss."""
-    torch.manual_seed(recipe.seed)
-    generator = torch.Generator().manual_seed(recipe.seed)
-    model = build_model(recipe)
-    decayed = [p for p in model.parameters() if p.ndim > 1]
-    plain = [p for p in model.parameters() if p.ndim == 1]
-    optimizer = torch.optim.AdamW(
-        [{"params": decayed, "weight_decay": recipe.weight_decay}, {"params": plain, "weight_decay": 0.0}],
-        betas=(0.9, 0.95),
-        fused=True,
-    )
-    started, running = time.monotonic(), 0.0
-    for step in range(recipe.steps):
-        for group in optimizer.param_groups:
-            group["lr"] = learning_rate(step, recipe)
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            loss = token_losses(model, batch(streams, recipe, generator))
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-        running = loss.item() if step == 0 else 0.98 * running + 0.02 * loss.item()
-        if step % 50 == 0:
-            rate = (time.monotonic() - started) / (step + 1)
-            print(f"step {step} loss {running:.3f} {rate:.2f} s/step", flush=True)
-        if step % 500 == 499:
-            report(model, held_out)
-    return model
+def measure(model: PreTrainedModel, held_out: dict[str, torch.Tensor]) -> dict[str, Any]:
+    """Losses on each kind of held-out text, and ``attention_figures`` over both kinds together."""
+    losses = {name: held_out_loss(model, ids) for name, ids in held_out.items()}
+    return {"loss": losses, **attention_figures(model, torch.cat(list(held_out.values())))}
 
 
-def report(model: LlamaForCausalLM, held_out: dict[str, torch.Tensor]) -> None:
-    """Print the held-out losses and the sink figures on one line."""
-    losses = {name: round(held_out_loss(model, ids[:16]), 3) for name, ids in held_out.items()}
-    sink = {key: [round(x, 3) for x in column] for key, column in sink_figures(model, held_out["manual"][:8]).items()}
-    print("held out", losses, sink, flush=True)
+@dataclass
+class Training:
+    """A training run that can be stopped and continued."""
 
+    recipe: Recipe
+    state: Path
+    """Folder of the saved state and of the measurements so far."""
 
-def model_card(figures: dict[str, object], recipe: Recipe) -> str:
-    """The model card in Markdown; every figure in it was measured by this run."""
-    losses: dict[str, dict[str, float]] = figures["loss"]  # type: ignore[assignment]
-    sink: dict[str, list[float]] = figures["sink"]  # type: ignore[assignment]
-    uniform = 1 / recipe.context
-    strongest = max(sink["largest_share"])
-    verdict = (
-        f"An attention sink is visible: the strongest head gives position 0 {strongest:.0%} of the last query's weight."
-        if strongest > 20 * uniform
-        else "No attention sink appeared: no head gives position 0 more than 20 times the uniform share."
-    )
-    loss_rows = "\n".join(
-        f"| {name} | {row['tokens']:.0f} | {row['model']:.3f} | {row['bigram']:.3f} |" for name, row in losses.items()
-    )
-    sink_rows = "\n".join(
-        f"| {layer} | {mean:.2%} | {largest:.2%} | {ratio:.2f} |"
-        for layer, (mean, largest, ratio) in enumerate(
-            zip(sink["mean_share"], sink["largest_share"], sink["sink_norm_ratio"], strict=True)
+    def __post_init__(self) -> None:
+        torch.manual_seed(self.recipe.seed)
+        self.generator = torch.Generator().manual_seed(self.recipe.seed)
+        self.model = build_model(self.recipe)
+        decayed = [p for p in self.model.parameters() if p.ndim > 1]
+        plain = [p for p in self.model.parameters() if p.ndim == 1]
+        self.optimizer = torch.optim.AdamW(
+            [{"params": decayed, "weight_decay": self.recipe.weight_decay}, {"params": plain, "weight_decay": 0.0}],
+            betas=(0.9, 0.95),
+            fused=True,
         )
-    )
-    return f"""---
+        self.step = 0
+        self.seconds = 0.0
+        self.marks: list[dict[str, Any]] = []
+        self._continue()
+
+    @property
+    def _file(self) -> Path:
+        return self.state / "state.pt"
+
+    def _continue(self) -> None:
+        """Load what an earlier process saved."""
+        if not self._file.exists():
+            return
+        saved = torch.load(self._file, weights_only=True)
+        if json.loads(saved["recipe"]) != asdict(self.recipe):
+            msg = f"{self._file} was saved by another recipe: {saved['recipe']}; name another --state"
+            raise SystemExit(msg)
+        self.model.load_state_dict(saved["model"])
+        self.optimizer.load_state_dict(saved["optimizer"])
+        self.generator.set_state(saved["generator"])
+        self.step, self.seconds = saved["step"], saved["seconds"]
+        self.marks = json.loads(saved["marks"])
+
+    def _save(self) -> None:
+        self.state.mkdir(parents=True, exist_ok=True)
+        partial = self._file.with_suffix(".partial")
+        torch.save(
+            {
+                "recipe": json.dumps(asdict(self.recipe)),
+                "model": self.model.state_dict(),
+                "optimizer": self.optimizer.state_dict(),
+                "generator": self.generator.get_state(),
+                "step": self.step,
+                "seconds": self.seconds,
+                "marks": json.dumps(self.marks),
+            },
+            partial,
+        )
+        partial.replace(self._file)
+
+    def run(self, streams: dict[str, torch.Tensor], held_out: dict[str, torch.Tensor]) -> None:
+        """Train to the last step; every ``MARK`` steps, measure, print and save."""
+        compiled = torch.compile(self.model)
+        while self.step < self.recipe.steps:
+            started = time.monotonic()
+            running = [self._take_step(compiled, streams) for _ in range(min(MARK, self.recipe.steps - self.step))]
+            self.seconds += time.monotonic() - started
+            self.marks.append(
+                {"step": self.step, "train": float(np.mean(running[-100:])), **measure(self.model, held_out)}
+            )
+            print(json.dumps(_rounded(self.marks[-1])), flush=True)
+            self._save()
+
+    def _take_step(self, compiled: Any, streams: dict[str, torch.Tensor]) -> float:
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate(self.step, self.recipe)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = token_losses(compiled, draw_batch(streams, self.recipe, self.generator))
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.step += 1
+        return loss.item()
+
+
+def _rounded(value: Any) -> Any:
+    """A document with numbers of four significant digits."""
+    if isinstance(value, float):
+        return float(f"{value:.4g}")
+    if isinstance(value, dict):
+        return {name: _rounded(part) for name, part in value.items()}
+    return [_rounded(part) for part in value] if isinstance(value, list) else value
+
+
+# --- results ---
+
+
+def write_model(training: Training, tokenizer: PreTrainedTokenizerFast, folder: Path) -> PreTrainedModel:
+    """Write weights, rounded to bfloat16, and tokenizer to ``folder``; returns the model as a reader of it loads it."""
+    rounded: Any = training.model
+    rounded.to(torch.bfloat16).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    loaded: PreTrainedModel = type(training.model).from_pretrained(folder, dtype=torch.float32)
+    loaded.eval()
+    return loaded
+
+
+CARD = """\
+---
 language: en
 pipeline_tag: text-generation
 ---
 # The embedded model
 
-A small LLaMA-architecture language model ({recipe.layers} layers, {recipe.heads} heads, {recipe.kv_heads} KV heads,
-width {recipe.width}, context {recipe.context}, BPE vocabulary {recipe.vocabulary}), trained from scratch on
-public-domain English, Python's own manual and Python sources, so that the embedded study measures a model that has
-learnt something.
-It is no assistant and writes nothing of use.
+A small {architecture} language model ({recipe.layers} layers, {recipe.heads} heads, {recipe.kv_heads} KV heads, width
+{recipe.width}, context {recipe.context}, BPE vocabulary {recipe.vocabulary}), trained from scratch on public-domain
+English, Python's own manual and Python sources, so that the embedded study measures a model that has learned something.
+It is not an assistant and writes nothing of use.
 
-Made by `python -m extract.embedded.train --text DIR`; all figures below were measured by that run after the weights
-were rounded to bfloat16, as shipped.
+Made by `python -m extract.embedded.train --text DIR --state STATE` from the text of [the manual](../manual.py), of DIR
+and of installed Python sources. All figures below were measured by that run after the weights were rounded to bfloat16,
+as shipped, on {windows} held-out windows of {recipe.context} tokens of each kind of text.
 
-## Held-out loss
-In nats a token, on text the model never saw, beside a bigram model counted on the same training tokens.
+| property | goal | this model |
+|---|---|---|
+{properties}
 
-| text | tokens | this model | bigram |
+| held-out text | loss, nats a token | bigram model counted on the training tokens |
+|---|---|---|
+{losses}
+
+| layer | effective keys, median over heads | largest mean weight on position 0 | norm of v_0 over the median |
 |---|---|---|---|
-{loss_rows}
+{layers}
 
-## Attention sink
-Mean over {figures["sink_windows"]} held-out windows of {recipe.context} tokens of the manual. A uniform share would be
-{uniform:.2%}. {verdict}
-
-| layer | weight on position 0, mean over heads | the same, strongest head | norm of v_0 over the median |
-|---|---|---|---|
-{sink_rows}
+The tries before this one, and what each reached at which step, are in `docs/embedded-model.md`.
 
 ## Recipe
-{figures["train_tokens"]:,} different tokens; {figures["tokens_seen"]:,} seen in training.
+{different:,} different tokens; {seen:,} seen in {training.step:,} steps; {hours:.1f} hours on one core of
+{machine}.
 
 ```json
-{json.dumps(asdict(recipe), indent=2)}
+{settings}
 ```
 """
 
 
-def main() -> None:
-    """Train the tokenizer and the model and write both with their card."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--text", type=Path, required=True, help="folder of public-domain *.txt files")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "model")
-    parser.add_argument("--steps", type=int, default=Recipe.steps)
-    arguments = parser.parse_args()
-    recipe = Recipe(steps=arguments.steps)
+def write_card(
+    training: Training, model: PreTrainedModel, streams: dict[str, torch.Tensor], held_out: dict[str, torch.Tensor]
+) -> str:
+    """The model card: what was measured on held-out text, beside the goals, and the recipe."""
+    recipe, found = training.recipe, measure(model, held_out)
+    together = torch.cat(list(streams.values()))
+    bigram = {name: bigram_loss(together, ids, recipe.vocabulary) for name, ids in held_out.items()}
+    losses, sink = found["loss"], found["sink_norm"]
+    properties = (
+        ("held-out loss of the manual, nats a token", "at most 3.4", f"{losses['manual']:.2f}"),
+        ("held-out loss of English, nats a token", "at most 3.6", f"{losses['english']:.2f}"),
+        ("(sequence, head) with more than 0.99 of the weight on one key", "at most 5 %", f"{found['saturated']:.1%}"),
+        ("effective keys of the last query, median over heads", "at least 5", f"{found['effective_keys']:.0f}"),
+        ("heads whose mean weight on position 0 is above 0.3", "at least 1/4", f"{found['sink_heads']:.0%}"),
+        ("norm of v_0 over the median in their KV groups", "at most 0.5", "-" if math.isnan(sink) else f"{sink:.2f}"),
+    )
+    by_layer = zip(
+        found["effective_keys_by_layer"], found["sink_weight_by_layer"], found["sink_norm_by_layer"], strict=True
+    )
+    return CARD.format(
+        architecture={"llama": "LLaMA", "qwen3": "Qwen3"}[recipe.architecture],
+        recipe=recipe,
+        training=training,
+        windows=WINDOWS,
+        properties="\n".join(f"| {name} | {goal} | {value} |" for name, goal, value in properties),
+        losses="\n".join(f"| {name} | {losses[name]:.3f} | {bigram[name]:.3f} |" for name in losses),
+        layers="\n".join(
+            f"| {layer} | {keys:.0f} | {weight:.1%} | {norm:.2f} |"
+            for layer, (keys, weight, norm) in enumerate(by_layer)
+        ),
+        different=len(together),
+        seen=training.step * recipe.windows_per_step * recipe.context,
+        hours=training.seconds / 3600,
+        machine=f"{platform.machine()}, torch {torch.__version__}",
+        settings=json.dumps(asdict(recipe), indent=2),
+    )
 
-    english, held_english = [], []
-    for text in english_documents(arguments.text):
+
+def read_text(
+    folder: Path, recipe: Recipe, tokenizer: PreTrainedTokenizerFast | None
+) -> tuple[PreTrainedTokenizerFast, dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    """Tokenizer, streams of training tokens by kind, and held-out windows of the manual and of English."""
+    english, held = [], []
+    for text in english_documents(folder):
         cut = int(len(text) * (1 - recipe.held_out_english))
         english.append(text[:cut])
-        held_english.append(text[cut:])
-    manual = [text for _, text in topics("train")]
-    sources = source_documents(recipe.source_characters, recipe.seed)
-    sample = [*english, *manual * 4, *random.Random(recipe.seed).sample(sources, min(len(sources), 1500))]
-    tokenizer = train_tokenizer(sample, recipe)
-    streams = {
-        "english": encode(tokenizer, english),
-        "manual": encode(tokenizer, manual),
-        "sources": encode(tokenizer, sources),
+        held.append(text[cut:])
+    texts = {
+        "english": english,
+        "manual": [text for _, text in topics("train")],
+        "sources": source_documents(recipe.source_characters, recipe.seed),
     }
-    held_streams = {
-        "manual": encode(tokenizer, [text for _, text in topics("held_out")]),
-        "english": encode(tokenizer, held_english),
-    }
-    print({name: len(stream) for name, stream in (streams | {f"held {k}": v for k, v in held_streams.items()}).items()})
-    held_out = {
-        name: windows(stream, min(64, len(stream) // recipe.context), recipe, None)
-        for name, stream in held_streams.items()
-    }
-    model = train(streams, held_out, recipe).bfloat16().float().eval()
+    tokenizer = tokenizer or train_tokenizer([text for part in texts.values() for text in part], recipe)
+    streams = {name: encode(tokenizer, part) for name, part in texts.items()}
+    unseen = {"manual": [text for _, text in topics("held_out")], "english": held}
+    windows = {name: draw_windows(encode(tokenizer, part), WINDOWS, recipe, None) for name, part in unseen.items()}
+    return tokenizer, streams, windows
 
-    tokens = torch.cat(list(streams.values()))
-    figures: dict[str, object] = {
-        "loss": {
-            name: {
-                "tokens": float(ids[:, 1:].numel()),
-                "model": held_out_loss(model, ids),
-                "bigram": bigram_loss(tokens, ids, recipe.vocabulary),
-            }
-            for name, ids in held_out.items()
-        },
-        "sink": sink_figures(model, held_out["manual"][:32]),
-        "sink_windows": len(held_out["manual"][:32]),
-        "train_tokens": len(tokens),
-        "tokens_seen": recipe.steps * recipe.windows_per_step * recipe.context,
-    }
-    tokenizer.save_pretrained(arguments.out)
-    model.bfloat16().save_pretrained(arguments.out)
-    (arguments.out / "README.md").write_text(model_card(figures, recipe), encoding="utf-8")
-    print(json.dumps(figures, indent=1))
+
+def main() -> None:
+    """Train, or continue, and write model and card."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--text", type=Path, required=True, help="folder of public-domain English, *.txt")
+    parser.add_argument("--state", type=Path, required=True, help="folder that the run is saved in")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "model", help="where the model is written")
+    parser.add_argument("--tokenizer", type=Path, help="folder of a tokenizer to use (default: train one)")
+    for name, kind in (("architecture", str), ("steps", int), ("decay_steps", int), ("peak_learning_rate", float)):
+        parser.add_argument(f"--{name.replace('_', '-')}", type=kind, help="instead of the recipe's")
+    given = vars(parser.parse_args())
+    places = {name: given.pop(name) for name in ("text", "state", "out", "tokenizer")}
+    recipe = replace(Recipe(), **{name: value for name, value in given.items() if value is not None})
+    known = PreTrainedTokenizerFast.from_pretrained(places["tokenizer"]) if places["tokenizer"] else None
+    tokenizer, streams, held_out = read_text(places["text"], recipe, known)
+    training = Training(recipe, places["state"])
+    training.run(streams, held_out)
+    model = write_model(training, tokenizer, places["out"])
+    (places["out"] / "README.md").write_text(write_card(training, model, streams, held_out), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -4,8 +4,10 @@ Holds ``query``.
 """
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from typing import TypeVar
 
 import duckdb
 import pyarrow as pa
@@ -54,16 +56,30 @@ def query(connection: duckdb.DuckDBPyConnection, text: str, *, unlocked: bool = 
         statements = duckdb.extract_statements(text)
         for statement in statements:
             _check(statement, unlocked=unlocked)
-        reader: pa.RecordBatchReader | None = None
-        for statement in statements:
-            for _ in reader or ():
-                pass  # all but the last run to their ends too
-            relation = _run(connection, statement)
-            reader = None if relation is None else relation.to_arrow_reader()
+        reader = _wait(connection, lambda: _run(connection, statements))
         if reader is None:
             msg = "There is no result to show; try: attention-geometry sql 'SELECT * FROM studies'"
             raise UserError(msg)
     return pa.RecordBatchReader.from_batches(reader.schema, _batches(connection, reader, unlocked=unlocked))
+
+
+Result = TypeVar("Result")
+
+
+def _wait(connection: duckdb.DuckDBPyConnection, call: Callable[[], Result]) -> Result:
+    """What ``call`` returns, which runs in another thread, so that Ctrl-C stops the connection's statement at once.
+
+    DuckDB itself looks for no signal while it fills or reads an Arrow stream.
+    """
+    with ThreadPoolExecutor(1) as thread:
+        running = thread.submit(call)
+        try:
+            return running.result()
+        except KeyboardInterrupt:
+            connection.interrupt()
+            with suppress(duckdb.Error, OSError, pa.ArrowException):
+                running.result()
+            raise
 
 
 @contextmanager
@@ -92,9 +108,15 @@ def _check(statement: duckdb.Statement, *, unlocked: bool) -> None:
     raise UserError(msg)
 
 
-def _run(connection: duckdb.DuckDBPyConnection, statement: duckdb.Statement) -> duckdb.DuckDBPyRelation | None:
-    """A statement's result; None if it has none."""
-    return connection.sql(statement.query)
+def _run(connection: duckdb.DuckDBPyConnection, statements: list[duckdb.Statement]) -> pa.RecordBatchReader | None:
+    """The result of the last statement as a stream, the others run to their ends; None if it has none."""
+    reader: pa.RecordBatchReader | None = None
+    for statement in statements:
+        for _ in reader or ():
+            pass
+        relation: duckdb.DuckDBPyRelation | None = connection.sql(statement.query)
+        reader = None if relation is None else relation.to_arrow_reader()
+    return reader
 
 
 def _first_word(text: str) -> str:
@@ -116,12 +138,13 @@ def _batches(
 ) -> Iterator[pa.RecordBatch]:
     """The batches of a result."""
     with interruptible(), _explaining(connection, unlocked=unlocked):
-        yield from reader
+        while (batch := _wait(connection, lambda: next(reader, None))) is not None:
+            yield batch
 
 
 @contextmanager
 def _explaining(connection: duckdb.DuckDBPyConnection, *, unlocked: bool) -> Iterator[None]:
-    """Say in one line why a query failed; of a damaged file, with its name. Arrow calls DuckDB's errors its own."""
+    """Say why a query failed, as DuckDB says it, or name the damaged file. Arrow calls DuckDB's errors its own."""
     try:
         yield
     except (duckdb.Error, OSError, pa.ArrowException) as error:
@@ -133,4 +156,4 @@ def _explaining(connection: duckdb.DuckDBPyConnection, *, unlocked: bool) -> Ite
             )
             raise UserError(msg) from error
         with connection.cursor() as cursor:
-            raise UserError(damage(cursor, message) or message) from error
+            raise UserError(damage(cursor, message) or str(error).strip()) from error

@@ -17,6 +17,7 @@ from benchmarks import (
     cluster,
     effects,
     extraction,
+    first_run,
     fits,
     full_size,
     gpu,
@@ -26,6 +27,7 @@ from benchmarks import (
     queries,
     selection,
     separation,
+    startup,
     temperature,
 )
 from benchmarks.measure import Benchmark, Result
@@ -68,6 +70,14 @@ def test_every_subject_gives_positive_finite_ratios(subject: str) -> None:
         assert result.repeats == 2
         assert result.sizes
         assert Result(**json.loads(json.dumps(asdict(result)))) == result
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("benchmark", [startup.BENCHMARK, first_run.BENCHMARK], ids=lambda benchmark: benchmark.name)
+def test_benchmarks_of_whole_processes_give_positive_finite_ratios(benchmark: Benchmark) -> None:
+    results = benchmark.small()
+    assert len(results) == 4
+    assert all(math.isfinite(result.ratio) and result.lowest > 0 for result in results)
 
 
 def test_contenders_take_turns_after_one_unmeasured_run_each() -> None:

@@ -90,6 +90,7 @@ def test_all_weight_on_one_token(tmp_path: Path) -> None:
     assert asked(home, "SELECT count(*) AS n FROM elbows WHERE status = 'ok' OR elbow_n IS NULL") == [{"n": 2}]
 
 
+@pytest.mark.slow
 def test_value_states_of_norm_0(tmp_path: Path) -> None:
     def silence(states: np.ndarray) -> None:
         states[0] = 0
@@ -103,6 +104,7 @@ def test_value_states_of_norm_0(tmp_path: Path) -> None:
     assert (row["precision_lower"], row["recall_upper"], row["margin"]) == (None, None, None)
 
 
+@pytest.mark.slow
 def test_constant_cosines(tmp_path: Path) -> None:
     def align(states: np.ndarray) -> None:
         states[0] = np.arange(1, 25)[:, None] * np.ones(4)
@@ -114,6 +116,7 @@ def test_constant_cosines(tmp_path: Path) -> None:
     assert row["rho_0"] == pytest.approx(1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("keys", "variations"), [(2, 0), (3, 2)])
 def test_the_norm_of_one_key_varies_over_nothing(tmp_path: Path, keys: int, variations: int) -> None:
     home = finished(tmp_path, keys=keys)
@@ -123,6 +126,7 @@ def test_the_norm_of_one_key_varies_over_nothing(tmp_path: Path, keys: int, vari
     assert asked(home, stable) == [{"judged": variations}]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keys", [2, 3, 5])
 def test_contexts_too_short_for_a_phase(tmp_path: Path, keys: int) -> None:
     home = finished(tmp_path, keys=keys)
@@ -144,6 +148,7 @@ def test_a_window_without_sink(tmp_path: Path) -> None:
     assert asked(home, "SELECT verdict FROM claims WHERE claim = 'sink_dominates'") == [{"verdict": "not testable"}]
 
 
+@pytest.mark.slow
 def test_a_window_of_one_key_leaves_nothing_to_select(tmp_path: Path) -> None:
     home = finished(tmp_path, keys=12, first_key=11)
     for table in ("selection_means", "bound_means", "elbows", "selection_regimes"):
@@ -151,6 +156,7 @@ def test_a_window_of_one_key_leaves_nothing_to_select(tmp_path: Path) -> None:
     assert asked(home, "SELECT DISTINCT status FROM assumption_weights") == [{"status": "too_short"}]
 
 
+@pytest.mark.slow
 def test_queries_that_see_next_to_nothing_beside_one_that_sees_much(tmp_path: Path) -> None:
     home = finished(tmp_path, keys=24, first_key=4, before=(1, 3, 19, 20))
     found = asked(
@@ -167,6 +173,7 @@ def test_queries_that_see_next_to_nothing_beside_one_that_sees_much(tmp_path: Pa
     assert rest == [{"norm_rest": 0, "total_rest": 0}]
 
 
+@pytest.mark.slow
 def test_a_window_of_one_key_at_every_query(tmp_path: Path) -> None:
     home = finished(tmp_path, keys=12, first_key=11, before=(5,))
     for table in ("selection_counts", "selection_means", "elbows"):
@@ -177,6 +184,7 @@ def test_a_window_of_one_key_at_every_query(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_one_sequence_has_no_uncertainty(tmp_path: Path) -> None:
     home = finished(tmp_path, keys=24, sequences=1)
     for table in ("assumption_norms", "assumption_similarity", "assumption_weights", "selection_means"):

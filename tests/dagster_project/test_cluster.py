@@ -178,6 +178,7 @@ def test_fits_and_expectations_are_those_of_threads(
             assert repr(there) == repr(here) != "[]"
 
 
+@pytest.mark.slow
 def test_metrics_in_an_object_store_are_written_by_the_workers(
     tmp_path: Path, threads: Home, dask: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -319,6 +320,7 @@ def test_a_worker_killed_in_mid_run_changes_no_byte(
     assert not list(home.root.rglob("*.partial"))
 
 
+@pytest.mark.slow
 def test_a_number_that_ends_its_workers_is_named_and_so_is_their_absence(
     tmp_path: Path, dask: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -345,6 +347,7 @@ def test_a_number_that_ends_its_workers_is_named_and_so_is_their_absence(
             list(cluster.each(client, deadly, [0], what="sequence", of=Local(tmp_path)))
 
 
+@pytest.mark.slow
 def test_what_is_written_stays_when_the_scheduler_is_lost(
     tmp_path: Path, threads: Home, dask: Cluster, when_in_hand: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -178,6 +178,7 @@ def up_to(query: int, found: Eager) -> Eager:
     return Eager(found.weights[..., : query + 1], found.values[..., : query + 1, :])
 
 
+@pytest.mark.slow
 def test_counts_of_every_query_are_those_of_eager_attention_for_all_n(several: tuple[Path, Path, int]) -> None:
     """The keys of one query with the weights of another would be noticed."""
     home, checkpoint, window = several

@@ -90,6 +90,7 @@ def test_rich_metadata_for_the_web_ui(mine: Path) -> None:
     assert all("seconds" in metadata[asset] for asset in ASSETS[:3])
 
 
+@pytest.mark.slow
 def test_other_kappas_or_another_scale_have_the_metrics_rebuilt_and_no_tensors(copied: Path) -> None:
     before, rows = stores(copied), attention_geometry(*ROWS, home=copied)
     assert attention_geometry(*BOUNDS, home=copied).text == '"kappa","scale","rows"\n0.5,"unit",1504\n'
@@ -162,6 +163,7 @@ def test_the_landed_provenance_has_that_of_the_metrics(mine: Path) -> None:
     assert row["device"]
 
 
+@pytest.mark.slow
 def test_a_study_of_an_earlier_version_is_measured_and_landed_again(copied: Path) -> None:
     before, rows = stores(copied), attention_geometry(*ROWS, home=copied)
     metrics = zarr.open_group(copied / "metrics" / "mine.zarr")
@@ -186,6 +188,7 @@ def test_a_study_of_an_earlier_version_is_measured_and_landed_again(copied: Path
     }
 
 
+@pytest.mark.slow
 def test_metrics_of_an_earlier_version_of_the_same_arrays_are_rebuilt(copied: Path) -> None:
     metrics = zarr.open_group(copied / "metrics" / "mine.zarr")
     metrics.attrs["provenance"] = {**metrics.attrs["provenance"], "metrics_version": 1}

@@ -84,6 +84,7 @@ def test_what_follows_from_a_forced_asset_is_rebuilt_too(copied: Path) -> None:
     assert attention_geometry(*ROWS, home=copied) == rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("asset", "first"), [("tensors", 0), ("selection_metrics", 1)])
 def test_stores_that_are_forced_are_computed_again(copied: Path, asset: str, first: int) -> None:
     before, rows = states(copied), attention_geometry(*ROWS, home=copied)

@@ -160,6 +160,7 @@ def test_metrics_that_would_need_dropped_tensors_are_refused_and_kept(copied: Pa
     assert files(copied / "metrics") == before
 
 
+@pytest.mark.slow
 def test_dropped_tensors_are_extracted_again_where_metrics_need_them(copied: Path, mine: Path) -> None:
     attention_geometry("drop", "mine", home=copied)
     change(copied, analysis={"kappas": [0.25]})
@@ -188,6 +189,7 @@ def test_a_study_may_drop_its_tensors_itself(inputs: Path, tmp_path: Path) -> No
     assert Home(tmp_path).report("mine").exists()
 
 
+@pytest.mark.slow
 def test_tensors_in_an_object_store(mine: Path, inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with object_store.bucket(monkeypatch) as remote:
         monkeypatch.setenv(TENSORS_VARIABLE, str(remote))

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import pty
+import re
 import shutil
 import signal
 import struct
@@ -17,11 +18,13 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import duckdb
 import pyarrow.parquet as pq
 import pytest
 
+import storage
 from dagster_project.command import output
 from dagster_project.command.output import TABLE_ROWS, answer, check_format, harmless
 from reports.queries import ask
@@ -111,7 +114,7 @@ def test_json_is_json(mine: Path) -> None:
         ("SELECT [1, 2] AS l", "csv", "cast the column to VARCHAR, or choose --format json"),
         ("SELECT INTERVAL 1 DAY AS l", "parquet", "cast the column to VARCHAR"),
         ("SELECT 1 AS a, 2 AS a", "json", "Several columns are called 'a'"),
-        ("SELECT 1", "xml", "--format xml is unknown; there are: table, csv, json, parquet"),
+        ("SELECT 1", "xml", "--format xml is unknown; there are: table, vertical, csv, json, parquet"),
     ],
 )
 def test_mistakes_are_one_line(mine: Path, query: str, form: str, said: str) -> None:
@@ -240,9 +243,10 @@ def test_the_prompt_says_what_has_landed_since(
         database(folder, "small").unlink()
         output, errors = said("SELEC 1;")
         assert output == ""
-        first, second = errors.splitlines()
+        first, second, *_, caret = errors.splitlines()
         assert first == "gone: small"
         assert second.startswith("Parser Error")
+        assert set(caret.strip()) == {"^"}
         assert said(count) == ('"c"\n1\n', "")
 
 
@@ -266,7 +270,7 @@ def test_ctrl_c_stops_a_statement_and_not_the_prompt(
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     assert sys.stdout.buffer.getvalue() == b'"answer"\n42\n'
-    assert capfdbinary.readouterr().err.splitlines()[1:] == [b"stopped"]
+    assert capfdbinary.readouterr().err.splitlines()[2:] == [b"stopped"]
 
 
 def test_the_prompt_goes_on_when_it_cannot_look_for_what_has_landed(
@@ -349,3 +353,32 @@ def test_parquet_is_not_thrown_at_a_terminal(monkeypatch: pytest.MonkeyPatch) ->
     check_format("csv")
     with pytest.raises(UserError, match="send it to a file"):
         check_format("parquet")
+
+
+def test_the_prompt_has_commands_beside_sql(
+    root: Path, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    typed = iter([r"\x", "SELECT 42 AS answer;", "help", ".tables", "quit", "SELECT 'not asked';"])
+    session = SimpleNamespace(prompt=lambda _: next(typed))
+    monkeypatch.setattr("prompt_toolkit.PromptSession", lambda **_: session)
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True))
+    with closing(Reader(root / "warehouse")) as reader:
+        output.prompt(reader, "table")
+    shown = sys.stdout.buffer.getvalue().decode()
+    assert "answer | 42" in shown
+    assert "name | selection" in shown
+    assert "not asked" not in shown
+    assert b"one value a line" in capfdbinary.readouterr().err
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_a_table_fits_its_terminal_and_cuts_no_name(root: Path, width: int) -> None:
+    shown = attention_geometry("sql", "FROM selection LIMIT 3", home=root, COLUMNS=str(width)).text.splitlines()
+    assert max(map(len, shown)) <= width
+    with storage.connect(root) as connection:
+        names = connection.sql("FROM selection").columns
+    head = next(line for line in shown if "study" in line)
+    kept = re.sub(r"\+\d+ columns", "", head).split()
+    assert set(kept) < set(names)
+    assert f"+{len(names) - len(kept)} columns" in head
+    assert attention_geometry("sql", "SELECT NULL AS x", home=root).text.split()[-1] == "NULL"

@@ -142,8 +142,8 @@ def test_relative_paths_start_from_the_folder_of_the_file(tmp_path: Path) -> Non
 
 def test_the_shipped_studies_are_those_of_the_paper() -> None:
     shipped = read_studies(shipped_file())
-    assert list(shipped) == ["embedded", "synthetic", "llama-2-7b", "gemma-7b", "mistral-7b", "gpt2"]
-    for name in list(shipped)[2:]:
+    assert list(shipped) == ["embedded", "effects", "synthetic", "llama-2-7b", "gemma-7b", "mistral-7b", "gpt2"]
+    for name in list(shipped)[3:]:
         assert (shipped[name].context_length, shipped[name].corpus.id) == (1024, "Skylion007/openwebtext")
     for name in ("embedded", "synthetic"):
         assert shipped[name].model.id == shipped[name].corpus.id == name
@@ -161,3 +161,39 @@ def test_kappas_and_scale_decide_the_metrics_and_map_n_does_not() -> None:
 
 def test_the_scales_are_those_of_the_mathematics() -> None:
     assert get_args(AnalysisSettings.model_fields["scale"].annotation) == SCALES
+
+
+EFFECTS = {"model": "m", "corpus": "c", "context_length": 32, "sequences": 4}
+
+
+def test_effects_are_off_unless_they_are_asked_for() -> None:
+    assert parse_study("a", EFFECTS, "file").analysis.effects is None
+    asked = parse_study("a", EFFECTS | {"analysis": {"effects": {"sequences": 4, "budgets": [0.5]}}}, "file")
+    assert asked.analysis.effects is not None
+    assert asked.analysis.effects.ablation == ("zero", "mean", "sink")
+    assert "analysis" not in asked.extraction().model_dump()
+    assert "effects" not in asked.analysis.measured()
+
+
+@pytest.mark.parametrize(
+    ("effects", "others", "said"),
+    [
+        ({"budgets": [0.5, 1.5], "sequences": 4}, {}, "less than or equal to 1, found 1.5"),
+        ({"budgets": [0], "sequences": 4}, {}, "greater than 0"),
+        ({"budgets": [0.5, 0.5], "sequences": 4}, {}, "input should name every value once"),
+        ({"budgets": [0.01], "sequences": 4}, {}, "the budget 0.01 is less than one key of the context"),
+        ({"ablation": ["nothing"], "sequences": 4}, {}, "input should be 'zero', 'mean' or 'sink'"),
+        ({"ablation": [], "sequences": 4}, {}, "at least 1 item"),
+        ({"sequences": 5}, {}, "effects need 5 sequences, the study has 4"),
+        ({"sequences": 1}, {"sequences": 1}, "effects need 2 sequences, the study has 1"),
+        ({"sequences": 2}, {"model": "synthetic", "corpus": None}, "a synthetic study has no model"),
+    ],
+)
+def test_effects_that_cannot_be_are_refused_in_one_line(
+    effects: dict[str, object], others: dict[str, object], said: str
+) -> None:
+    with pytest.raises(UserError) as caught:
+        parse_study("a", EFFECTS | others | {"analysis": {"effects": effects}}, "file")
+    message = str(caught.value)
+    assert "\n" not in message
+    assert said in message

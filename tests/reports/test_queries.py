@@ -24,6 +24,7 @@ PARAMETERS: dict[str, str | int | None] = {
     "positions": 5,
     "layer": 1,
     "head": 3,
+    "measure": "recall",
     **dict.fromkeys(threshold.name for threshold in THRESHOLDS),
 }
 MEASURED = ("studies", "heads", "tokens", "selection_counts", "attention_by_position", "value_norm_by_position")

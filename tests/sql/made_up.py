@@ -300,6 +300,32 @@ FROM
 """
 """Claims in turn supported, not supported, undecided and not testable; of one sequence none testable."""
 
+_ABLATION = """
+SELECT
+    study, layer, head, kind, 4 AS sequences, 2.0 AS plain_loss,
+    CASE WHEN kind <> 'sink' OR layer > 0 THEN 0.01 * (1 + head) - 0.015 * layer END AS delta_loss,
+    delta_loss - 0.01 AS delta_loss_ci_low, delta_loss + 0.01 AS delta_loss_ci_high,
+    abs(delta_loss) * 2 AS kl, abs(delta_loss) AS kl_ci_low, abs(delta_loss) * 3 AS kl_ci_high
+FROM heads, (VALUES ('zero'), ('sink')) AS kinds (kind)
+"""
+
+_SPARSIFIED = """
+SELECT
+    study, policy, setting, budget, (budget * 50)::INTEGER AS keys,
+    CASE policy WHEN 'sink_recent' THEN 'statistics' ELSE 'weights' END AS needs,
+    4 AS sequences, budget * 48 AS keys_kept, 2.0 AS plain_loss,
+    factor * 0.01 / budget AS delta_loss, delta_loss * 0.9 AS delta_loss_ci_low, delta_loss * 1.1 AS delta_loss_ci_high,
+    delta_loss * 2 AS kl, delta_loss AS kl_ci_low, delta_loss * 3 AS kl_ci_high,
+    (factor - 1) * 0.01 / budget AS excess_loss,
+    excess_loss * 0.9 AS excess_loss_ci_low, excess_loss * 1.1 AS excess_loss_ci_high
+FROM
+    studies,
+    (VALUES ('same_n', 'N', 1), ('elbow', 'mean N', 1.2), ('sink_recent', 'sink=4', 9)) AS policies (
+        policy, setting, factor
+    ),
+    (VALUES (0.1), (0.5)) AS budgets (budget)
+"""
+
 _SELECTS = {
     "assumption_norms": _NORMS,
     "sink_similarity": _SINK_SIMILARITY,
@@ -316,6 +342,8 @@ _SELECTS = {
     "value_directions": _POINTS,
     "parameter_effects": _EFFECTS,
     "monte_carlo": _MONTE_CARLO,
+    "head_ablation": _ABLATION,
+    "sparsified_loss": _SPARSIFIED,
     "planted_assumptions": _PLANTED,
     "regimes_by_sequence": _REGIMES,
     "claim_estimates": _CLAIM_ESTIMATES,

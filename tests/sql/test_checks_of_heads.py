@@ -214,6 +214,42 @@ BROKEN = {
         ),
         f"UPDATE attention_rows SET norm_y_0 = 0 WHERE {HIDDEN}",
     ],
+    "ablation_of_every_head": [
+        "DELETE FROM head_ablation WHERE layer = 1 AND head = 0 AND kind = 'zero'",
+        "INSERT INTO head_ablation FROM head_ablation WHERE layer = 1 AND head = 0 AND kind = 'zero'",
+        *(
+            f"UPDATE head_ablation SET {change} WHERE layer = 1 AND head = 0 AND kind = 'zero'"
+            for change in (
+                "head = 99",
+                "kl = -0.001",
+                "kl = NULL",
+                "delta_loss = NULL, kl = NULL, delta_loss_ci_low = NULL, kl_ci_low = NULL",
+                "delta_loss = 'nan'",
+                "delta_loss_ci_low = NULL",
+                "delta_loss_ci_low = delta_loss_ci_high + 1e-9",
+                "kl_ci_high = kl_ci_low - 1e-9",
+                "sequences = 1",
+                "plain_loss = 'inf'",
+            )
+        ),
+    ],
+    "sparsified_in_range": [
+        "DELETE FROM sparsified_loss WHERE policy = 'same_n' AND budget = 0.5",
+        *(
+            f"{change} WHERE policy = 'elbow' AND budget = 0.5"
+            for change in (
+                "INSERT INTO sparsified_loss FROM sparsified_loss",
+                "UPDATE sparsified_loss SET keys_kept = 0.5",
+                "UPDATE sparsified_loss SET needs = 'nothing'",
+                "UPDATE sparsified_loss SET kl = -0.001",
+                "UPDATE sparsified_loss SET delta_loss = 'nan'",
+                "UPDATE sparsified_loss SET budget = 1.5",
+                "UPDATE sparsified_loss SET delta_loss_ci_low = NULL",
+                "UPDATE sparsified_loss SET excess_loss_ci_low = excess_loss_ci_high + 1e-9",
+            )
+        ),
+        "UPDATE sparsified_loss SET excess_loss = 1e-6 WHERE policy = 'same_n'",
+    ],
     "sink_effect_in_range": [
         f"DELETE FROM sink_effect WHERE {NEAR}",
         "DELETE FROM sink_effect",
@@ -341,6 +377,12 @@ HARMLESS = {
         f"UPDATE heads SET head_dim = 1; UPDATE principal_directions SET {SHARES} = (1, 0, 0, 1)",
     ],
     "directions_in_ball": [f"DELETE FROM value_directions WHERE {PAIR}"],
+    "ablation_of_every_head": [
+        "DELETE FROM head_ablation",
+        "DELETE FROM head_ablation WHERE kind = 'sink'",
+        "UPDATE head_ablation SET delta_loss = -1, delta_loss_ci_low = -2, delta_loss_ci_high = -0.5 WHERE kl > 0",
+    ],
+    "sparsified_in_range": ["DELETE FROM sparsified_loss", "DELETE FROM sparsified_loss WHERE policy <> 'same_n'"],
 }
 """Rare but possible studies."""
 
@@ -396,6 +438,8 @@ def test_another_study_is_none_of_a_checks_business(changed: duckdb.DuckDBPyConn
         "diagnostics": "cos_last = 2",
         "attention_rows": "norm_rest = -1, cos_last_p05 = 2",
         "sink_effect": "correlation = 2",
+        "head_ablation": "kl = -1",
+        "sparsified_loss": "keys_kept = 0",
         "contributions": "mean_cos_last = 2",
         "principal_directions": "share_1 = 2",
         "value_directions": "x = 2",

@@ -6,6 +6,12 @@ from dagster_project.steps.summaries.contributions import contributions
 from dagster_project.steps.summaries.directions import value_directions
 from dagster_project.steps.summaries.expectation import effects, expectation
 from dagster_project.steps.summaries.fits import similarity, weights
+from dagster_project.steps.summaries.interventions import (
+    ABLATION_VERSION,
+    SPARSIFIED_VERSION,
+    head_ablation,
+    sparsified_loss,
+)
 from dagster_project.steps.summaries.means import selection_means
 from dagster_project.steps.summaries.norms import norms
 from dagster_project.steps.summaries.positions import attention_by_position
@@ -44,6 +50,9 @@ REGIMES = tables_asset(
 )
 """Table 2, which claims are about."""
 
+MEANS = tables_asset("selection_means", selection_means, tables=("selection_means", "selection_means_model"), version=2)
+"""The means, from which budgets of keys are taken."""
+
 SUMMARIES: tuple[Asset, ...] = (
     *FITS,
     REGIMES,
@@ -54,7 +63,7 @@ SUMMARIES: tuple[Asset, ...] = (
         version=1,
         reads=("attention",),
     ),
-    tables_asset("selection_means", selection_means, tables=("selection_means", "selection_means_model"), version=2),
+    MEANS,
     tables_asset("sink_effect", sink_effect, tables=("sink_effect",), version=1),
     tables_asset("contributions", contributions, tables=("contributions",), version=1, reads=("attention",)),
     tables_asset(
@@ -80,6 +89,17 @@ SUMMARIES: tuple[Asset, ...] = (
         version=2,
         after=FITS,
         settings=("kappas", "scale"),
+    ),
+    tables_asset(
+        "head_ablation", head_ablation, tables=("head_ablation",), version=ABLATION_VERSION, settings=("effects",)
+    ),
+    tables_asset(
+        "sparsified_loss",
+        sparsified_loss,
+        tables=("sparsified_loss",),
+        version=SPARSIFIED_VERSION,
+        after=(MEANS,),
+        settings=("effects",),
     ),
     tables_asset(
         "claim_estimates",

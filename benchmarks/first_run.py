@@ -1,0 +1,87 @@
+"""How long the first run of a study takes, with nothing compiled and with all of it compiled.
+
+Both stand beside the import of PyTorch, Dagster and Altair in a process of its own, and beside a plain forward pass of
+the study's sequences.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from benchmarks.measure import Benchmark, Result, alternate, compare
+from benchmarks.startup import STUDY
+
+IMPORTS = "import torch, dagster, altair"
+FORWARD = """
+import torch
+from importlib.resources import files
+from transformers import AutoModelForCausalLM
+model = AutoModelForCausalLM.from_pretrained(files("extract.embedded") / "model", dtype=torch.float32)
+with torch.inference_mode():
+    model(input_ids=torch.arange({tokens}).remainder(model.config.vocab_size).reshape({sequences}, -1))
+"""
+
+
+def first_run(study: Sequence[str], sequences: int, tokens: int, repeats: int) -> list[Result]:
+    """Seconds of a study in an empty data root, beside imports and a forward pass.
+
+    Parameters
+    ----------
+    study
+        The arguments of ``attention-geometry run``.
+    sequences, tokens
+        Sequences of the study, and the tokens of one.
+    repeats
+        Rounds.
+
+    Raises
+    ------
+    subprocess.CalledProcessError
+        If a process fails.
+    """
+    with TemporaryDirectory() as compiled:
+        forward = FORWARD.format(sequences=sequences, tokens=sequences * tokens)
+        seconds = alternate(
+            partial(_run_cold, study),
+            partial(_run, study, compiled),
+            partial(_python, "-c", IMPORTS),
+            partial(_python, "-c", forward),
+            repeats=repeats,
+        )
+    shown = f"attention-geometry run {' '.join(study)}"
+    contenders = {"cold": f"{shown}, nothing compiled", "warm": f"{shown}, kernels compiled before"}
+    beside = {"imports": f"python -c '{IMPORTS}'", "forward": "a process that runs the plain forward pass of the study"}
+    return [
+        compare(f"first_run.{name}_{other}", "cost", (what, seconds[:, row]), (against, seconds[:, column]), sizes={})
+        for row, (name, what) in enumerate(contenders.items())
+        for column, (other, against) in enumerate(beside.items(), start=2)
+    ]
+
+
+def _run_cold(study: Sequence[str]) -> None:
+    with TemporaryDirectory() as compiled:
+        _run(study, compiled)
+
+
+def _run(study: Sequence[str], compiled: str) -> None:
+    """Run a study in an empty data root, with compiled kernels kept in a folder."""
+    with TemporaryDirectory() as home:
+        code = "from dagster_project.command.cli import main; main()"
+        _python("-c", code, "run", *study, ATTENTION_GEOMETRY_HOME=home, NUMBA_CACHE_DIR=compiled)
+
+
+def _python(*arguments: str, **variables: str) -> None:
+    root = Path(__file__).parents[1]
+    command = [sys.executable, *arguments]
+    subprocess.run(command, env={**os.environ, **variables}, cwd=root, check=True, capture_output=True)
+
+
+BENCHMARK = Benchmark(
+    "first_run",
+    full=lambda: first_run(("embedded",), sequences=8, tokens=512, repeats=3),
+    small=lambda: first_run(STUDY, sequences=2, tokens=32, repeats=1),
+)

@@ -1,0 +1,44 @@
+"""What the command ``export`` does: measures of heads of a landed study as files."""
+
+from contextlib import closing
+from pathlib import Path
+
+from dagster_project.study.home import Home
+from reports.head_files import FORMS, GROUPS, Choice, write
+from storage.errors import UserError
+from storage.warehouse.connection import connect
+
+
+def export_heads(
+    home: Home,
+    study: str,
+    path: Path,
+    *,
+    form: str,
+    measure: str | None,
+    group: str,
+    inverted: bool,
+    sink_size: int,
+    recent_size: int,
+) -> list[Path]:
+    """Write one measure of every head, or all of them; returns the files that were written.
+
+    Raises
+    ------
+    UserError
+        If there is no such format or rule, or as ``reports.head_files.write``.
+    """
+    named = next((known for known in FORMS if known == form), None)
+    rule = next((known for known in GROUPS if known == group), None)
+    if named is None:
+        msg = f"There is no format '{form}'; choose from {', '.join(FORMS)}"
+        raise UserError(msg)
+    if rule is None:
+        msg = f"There is no rule '{group}' for heads of one KV head; choose from {', '.join(GROUPS)}"
+        raise UserError(msg)
+    if min(sink_size, recent_size) < 1:
+        msg = f"--sink-size {sink_size} and --recent-size {recent_size} are numbers of keys; give 1 or more"
+        raise UserError(msg)
+    choice = Choice(named, measure, rule, inverted, sink_size, recent_size)
+    with closing(connect(home.warehouse)) as connection:
+        return write(connection, study, choice, path)

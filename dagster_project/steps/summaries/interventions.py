@@ -1,0 +1,229 @@
+"""The steps of what heads do: a model run with heads replaced one by one, and with fewer keys for every query.
+
+Holds their rows, and what sparse attention is told of heads beforehand. What does not belong here: the forward passes
+(``extract.effects``).
+
+A step that is stopped goes on where it was: what is done for one layer, or one sequence, is kept until all of it is.
+"""
+
+import dataclasses
+import logging
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import sql
+from dagster_project.steps.sources import Rows, Sources
+from dagster_project.study.studies import EffectsSettings
+from storage.files.pieces import Pieces
+from storage.files.tables import read_table
+from storage.warehouse.rows import batch
+from storage.zarr.layers import attending, of_layer
+
+if TYPE_CHECKING:
+    from extract.budgets import Heads
+    from extract.effects import Opened
+    from extract.policies import Policy
+
+logger = logging.getLogger(__name__)
+
+ABLATION_VERSION, SPARSIFIED_VERSION = 1, 1
+"""Versions of the numbers."""
+
+F64 = NDArray[np.float64]
+
+
+def head_ablation(sources: Sources) -> Rows:
+    """What the model loses when the output of one head is replaced, for every head, with bootstrap intervals.
+
+    Nothing unless the study asks for effects. In memory are the losses of all heads over all sequences.
+    """
+    asked = sources.study.analysis.effects
+    if asked is None:
+        return
+    pieces = _pieces(sources, "head_ablation", ABLATION_VERSION)
+    layers = attending(sources.tensors)
+    done = {(int(sequence), int(layer)) for sequence, layer in (name.split("-") for name in pieces.names())}
+    if len(done) < asked.sequences * len(layers):
+        _ablate(sources, asked, pieces, done)
+    for layer in layers:
+        yield "head_ablation", batch(_ablation_rows(asked, pieces, layer))
+    pieces.remove()
+
+
+def _ablate(sources: Sources, asked: EffectsSettings, pieces: Pieces, done: set[tuple[int, int]]) -> None:
+    """Do what is missing, layer by layer."""
+    from tqdm import tqdm
+
+    from extract.effects import head_ablation as ablated
+
+    opened, total = _open(sources), asked.sequences * len(attending(sources.tensors))
+    found = ablated(opened, sequences=asked.sequences, kinds=asked.ablation, done=done)
+    for sequence, effects in tqdm(found, "head ablation", total - len(done), unit="layer", disable=None):
+        content = {"plain_loss": effects.plain_loss, "loss": effects.loss.tolist(), "kl": effects.kl.tolist()}
+        pieces.write(f"{sequence}-{effects.layer}", content)
+
+
+def _ablation_rows(asked: EffectsSettings, pieces: Pieces, layer: int) -> dict[str, Any]:
+    """Columns of ``head_ablation`` for one layer."""
+    found = [pieces.read(f"{sequence}-{layer}") for sequence in range(asked.sequences)]
+    plain = np.array([one["plain_loss"] for one in found])
+    loss, kl = (np.array([one[name] for one in found], np.float64) for name in ("loss", "kl"))
+    kinds, heads = loss.shape[1:]
+    return {
+        "layer": np.full(kinds * heads, layer, np.int16),
+        "head": np.tile(np.arange(heads, dtype=np.int16), kinds),
+        "kind": np.repeat(np.array(asked.ablation, object), heads),
+        "sequences": np.full(kinds * heads, asked.sequences, np.int32),
+        "plain_loss": np.full(kinds * heads, plain.mean()),
+        **_intervals("delta_loss", (loss - plain[:, None, None]).reshape(len(found), -1)),
+        **_intervals("kl", kl.reshape(len(found), -1)),
+    }
+
+
+def sparsified_loss(sources: Sources) -> Rows:
+    """What the model loses when queries attend to fewer keys, by policy and budget, on sequences not read before.
+
+    Nothing unless the study asks for effects. In memory are the losses of all policies over all sequences.
+    """
+    asked = sources.study.analysis.effects
+    if asked is None or not asked.budgets:
+        return
+    opened = _open(sources)
+    policies = _policies(opened, sources, asked)
+    pieces = _pieces(sources, "sparsified_loss", SPARSIFIED_VERSION)
+    _sparsify(opened, asked, [policy for _, _, policy in policies], pieces)
+    yield "sparsified_loss", batch(_sparsified_rows(asked, policies, pieces))
+    pieces.remove()
+
+
+def _policies(opened: "Opened", sources: Sources, asked: EffectsSettings) -> list[tuple[float, int, "Policy"]]:
+    """The budget as a share, its number of keys, and the policies of that cost."""
+    from extract.budgets import keys_of, policies_at
+
+    heads, seed = known_of_heads(opened, sources, asked), sources.study.seed
+    context = opened.tokens.shape[1]
+    return [
+        (budget, keys, policy)
+        for budget in sorted(asked.budgets)
+        for keys in (keys_of(budget, context),)
+        for policy in policies_at(keys, heads, draws=asked.draws, seed=seed)
+    ]
+
+
+def known_of_heads(opened: "Opened", sources: Sources, asked: EffectsSettings) -> "Heads":
+    """What budgets are taken from: the study's sequences, its last query, and the elbows as the warehouse has them."""
+    from extract.effects import known_heads
+
+    heads = known_heads(opened, sequences=asked.sequences)
+    recall_n, recall = _recall(sources, heads.present)
+    elbow = _elbows(sources, heads.present)
+    scores = {"elbow": elbow, "mass": _effective_keys(sources, heads.present)}
+    return dataclasses.replace(heads, elbow=elbow, recall=recall, recall_n=recall_n, scores=scores)
+
+
+def _recall(sources: Sources, present: NDArray[np.bool_]) -> tuple[NDArray[np.int64], F64]:
+    """Mean Recall at the last query, (layers, heads, N); 1 where N is all keys of a head, NaN where there is none."""
+    most = max(sources.query, 1)
+    recall = np.where(present[..., None], np.ones(most), np.nan)
+    for rows in read_table(sources.summaries / "selection_means.parquet"):
+        columns = {name: rows[name].to_numpy() for name in ("query", "layer", "head", "n", "recall")}
+        last = columns["query"] == sources.query
+        layer, head, n, found = (columns[name][last] for name in ("layer", "head", "n", "recall"))
+        recall[layer, head, n - 1] = found
+    return np.arange(1, most + 1), recall
+
+
+def _elbows(sources: Sources, present: NDArray[np.bool_]) -> F64:
+    """N at the elbow of each head at the last query, (layers, heads); NaN without one."""
+    import duckdb
+
+    elbows = np.full(present.shape, np.nan)
+    with duckdb.connect() as connection:
+        connection.execute(sql.statement("macros", "elbows_of").text)
+        connection.execute(
+            "CREATE TEMP TABLE curves AS FROM read_parquet($path) WHERE query = $query",
+            {"path": str(sources.summaries / "selection_means.parquet"), "query": sources.query},
+        )
+        for layer, head, n in connection.sql("SELECT layer, head, elbow_n FROM elbows_of(curves)").fetchall():
+            elbows[layer, head] = np.nan if n is None else n
+    return elbows
+
+
+def _effective_keys(sources: Sources, present: NDArray[np.bool_]) -> F64:
+    """Mean over sequences of the effective number of keys at the last query, (layers, heads)."""
+    found, last = np.full(present.shape, np.nan), len(sources.queries) - 1
+    for layer in attending(sources.metrics):
+        keys = of_layer(sources.metrics, "effective_keys", int(layer), query=last)
+        found[layer, : keys.shape[1]] = np.nanmean(keys, axis=0)
+    return found
+
+
+def _sparsify(opened: "Opened", asked: EffectsSettings, policies: Sequence["Policy"], pieces: Pieces) -> None:
+    """Do what is missing, sequence by sequence."""
+    from tqdm import tqdm
+
+    from extract.effects import sparsified_losses
+
+    done = {int(name) for name in pieces.names()}
+    held_out = opened.held_out(asked.held_out)
+    found = sparsified_losses(opened, held_out, policies, renormalised=asked.renormalised, done=done)
+    for sequence, losses in tqdm(found, "sparsified loss", len(held_out) - len(done), unit="sequence", disable=None):
+        numbers = {name: getattr(losses, name).tolist() for name in ("loss", "kl", "keys_kept")}
+        pieces.write(f"{sequence}", {"plain_loss": losses.plain_loss, **numbers})
+
+
+def _sparsified_rows(
+    asked: EffectsSettings, policies: Sequence[tuple[float, int, "Policy"]], pieces: Pieces
+) -> dict[str, Any]:
+    """Columns of ``sparsified_loss``; excess is over the same N for all heads at the same budget."""
+    found = [pieces.read(f"{sequence}") for sequence in range(asked.held_out)]
+    plain = np.array([one["plain_loss"] for one in found])
+    loss, kl, kept = (np.array([one[name] for one in found], np.float64) for name in ("loss", "kl", "keys_kept"))
+    same = {keys: index for index, (_, keys, policy) in enumerate(policies) if policy.name == "same_n"}
+    reference = loss[:, [same[keys] for _, keys, _ in policies]]
+    return {
+        "policy": np.array([policy.name for _, _, policy in policies], object),
+        "setting": np.array([policy.setting for _, _, policy in policies], object),
+        "budget": np.array([budget for budget, _, _ in policies]),
+        "keys": np.array([keys for _, keys, _ in policies], np.int32),
+        "needs": np.array([policy.needs for _, _, policy in policies], object),
+        "sequences": np.full(len(policies), asked.held_out, np.int32),
+        "keys_kept": kept.mean(axis=0),
+        "plain_loss": np.full(len(policies), plain.mean()),
+        **_intervals("delta_loss", loss - plain[:, None]),
+        **_intervals("kl", kl),
+        **_intervals("excess_loss", loss - reference),
+    }
+
+
+def _intervals(name: str, of_sequences: F64) -> Mapping[str, F64]:
+    """Means over sequences of (sequences, rows), and percentile intervals over resampled sequences; NaN for one."""
+    from geometry.bootstrap import LEVEL, resampling
+
+    sequences, rows = of_sequences.shape
+    low, high = np.full((2, rows), np.nan)
+    if sequences > 1:
+        resampled = of_sequences.T @ (resampling(sequences).astype(np.float64) / sequences)
+        low, high = np.quantile(resampled, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=1)
+    return {name: of_sequences.mean(axis=0), f"{name}_ci_low": low, f"{name}_ci_high": high}
+
+
+def _open(sources: Sources) -> "Opened":
+    """The study's model and the sequences that it has read."""
+    from extract.effects import open_study
+
+    logger.info("%s: loading the model again, to change what its heads do", sources.name)
+    return open_study(sources.study.extraction(), sources.tensors)
+
+
+def _pieces(sources: Sources, step: str, version: int) -> Pieces:
+    """What is there of a step; another version, settings or metrics begin it again."""
+    made_from = {
+        "version": version,
+        "settings": sources.study.analysis.model_dump(mode="json", include={"effects"}),
+        "metrics": dict(sources.metrics.provenance),
+    }
+    return Pieces(sources.summaries / f"{step}.pieces", made_from)

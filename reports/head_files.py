@@ -1,0 +1,251 @@
+"""Measures of heads as files that other tools read, from the tables of a landed study alone.
+
+Holds ``write``. What does not belong here: the measures themselves (``sql/views/head_measures.sql``), and scores that
+come from elsewhere (``reports.external``).
+
+Formats, as their readers take them:
+
+- ``duo``: a folder with ``full_attention_heads.tsv``, a line for each layer with a number from 0 to 1 for each KV head,
+  1 for full attention, and ``config.json`` with ``sink_size`` and ``recent_size``, as ``load_attn_pattern`` of
+  DuoAttention (mit-han-lab/duo-attention, ``duo_attn/utils.py``) reads them.
+- ``lukv``: a NumPy array (99, layers, KV heads): element i has the shares of keys to prune where (i + 1) % of all are
+  pruned, as ``LUKVPress`` of kvpress (NVIDIA/kvpress, ``kvpress/presses/lukv_press.py``) reads it.
+- ``retrieval``: one line of JSON, ``{"layer-head": [score of each sequence]}``, layer by layer, as the files
+  ``head_score/*.json`` of nightdessert/Retrieval_Head are.
+- ``csv``, ``parquet``, ``json``: rows of ``head_measures``.
+
+Beside each file stands ``NAME.made_from.json``, in the folder of ``duo`` ``made_from.json``.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyarrow import csv, parquet
+
+from reports.queries import ask
+from storage.errors import UserError
+from storage.files.staging import write_atomically
+
+Form = Literal["duo", "lukv", "retrieval", "csv", "parquet", "json"]
+Group = Literal["max", "mean"]
+
+FORMS: tuple[Form, ...] = get_args(Form)
+GROUPS: tuple[Group, ...] = get_args(Group)
+
+SHARES = np.arange(1, 100) / 100
+"""Shares of all keys that are pruned, one for each element of ``lukv``."""
+
+REMEDY = "name a place that can be written"
+
+F64 = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What is exported, and how."""
+
+    form: Form
+    measure: str | None
+    """The measure; None for all of them, in the formats that hold rows."""
+    group: Group = "max"
+    """How query heads of one KV head become one number."""
+    inverted: bool = False
+    """Whether heads of the lowest measure come first."""
+    sink_size: int = 128
+    recent_size: int = 256
+    """Keys of the heads without full attention, for ``duo``; those of the published patterns."""
+
+
+def write(connection: duckdb.DuckDBPyConnection, study: str, choice: Choice, path: Path) -> list[Path]:
+    """Write a measure of all heads of a landed study, or all measures; returns the files that were written.
+
+    Raises
+    ------
+    UserError
+        If the study has not landed, has no such measure, lacks it for some heads, or has layers that the format cannot
+        hold; if the place cannot be written.
+    """
+    if not ask(connection, "measures_of_heads", study=study).table.num_rows:
+        msg = f"The warehouse holds nothing of the study '{study}'; run it first: attention-geometry run {study}"
+        raise UserError(msg)
+    if choice.form in {"csv", "parquet", "json"}:
+        rows, content = _rows(connection, study, choice)
+        files = {path: content}
+    elif choice.measure is None:
+        msg = f"The format '{choice.form}' holds one measure; name it with --by, such as --by effective_keys"
+        raise UserError(msg)
+    else:
+        rows = _measured(connection, study, choice.measure)
+        files = _for_tools(connection, study, choice, rows, path)
+    beside = path / "made_from.json" if choice.form == "duo" else path.with_name(f"{path.name}.made_from.json")
+    files[beside] = _json(_made_from(connection, study, choice, rows))
+    for file, content in files.items():
+        write_atomically(file, content, remedy=REMEDY)
+    return list(files)
+
+
+def _for_tools(
+    connection: duckdb.DuckDBPyConnection, study: str, choice: Choice, rows: pa.Table, path: Path
+) -> dict[Path, bytes]:
+    """The content of each file, in one of the formats of other tools."""
+    if choice.form == "retrieval":
+        return {path: _retrieval(connection, study, choice, rows)}
+    scores = _by_kv_head(connection, study, choice, rows)
+    if choice.form == "lukv":
+        buffer = BytesIO()
+        np.save(buffer, pruned_shares(scores), allow_pickle=False)
+        return {path: buffer.getvalue()}
+    text = "".join("\t".join(f"{share:.9f}" for share in layer) + "\n" for layer in ranks(scores))
+    sizes = {"sink_size": choice.sink_size, "recent_size": choice.recent_size}
+    return {path / "full_attention_heads.tsv": text.encode(), path / "config.json": _json(sizes)}
+
+
+def ranks(scores: F64) -> F64:
+    """Scores of heads as numbers from 0, the lowest, to 1, the highest: shares of the other heads that are lower.
+
+    Equal heads count half. Order is all that a threshold on a share of heads looks at, and measures of any unit fit.
+
+    Parameters
+    ----------
+    scores
+        Finite, (layers, KV heads).
+    """
+    flat = scores.ravel()
+    below = (flat[:, None] > flat).sum(axis=1) + ((flat[:, None] == flat).sum(axis=1) - 1) / 2
+    found: F64 = below.reshape(scores.shape) / max(1, flat.size - 1)
+    return found
+
+
+def pruned_shares(scores: F64) -> F64:
+    """Shares of keys to prune of every head, whose mean over heads is each of ``SHARES``; (99, layers, KV heads).
+
+    A head keeps keys in proportion to its score, and at most all of them; what such heads do not take goes to the
+    others. So no head prunes less where more is pruned overall.
+
+    Parameters
+    ----------
+    scores
+        Positive, (layers, KV heads).
+    """
+    flat = scores.ravel() / scores.max()
+    ascending = np.sort(flat)
+    count, sums = flat.size, np.append(0.0, ascending.cumsum())
+    whole = count - np.arange(count)  # heads that keep all keys where the scale is 1 / score of the head
+    kept_at = sums[:-1] / ascending + whole  # keys kept there, falling with the score of the first that keeps all
+    found = np.empty((len(SHARES), count))
+    for index, share in enumerate(SHARES):
+        keys = count * (1 - share)
+        partly = int((kept_at >= keys).sum())  # so many of the lowest keep fewer than all
+        scale = (keys - (count - partly)) / sums[partly]
+        found[index] = 1 - np.minimum(1, scale * flat)
+    return found.reshape(len(SHARES), *scores.shape)
+
+
+def _measured(connection: duckdb.DuckDBPyConnection, study: str, measure: str) -> pa.Table:
+    """One measure of every head, none of them missing."""
+    rows = ask(connection, "head_measure", study=study, measure=measure).table
+    values = rows["value"].to_numpy()
+    lacking = int(np.isnan(values.astype(np.float64)).sum())
+    if rows["measure"].null_count == len(rows):
+        known = sorted(set(ask(connection, "measures_of_heads", study=study).table["measure"].to_pylist()))
+        msg = f"The study '{study}' has no measure '{measure}'; it has {', '.join(known)}"
+        raise UserError(msg)
+    if lacking:
+        msg = f"The measure '{measure}' does not exist for {lacking} of {len(rows)} heads of '{study}'; choose another"
+        raise UserError(msg)
+    return rows
+
+
+def _check_layers(connection: duckdb.DuckDBPyConnection, study: str, form: str, heads: NDArray[np.int64]) -> None:
+    """Refuse a model some of whose layers have no attention, or other numbers of heads: there is no row for them."""
+    (origin,) = ask(connection, "origin_of_study", study=study).rows()
+    counts = np.bincount(heads[:, 0], minlength=origin["layers"])
+    if (odd := np.flatnonzero(counts != counts.max())).size:
+        what = "no softmax attention" if not counts[odd[0]] else f"{counts[odd[0]]} heads, others {counts.max()}"
+        msg = f"The format '{form}' needs the same heads in every layer, but layer {odd[0]} of '{study}' has {what}"
+        raise UserError(msg)
+
+
+def _by_kv_head(connection: duckdb.DuckDBPyConnection, study: str, choice: Choice, rows: pa.Table) -> F64:
+    """Scores of KV heads, (layers, KV heads); the higher, the more keys."""
+    layer, head, value = (rows[name].to_numpy().astype(kind) for name, kind in _COLUMNS.items())
+    places = np.unique(np.stack([layer, head], axis=1), axis=0)
+    _check_layers(connection, study, choice.form, places)
+    shape = (layer.max() + 1, head.max() + 1)
+    if choice.form == "duo" and 1 in shape:
+        msg = f"DuoAttention reads no pattern of one layer or one KV head in each, as '{study}' has"
+        raise UserError(msg)
+    if choice.form == "lukv" and value.min() <= 0:
+        msg = (
+            f"The measure '{choice.measure}' is {value.min():.4g} for a head, and a share of keys needs a number above "
+            "0; choose a number of keys, such as effective_keys or elbow"
+        )
+        raise UserError(msg)
+    if choice.inverted:
+        value = 1 / value if choice.form == "lukv" else -value
+    found = np.full(shape, -np.inf if choice.group == "max" else 0.0)
+    if choice.group == "max":
+        np.maximum.at(found, (layer, head), value)
+        return found
+    np.add.at(found, (layer, head), value)
+    counts = np.zeros(shape)
+    np.add.at(counts, (layer, head), 1)
+    return found / counts
+
+
+_COLUMNS: Mapping[str, type[np.generic]] = {"layer": np.int64, "kv_head": np.int64, "value": np.float64}
+
+
+def _retrieval(connection: duckdb.DuckDBPyConnection, study: str, choice: Choice, rows: pa.Table) -> bytes:
+    """One line: the scores of every query head, one a sequence, or one where the measure is of all together."""
+    heads = np.array([rows["layer"].to_numpy(), rows["head"].to_numpy()], np.int64).T
+    _check_layers(connection, study, choice.form, heads)
+    sign = -1 if choice.inverted else 1
+    found: dict[str, list[float]] = {f"{layer}-{head}": [] for layer, head in heads.tolist()}
+    by_sequence = ask(connection, "head_measure_by_sequence", study=study, measure=choice.measure).rows()
+    for row in by_sequence:
+        if row["value"] is not None:
+            found[f"{row['layer']}-{row['head']}"].append(sign * row["value"])
+    for row in [] if by_sequence else rows.to_pylist():
+        found[f"{row['layer']}-{row['head']}"].append(sign * row["value"])
+    return json.dumps(found, allow_nan=False).encode() + b"\n"
+
+
+def _rows(connection: duckdb.DuckDBPyConnection, study: str, choice: Choice) -> tuple[pa.Table, bytes]:
+    """Rows of ``head_measures``, and them as a file."""
+    if choice.measure is None:
+        rows = ask(connection, "measures_of_heads", study=study).table
+    else:
+        rows = ask(connection, "head_measure", study=study, measure=choice.measure).table
+        if rows["measure"].null_count == len(rows):
+            _measured(connection, study, choice.measure)  # says which there are
+    if choice.form == "json":
+        return rows, _json(rows.to_pylist())
+    buffer = BytesIO()
+    (csv.write_csv if choice.form == "csv" else parquet.write_table)(rows, buffer)
+    return rows, buffer.getvalue()
+
+
+def _made_from(connection: duckdb.DuckDBPyConnection, study: str, choice: Choice, rows: pa.Table) -> dict[str, Any]:
+    """What a file was made from, as JSON: the study, what is in it, and the intervals of its numbers."""
+    (known,) = ask(connection, "origin_of_study", study=study).rows()
+    known["versions"] = json.loads(known["versions"] or "null")
+    intervals = [
+        {name: row[name] for name in ("layer", "head", "measure", "value", "low", "high")}
+        for row in rows.to_pylist()
+        if row["low"] is not None
+    ]
+    return {"study": study, **known, **asdict(choice), "intervals": intervals}
+
+
+def _json(content: Any) -> bytes:
+    """A JSON document for people to read."""
+    return json.dumps(content, indent=1, ensure_ascii=False).encode() + b"\n"

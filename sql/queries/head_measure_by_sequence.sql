@@ -1,0 +1,44 @@
+-- grain:   one row per (layer, head, sequence)
+-- inputs:  selection, concentration, head_signatures, last_query, weighted_level; $study, $measure
+-- meaning: one measure of every head, sequence by sequence; no row for a measure that is of all sequences together
+WITH of_selections AS (
+    SELECT
+        sequence,
+        layer,
+        head,
+{% for metric in metrics %}
+        weighted_level({{ metric }}, 1 / n) AS {{ metric }}{{ "," if not loop.last }}
+{% endfor %}
+    FROM selection
+    WHERE study = $study AND query = last_query($study)
+    GROUP BY sequence, layer, head
+),
+of_concentration AS (
+    SELECT
+        sequence,
+        layer,
+        head,
+{% for quantity in concentration %}
+        {{ quantity.name }}::DOUBLE AS {{ quantity.name }}{{ "," if not loop.last }}
+{% endfor %}
+    FROM concentration
+    WHERE study = $study AND query = last_query($study)
+),
+of_signatures AS (
+    SELECT
+        sequence,
+        layer,
+        head,
+{% for name in signature if name.startswith("cos_") %}
+        {{ name }}{{ "," if not loop.last }}
+{% endfor %}
+    FROM head_signatures
+    WHERE study = $study AND query = last_query($study)
+)
+{% for relation in ("of_selections", "of_concentration", "of_signatures") %}
+SELECT layer, head, sequence, value
+FROM {{ relation }} UNPIVOT INCLUDE NULLS (value FOR measure IN (COLUMNS(* EXCLUDE (sequence, layer, head))))
+WHERE measure = $measure
+{{ "UNION ALL" if not loop.last }}
+{% endfor %}
+ORDER BY layer, head, sequence

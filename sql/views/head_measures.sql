@@ -1,0 +1,79 @@
+-- grain:   one row per (study, layer, head, measure)
+-- inputs:  heads, selection_means, elbows, head_taxonomy, concentration_means, sink_similarity, head_ablation,
+--          weighted_level
+-- meaning: every number that is known of a head at the last query of its study, in one column: means over sequences, of
+--          curves over N those over ln N, every N weighing 1/N; what ablation does, where a study has it
+CREATE OR REPLACE VIEW head_measures AS
+WITH last_queries AS (
+    SELECT study, max(query) AS query
+    FROM selection_means
+    GROUP BY study
+),
+of_selections AS (
+    SELECT
+        study,
+        layer,
+        head,
+{% for metric in metrics %}
+        weighted_level({{ metric }}, 1 / n) AS {{ metric }}{{ "," if not loop.last }}
+{% endfor %}
+    FROM selection_means
+    JOIN last_queries USING (study, query)
+    GROUP BY study, layer, head
+),
+of_elbows AS (
+    SELECT study, layer, head, elbow_n::DOUBLE AS elbow
+    FROM elbows
+    JOIN last_queries USING (study, query)
+),
+of_kinds AS (
+    SELECT
+        study,
+        layer,
+        head,
+{% for measure in of_kinds %}
+        {{ measure }}::DOUBLE AS {{ measure }}{{ "," if not loop.last }}
+{% endfor %}
+    FROM head_taxonomy
+    JOIN last_queries USING (study, query)
+),
+of_concentration AS (
+    SELECT
+        study,
+        layer,
+        head,
+{% for quantity in concentration %}
+        {{ quantity.name }}::DOUBLE AS {{ quantity.name }}{{ "," if not loop.last }}
+{% endfor %}
+    FROM concentration_means
+    JOIN last_queries USING (study, query)
+),
+of_sinks AS (
+    SELECT heads.study, heads.layer, heads.head, avg(rho_0::DOUBLE) AS rho_0
+    FROM heads
+    LEFT JOIN sink_similarity USING (study, layer, kv_head)
+    GROUP BY heads.study, heads.layer, heads.head
+),
+measured AS (
+{% for relation in ("of_selections", "of_elbows", "of_kinds", "of_concentration", "of_sinks") %}
+    SELECT study, layer, head, measure, value, NULL::DOUBLE AS low, NULL::DOUBLE AS high
+    FROM {{ relation }} UNPIVOT INCLUDE NULLS (value FOR measure IN (COLUMNS(* EXCLUDE (study, layer, head))))
+    UNION ALL
+{% endfor %}
+    SELECT study, layer, head, 'delta_loss_' || kind, delta_loss, delta_loss_ci_low, delta_loss_ci_high
+    FROM head_ablation
+    UNION ALL
+    SELECT study, layer, head, 'kl_' || kind, kl, kl_ci_low, kl_ci_high
+    FROM head_ablation
+)
+SELECT
+    study, -- name of the study
+    layer, -- layer, from 0
+    head, -- query head, from 0
+    kv_head, -- KV head whose value states the query head weighs, from 0
+    measure, -- name of the number: a column of the table that it is from, 'elbow', 'delta_loss_KIND' or 'kl_KIND'
+    value, -- the number; NULL where it does not exist
+    low, -- 95 % interval, where one is landed
+    high, -- upper end of that interval
+FROM measured
+JOIN heads USING (study, layer, head)

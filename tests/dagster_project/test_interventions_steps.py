@@ -1,0 +1,248 @@
+"""The steps of what heads do: rows beside a slow reading, what a kill leaves, and what is landed."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pytest
+import torch
+
+import sql
+from dagster_project.steps.assets import Snapshot
+from dagster_project.steps.sources import open_sources
+from dagster_project.steps.summaries import interventions
+from dagster_project.study.home import Home
+from dagster_project.study.studies import Study
+from extract.budgets import Heads
+from geometry.bootstrap import resampling
+from storage.errors import UserError
+from storage.files.pieces import Pieces
+from tests.dagster_project import making, recorded
+from tests.extract.tiny import text, write_checkpoint
+
+NAME, KEYS, KINDS = "tiny", 24, ("zero", "mean", "sink")
+SETTINGS = {"ablation": KINDS, "sequences": 3, "budgets": [0.2, 0.5], "held_out": 2, "draws": 1}
+Row = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
+    """A data root with a study of two layers, whose effects and what they need are made."""
+    root = tmp_path_factory.mktemp("effects")
+    write_checkpoint(root / "llama", num_hidden_layers=2)
+    (root / "book.txt").write_text(text(600), encoding="utf-8")
+    settings = {"model": str(root / "llama"), "corpus": str(root / "book.txt"), "context_length": KEYS, "sequences": 4}
+    recorded.write_studies(root, **{NAME: settings | {"analysis": {"effects": SETTINGS}}})
+    home = Home(root)
+    making.extract(home, NAME)
+    making.measure(home, NAME)
+    making.summarise(home, NAME)
+    return home
+
+
+def study_of(home: Home) -> Study:
+    return making.work(home, NAME).study
+
+
+def rows(home: Home, table: str) -> list[Row]:
+    return making.rows(home, NAME, table)
+
+
+def test_ablation_is_that_of_a_slow_reading(home: Home) -> None:
+    """z of one head replaced by a hook on what the output projection reads; means, intervals and KL in float64."""
+    sources = open_sources(home, NAME, study_of(home))
+    opened = interventions._open(sources)
+    ids = opened.ids(3)
+
+    def logits(sequence: int, layer: int | None = None, head: int = 0) -> torch.Tensor:
+        size = opened.model.config.head_dim
+
+        def zero(_: object, given: tuple[torch.Tensor]) -> tuple[torch.Tensor]:
+            changed = given[0].clone()
+            changed[..., head * size : (head + 1) * size] = 0
+            return (changed,)
+
+        hook = None
+        if layer is not None:
+            hook = opened.model.model.layers[layer].self_attn.o_proj.register_forward_pre_hook(zero)
+        with torch.inference_mode():
+            found = opened.model(input_ids=ids[sequence : sequence + 1], use_cache=False).logits[0].double()
+        if hook:
+            hook.remove()
+        return found.log_softmax(-1)
+
+    found = {(row["layer"], row["head"], row["kind"]): row for row in rows(home, "head_ablation")}
+    heads = opened.attention.layers[0].heads
+    assert set(found) == {(layer, head, kind) for layer in range(2) for head in range(heads) for kind in KINDS}
+    drawn = resampling(3).astype(np.float64) / 3
+    plain = [logits(sequence) for sequence in range(3)]
+
+    def loss(of: torch.Tensor, sequence: int) -> float:
+        return -float(of[:-1].gather(1, ids[sequence, 1:, None]).mean())
+
+    for layer, head in ((0, 1), (1, 0)):
+        changed = [logits(sequence, layer, head) for sequence in range(3)]
+        delta = np.array([loss(changed[s], s) - loss(plain[s], s) for s in range(3)])
+        kl = np.array([float((plain[s].exp() * (plain[s] - changed[s])).sum(-1).mean()) for s in range(3)])
+        row = found[layer, head, "zero"]
+        assert row["delta_loss"] == pytest.approx(delta.mean(), abs=1e-6)
+        assert row["kl"] == pytest.approx(kl.mean(), abs=1e-6)
+        low, high = np.quantile(delta @ drawn, [0.025, 0.975])
+        assert (row["delta_loss_ci_low"], row["delta_loss_ci_high"]) == pytest.approx((low, high), abs=1e-6)
+        assert row["plain_loss"] == pytest.approx(np.mean([loss(plain[s], s) for s in range(3)]), abs=1e-6)
+        assert abs(delta.mean()) > 1e-5  # so that the comparison can fail
+        assert row["delta_loss"] != pytest.approx(found[layer, head, "mean"]["delta_loss"], abs=1e-7)
+
+
+def test_what_is_known_of_heads_is_what_the_tables_say(home: Home) -> None:
+    sources, study = open_sources(home, NAME, study_of(home)), study_of(home)
+    assert study.analysis.effects is not None
+    heads: Heads = interventions.known_of_heads(interventions._open(sources), sources, study.analysis.effects)
+    assert heads.recall is not None
+    assert heads.elbow is not None
+    for row in rows(home, "selection_means"):
+        assert heads.recall[row["layer"], row["head"], row["n"] - 1] == row["recall"]
+    assert heads.recall.shape == (2, 4, KEYS - 1)
+    assert np.isfinite(heads.recall).all()
+    curves: dict[tuple[int, int], dict[int, float]] = {}
+    for row in rows(home, "selection_means"):
+        separability = 2 * row["precision"] * row["recall"] / (row["precision"] + row["recall"])
+        curves.setdefault((row["layer"], row["head"]), {})[row["n"]] = separability
+    for place, curve in curves.items():
+        assert heads.elbow[place] == pytest.approx(elbow_of(curve), nan_ok=True)
+    entropies = np.exp([entropy(one) for one in weights(sources)])
+    np.testing.assert_allclose(heads.scores["mass"], entropies.reshape(4, 2, -1).mean(axis=0), rtol=1e-5)
+
+
+def elbow_of(curve: dict[int, float]) -> float:
+    """N from 2 to the lowest at which the curve lies highest above the straight line over ln N; NaN without one."""
+    lowest = min((n for n in curve if n > 1), key=lambda n: (curve[n], n))
+    if lowest == 2:
+        return float("nan")
+    span = np.log(lowest / 2)
+    heights = {
+        n: curve[n] - (curve[2] + (curve[lowest] - curve[2]) * np.log(n / 2) / span) for n in range(2, lowest + 1)
+    }
+    return max(heights, key=lambda n: (round(heights[n], 12), -n))
+
+
+def weights(sources: Any) -> np.ndarray:
+    """Weights of the last query, (sequences · layers · heads, keys)."""
+    found = sources.tensors.read("attention", ...)[:, -1]
+    return np.asarray(found, np.float64).reshape(-1, found.shape[-1])
+
+
+def entropy(one: np.ndarray) -> float:
+    p = one[one > 0] / one.sum()
+    return float(-(p * np.log(p)).sum())
+
+
+def test_policies_cost_the_same_and_lose_what_their_sequences_say(home: Home) -> None:
+    found = rows(home, "sparsified_loss")
+    assert len({(row["policy"], row["setting"], row["budget"]) for row in found}) == len(found)
+    by_budget = {budget: [row for row in found if row["budget"] == budget] for budget in (0.2, 0.5)}
+    for budget, at in by_budget.items():
+        (same,) = (row for row in at if row["policy"] == "same_n")
+        assert same["keys"] == round(budget * KEYS)
+        assert same["excess_loss"] == 0
+        assert {"elbow", "recall", "mass", "sink_recent", "random_budgets"} <= {row["policy"] for row in at}
+        for row in at:
+            assert row["excess_loss"] == pytest.approx(row["delta_loss"] - same["delta_loss"], abs=1e-12)
+            assert row["keys_kept"] == pytest.approx(same["keys_kept"], rel=0.25)
+            assert row["needs"] == (
+                "statistics" if row["policy"].startswith(("sink_recent", "full_heads")) else "weights"
+            )
+    assert by_budget[0.2][0]["keys_kept"] < by_budget[0.5][0]["keys_kept"]
+    assert {row["sequences"] for row in found} == {2}
+
+
+def test_effects_land_and_break_no_check(home: Home) -> None:
+    landed = making.land(home, NAME)
+    assert landed.published, landed.violations
+    assert landed.rows["head_ablation"] == len(rows(home, "head_ablation"))
+    with duckdb.connect(str(landed.path), read_only=True) as connection:
+        (worst,) = connection.execute("SELECT max(kl) FROM head_ablation WHERE kind = 'zero'").fetchone()
+    assert worst > 0
+    assert sql.statement("schema", "head_ablation").columns.keys() >= rows(home, "head_ablation")[0].keys()
+
+
+def test_a_study_without_effects_has_empty_tables(home: Home) -> None:
+    study = study_of(home)
+    without = study.model_copy(update={"analysis": study.analysis.model_copy(update={"effects": None})})
+    sources = open_sources(home, NAME, without)
+    assert list(interventions.head_ablation(sources)) == []
+    assert list(interventions.sparsified_loss(sources)) == []
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from dagster_project.study.home import Home
+from storage.files.pieces import Pieces
+from tests.dagster_project import making
+
+write, left = Pieces.write, [int(sys.argv[3])]
+
+def counted(self, name, content):
+    write(self, name, content)
+    if name != "made_from":
+        left[0] -= 1
+        if not left[0]:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+Pieces.write = counted
+making.make(Home(Path(sys.argv[1])), "tiny", [sys.argv[2]], force=True)
+"""
+
+
+@pytest.mark.parametrize(("asset", "pieces"), [("head_ablation", 4), ("sparsified_loss", 1)])
+def test_what_is_killed_goes_on_to_equal_tables(
+    home: Home, asset: str, pieces: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = rows(home, asset)
+    command = [sys.executable, "-c", KILLED, str(home.root), asset, str(pieces)]
+    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, check=False, timeout=300)
+    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+    folder = home.summaries(NAME) / f"{asset}.pieces"
+    assert len(list(folder.glob("*.json"))) == pieces + 1
+    written: list[str] = []
+    write: Callable[..., None] = Pieces.write
+    monkeypatch.setattr(Pieces, "write", lambda self, name, content: (written.append(name), write(self, name, content)))
+    making.make(home, NAME, [asset], force=True)
+    total = 3 * 2 if asset == "head_ablation" else 2
+    assert len(written) == total - pieces
+    assert rows(home, asset) == before
+    assert not folder.exists()
+
+
+def test_other_settings_make_them_stale(home: Home) -> None:
+    study = study_of(home)
+    assert study.analysis.effects is not None
+    other = study.analysis.effects.model_copy(update={"sequences": 2})
+    changed = study.model_copy(update={"analysis": study.analysis.model_copy(update={"effects": other})})
+    stale = {
+        asset.name: asset.why_stale(Snapshot(home, NAME, changed))
+        for asset in making.work(home, NAME, changed).assets
+        if asset.name in {"head_ablation", "sparsified_loss", "selection_means", "selection_metrics"}
+    }
+    said = "setting 'analysis.effects.sequences' is 2, was 3"
+    assert stale == {
+        "selection_metrics": None,
+        "selection_means": None,
+        "head_ablation": said,
+        "sparsified_loss": said,
+    }
+
+
+def test_too_little_text_for_held_out_sequences_is_one_line(home: Home) -> None:
+    study = study_of(home)
+    assert study.analysis.effects is not None
+    greedy = study.analysis.effects.model_copy(update={"held_out": 999})
+    changed = study.model_copy(update={"analysis": study.analysis.model_copy(update={"effects": greedy})})
+    with pytest.raises(UserError, match="999 are asked for to be held out; ask for fewer"):
+        making.make(home, NAME, ["sparsified_loss"], changed)

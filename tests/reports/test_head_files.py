@@ -1,0 +1,240 @@
+"""Measures of heads as files: what the readers of other tools make of them, beside what the tables say."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow.csv as pcsv
+import pyarrow.parquet as pq
+import pytest
+
+from reports.head_files import SHARES, Choice, pruned_shares, ranks, write
+from storage.errors import UserError
+from tests.reports.synthetic import Synthetic, warehouse
+
+STUDY = Synthetic("heads", layers=3, heads=4, kv_heads=2, sequences=3)
+WINDOWED = Synthetic("windowed", layers=3, first_keys=(0, 0, 4))
+FLAT = Synthetic("flat", layers=1, heads=4, kv_heads=2)
+
+
+@pytest.fixture(scope="module")
+def landed() -> Iterator[duckdb.DuckDBPyConnection]:
+    with warehouse(STUDY, WINDOWED, FLAT) as connection:
+        yield connection
+
+
+def table(connection: duckdb.DuckDBPyConnection, column: str, source: str) -> np.ndarray:
+    """A column of a table with a row for every head at the last query, (layers, heads)."""
+    rows = connection.sql(
+        f"SELECT {column} FROM {source} WHERE study = 'heads' AND query = {STUDY.query} ORDER BY layer, head"
+    ).fetchall()
+    return np.array(rows, np.float64).reshape(STUDY.layers, STUDY.heads)
+
+
+def made_from(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found
+
+
+# --- DuoAttention ---
+
+
+def read_duo(folder: Path) -> tuple[np.ndarray, int, int]:
+    """As its loader does: a table of numbers between tabs, clipped to 0 and 1, and two sizes."""
+    heads = np.clip(np.loadtxt(folder / "full_attention_heads.tsv", dtype=float, delimiter="\t"), 0, 1)
+    config = json.loads((folder / "config.json").read_text())
+    return heads, config["sink_size"], config["recent_size"]
+
+
+@pytest.mark.parametrize("group", ["max", "mean"])
+def test_duo_gives_full_attention_to_the_heads_of_the_highest_measure(
+    landed: duckdb.DuckDBPyConnection, tmp_path: Path, group: str
+) -> None:
+    choice = Choice("duo", "effective_keys", group, sink_size=64, recent_size=100)  # type: ignore[arg-type]
+    written = write(landed, "heads", choice, tmp_path / "pattern")
+    assert {path.name for path in written} == {"full_attention_heads.tsv", "config.json", "made_from.json"}
+    heads, sink, recent = read_duo(tmp_path / "pattern")
+    assert (sink, recent) == (64, 100)
+    assert heads.shape == (3, 2)
+    of_query_heads = table(landed, "effective_keys", "concentration_means").reshape(3, 2, 2)
+    scores = of_query_heads.max(axis=2) if group == "max" else of_query_heads.mean(axis=2)
+    for share in (0.2, 0.5, 0.8):  # as its sparsify_attention_heads chooses
+        full = heads >= np.quantile(heads, share)
+        assert full.sum() in {round((1 - share) * 6), round((1 - share) * 6) + 1}
+        assert scores[full].min() > scores[~full].max()
+    assert (heads.min(), heads.max()) == (0, 1)
+
+
+def test_inverted_heads_of_the_lowest_measure_come_first(landed: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
+    for name, inverted in (("plain", False), ("inverted", True)):
+        write(landed, "heads", Choice("duo", "effective_keys", "mean", inverted), tmp_path / name)
+    np.testing.assert_allclose(read_duo(tmp_path / "inverted")[0], 1 - read_duo(tmp_path / "plain")[0], atol=1e-8)
+
+
+def test_ranks_count_equal_heads_half() -> None:
+    np.testing.assert_array_equal(ranks(np.array([[5.0, 1.0], [5.0, -2.0]])), [[2.5 / 3, 1 / 3], [2.5 / 3, 0]])
+    np.testing.assert_array_equal(ranks(np.full((2, 2), 7.0)), np.full((2, 2), 0.5))
+
+
+# --- kvpress ---
+
+
+def test_lukv_prunes_each_share_overall_and_never_less_where_more_is_pruned(
+    landed: duckdb.DuckDBPyConnection, tmp_path: Path
+) -> None:
+    path = tmp_path / "budgets.npy"
+    assert write(landed, "heads", Choice("lukv", "effective_keys", "mean"), path)[0] == path
+    curves = np.load(path, allow_pickle=False)
+    assert curves.shape == (99, 3, 2)
+    assert curves.dtype.kind == "f"
+    for index in range(99):  # the loader takes element round(100 * ratio) - 1
+        assert curves[index].mean() == pytest.approx((index + 1) / 100, abs=1e-12)
+    assert (np.diff(curves, axis=0) >= -1e-12).all()
+    assert ((curves >= 0) & (curves <= 1)).all()
+    scores = table(landed, "effective_keys", "concentration_means").reshape(3, 2, 2).mean(axis=2)
+    kept = 1 - curves[98]
+    np.testing.assert_allclose(kept / kept.sum(), scores / scores.sum(), rtol=1e-9)
+
+
+def bisected(scores: np.ndarray, share: float) -> np.ndarray:
+    """Shares kept in proportion to scores, at most 1, the scale sought by bisection."""
+    low, high = 0.0, 1 / scores.min()
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (middle, high) if np.minimum(1, middle * scores).mean() < 1 - share else (low, middle)
+    return 1 - np.minimum(1, low * scores)
+
+
+@pytest.mark.parametrize("scores", [[[1, 1], [1, 1]], [[1, 2], [300, 4]], [[1e-6, 1], [5, 5]], [[3, 1e9], [2, 7]]])
+def test_shares_are_those_of_a_slow_search(scores: list[list[float]]) -> None:
+    found = pruned_shares(np.array(scores, np.float64))
+    for index, share in enumerate(SHARES):
+        np.testing.assert_allclose(found[index], bisected(np.array(scores, np.float64), share), atol=1e-9)
+
+
+def test_a_share_of_keys_needs_positive_numbers(landed: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"is -.* for a head, and a share of keys needs a number above 0; choose"):
+        write(landed, "heads", Choice("lukv", "delta_loss_zero"), tmp_path / "x.npy")
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- Retrieval_Head ---
+
+
+def test_retrieval_is_one_line_of_scores_by_sequence(landed: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
+    path = tmp_path / "scores.json"
+    write(landed, "heads", Choice("retrieval", "effective_keys"), path)
+    with path.open() as file:
+        found = json.loads(file.readline())
+        assert file.read() == ""
+    assert list(found) == [f"{layer}-{head}" for layer in range(3) for head in range(4)]
+    for name, scores in found.items():
+        layer, head = map(int, name.split("-"))
+        rows = landed.execute(
+            "SELECT effective_keys FROM concentration WHERE study = 'heads' AND layer = ? AND head = ? "
+            "ORDER BY sequence",
+            [layer, head],
+        ).fetchall()
+        assert scores == [row[0] for row in rows]
+        assert len(scores) == 3
+
+
+def test_a_measure_of_all_sequences_is_one_score(landed: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
+    write(landed, "heads", Choice("retrieval", "kl_zero", inverted=True), tmp_path / "scores.json")
+    found = json.loads((tmp_path / "scores.json").read_text())
+    rows = landed.sql("SELECT kl FROM head_ablation WHERE study = 'heads' AND kind = 'zero' ORDER BY layer, head")
+    assert list(found.values()) == [[-kl] for (kl,) in rows.fetchall()]
+
+
+def test_recall_by_sequence_is_its_mean_over_ln_n(landed: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
+    write(landed, "heads", Choice("retrieval", "recall"), tmp_path / "scores.json")
+    found = json.loads((tmp_path / "scores.json").read_text())
+    rows = landed.sql(
+        "SELECT n, k_in FROM selection_counts WHERE study = 'heads' AND layer = 1 AND head = 2 AND sequence = 1 "
+        f"AND query = {STUDY.query}"
+    ).fetchall()
+    expected = sum(k_in / n / n for n, k_in in rows) / sum(1 / n for n, _ in rows)
+    assert found["1-2"][1] == pytest.approx(expected, rel=1e-12)
+
+
+# --- rows ---
+
+
+def test_rows_are_those_of_the_view(landed: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
+    for form in ("csv", "parquet", "json"):
+        write(landed, "heads", Choice(form, None), tmp_path / f"all.{form}")  # type: ignore[arg-type]
+    whole = pq.read_table(tmp_path / "all.parquet").to_pylist()
+    measures = {row["measure"] for row in whole}
+    assert {"recall", "elbow", "margin", "effective_keys", "rho_0", "delta_loss_zero", "kl_sink"} <= measures
+    assert len(whole) == len(measures) * 12
+    assert json.loads((tmp_path / "all.json").read_text()) == whole
+    assert len(pcsv.read_csv(tmp_path / "all.csv")) == len(whole)
+    (ablated,) = (row for row in whole if (row["layer"], row["head"], row["measure"]) == (1, 3, "delta_loss_zero"))
+    assert (ablated["value"], ablated["low"], ablated["high"]) == pytest.approx((0.025, 0.015, 0.035))
+    beside = made_from(tmp_path / "all.csv.made_from.json")
+    assert (beside["study"], beside["model"], beside["query"]) == ("heads", "embedded", STUDY.query)
+    assert beside["versions"] == {"torch": "2.13.0"}
+    assert {"layer": 1, "head": 3, "measure": "delta_loss_zero", "value": ablated["value"]}.items() <= next(
+        row for row in beside["intervals"] if (row["layer"], row["head"], row["measure"]) == (1, 3, "delta_loss_zero")
+    ).items()
+
+
+def test_one_measure_alone(landed: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
+    write(landed, "heads", Choice("json", "elbow"), tmp_path / "elbow.json")
+    rows = json.loads((tmp_path / "elbow.json").read_text())
+    found = np.array([[row["layer"], row["head"], row["value"]] for row in rows], np.float64)
+    expected = table(landed, "elbow_n", "elbows")
+    np.testing.assert_array_equal(found[:, 2].reshape(3, 4), expected)
+
+
+# --- what is refused ---
+
+
+@pytest.mark.parametrize(
+    ("study", "choice", "said"),
+    [
+        ("nothing", Choice("csv", None), "holds nothing of the study 'nothing'; run it first"),
+        ("heads", Choice("duo", None), "holds one measure; name it with --by"),
+        ("heads", Choice("duo", "beauty"), "has no measure 'beauty'; it has "),
+        ("heads", Choice("json", "beauty"), "has no measure 'beauty'; it has "),
+        ("windowed", Choice("duo", "sink_share"), r"'sink_share' does not exist for 4 of 12 heads"),
+        ("heads", Choice("duo", "delta_loss_sink"), r"'delta_loss_sink' does not exist for 4 of 12 heads"),
+        ("flat", Choice("duo", "effective_keys"), "reads no pattern of one layer or one KV head in each"),
+    ],
+)
+def test_what_cannot_be_exported_is_one_line(
+    landed: duckdb.DuckDBPyConnection, tmp_path: Path, study: str, choice: Choice, said: str
+) -> None:
+    with pytest.raises(UserError, match=said) as caught:
+        write(landed, study, choice, tmp_path / "x")
+    assert "\n" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("DELETE FROM heads WHERE layer = 1", "layer 1 of 'heads' has no softmax attention"),
+        ("DELETE FROM heads WHERE layer = 2 AND kv_head = 1", "layer 2 of 'heads' has 1 heads, others 2"),
+    ],
+)
+def test_layers_that_a_table_cannot_hold(
+    landed: duckdb.DuckDBPyConnection, tmp_path: Path, change: str, said: str
+) -> None:
+    landed.begin()
+    try:
+        landed.execute(f"{change} AND study = 'heads'")
+        for form in ("duo", "lukv"):
+            with pytest.raises(UserError, match=said):
+                write(landed, "heads", Choice(form, "effective_keys"), tmp_path / "x")  # type: ignore[arg-type]
+    finally:
+        landed.rollback()
+
+
+def test_a_place_that_cannot_be_written(landed: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="cannot be written"):
+        write(landed, "heads", Choice("csv", None), tmp_path / "file" / "x.csv")
