@@ -84,6 +84,8 @@ SUMMARIES = (
     "assumption_similarity_model",
     "assumption_weights",
     "assumption_weights_model",
+    "regimes_by_sequence",
+    "claim_estimates",
     "selection_means",
     "selection_means_model",
     "parameter_effects",
