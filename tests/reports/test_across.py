@@ -97,13 +97,13 @@ def test_claims_stand_beside_each_other_with_verdict_and_value(pair: Path, sever
     claims = several.sql("SELECT study, verdict, value, low, high FROM claims ORDER BY figure, claim").fetchall()
     start = next(index for index, (_, found, _) in enumerate(page.elements) if found.get("id") == "claims")
     cells = ["".join(text) for tag, _, text in page.elements[start:] if tag == "td"]
-    for column, study in ((3, "small"), (4, "wide")):
+    for column, study in ((2, "small"), (3, "wide")):
         mine = [found for of_study, *found in claims if of_study == study]
         assert len(mine) == len(paper_claims())
         for row, (verdict, *ends) in enumerate(mine):
             value, low, high = (None if end is None else words.number(end) for end in ends)
             found = "" if value is None else f"\u2002{value} ({low} to {high})"
-            assert cells[5 * row + column][1:].strip() == f"{verdict}{found}"
+            assert cells[4 * row + column][1:].strip() == f"{verdict}{found}"
 
 
 def test_settings_and_links(pair: Path) -> None:
