@@ -7,3 +7,7 @@ non-zero code.
 
 class UserError(Exception):
     """A mistake a user can mend: its message is one line that says what is wrong, where, and what to do."""
+
+
+class QuotingError(UserError):
+    """One whose message quotes lines of SQL or YAML, with a caret under the place; its line breaks are kept."""

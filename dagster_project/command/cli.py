@@ -21,7 +21,7 @@ import typer
 from dagster_project.command.output import check_format, console, harmless, prompt, rich_table, write
 from dagster_project.study.home import DEFAULT_HOME, HOME_VARIABLE, Home
 from reports.words.claims import claims as verdict_counts
-from storage.errors import UserError
+from storage.errors import QuotingError, UserError
 
 app = typer.Typer(
     name="attention-geometry",
@@ -541,8 +541,10 @@ def main() -> None:
         warnings.simplefilter("ignore")
     try:
         app()
-    except UserError as error:
+    except QuotingError as error:
         _end(str(error), 1)
+    except UserError as error:
+        _end(" ".join(str(error).splitlines()), 1)
     except OSError as error:
         if error.errno not in UNWRITABLE:
             raise
@@ -555,7 +557,7 @@ def main() -> None:
 
 
 def _end(message: str, code: int) -> NoReturn:
-    """End the program with a message on standard error: one line, but where a line of SQL or YAML is quoted."""
+    """End the program with a message on standard error, whatever control codes it has."""
     typer.echo(f"attention-geometry: {harmless(message)}", err=True)
     raise SystemExit(code) from None
 

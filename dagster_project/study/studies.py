@@ -24,12 +24,13 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails, PydanticCustomError
 
+from dagster_project.study.documents import parse_yaml
 from dagster_project.study.home import Home
 from dagster_project.study.twins import RANDOM, names_with_twins, owner_of, random_twin, twin_of
 from extract.settings import SYNTHETIC, ExtractionSettings
-from storage.errors import UserError
+from storage.errors import QuotingError, UserError
 from storage.files.locks import exclusive
-from storage.files.staging import staged
+from storage.files.staging import UNFINISHED, staged
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?")
 """What a study may be called: its name becomes file names and a partition key."""
@@ -363,7 +364,7 @@ def read_studies(path: Path) -> dict[str, Study]:
     Raises
     ------
     UserError
-        If the file is no YAML or a study in it is malformed.
+        If the file is not valid YAML or a study in it is malformed.
     """
     entries = _entries(path)
     studies = {name: parse_study(name, _anchored(settings, path.parent), path) for name, settings in entries.items()}
@@ -376,10 +377,10 @@ def _entries(path: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = parse_yaml(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        msg = f"{path} is no valid YAML: {' '.join(str(error).split())}"
-        raise UserError(msg) from error
+        msg = f"{path} is not valid YAML: {error}"
+        raise QuotingError(msg) from error
     except OSError as error:
         msg = f"{path} cannot be read ({error.strerror}); put a file of studies there, or remove it"
         raise UserError(msg) from error
@@ -411,10 +412,10 @@ def parse_study(name: object, settings: object, source: object) -> Study:
     UserError
         If the name is no safe file name, or a field is unknown, missing or malformed.
     """
-    if not isinstance(name, str) or not NAME.fullmatch(name):
+    if not isinstance(name, str) or not NAME.fullmatch(name) or UNFINISHED.search(name):
         msg = (
-            f"{source}: '{name}' is no name for a study; use up to 64 lower-case letters, digits, '.', '_' and '-', "
-            "the first and the last a letter or digit"
+            f"{source}: '{name}' cannot be the name of a study; use up to 64 lower-case letters, digits, '.', '_' and "
+            "'-', the first and the last a letter or digit"
         )
         raise UserError(msg)
     try:

@@ -13,7 +13,7 @@ import duckdb
 import pyarrow as pa
 from duckdb import StatementType
 
-from storage.errors import UserError
+from storage.errors import QuotingError, UserError
 from storage.warehouse.connection import damage
 
 READING = {StatementType.SELECT, StatementType.EXPLAIN, StatementType.PRAGMA, StatementType.CALL, StatementType.MULTI}
@@ -156,4 +156,4 @@ def _explaining(connection: duckdb.DuckDBPyConnection, *, unlocked: bool) -> Ite
             )
             raise UserError(msg) from error
         with connection.cursor() as cursor:
-            raise UserError(damage(cursor, message) or str(error).strip()) from error
+            raise QuotingError(damage(cursor, message) or str(error).strip()) from error

@@ -44,7 +44,7 @@ class Outcome:
         said = [line for line in lines if line.startswith("attention-geometry: ")]
         assert len(said) == 1, f"not one complaint: {self.errors!r}"
         place = lines.index(said[0])
-        quoting = re.search(r": (Parser|Binder|Catalog|Conversion) Error: ", said[0])  # DuckDB's own
+        quoting = re.search(r": (Parser|Binder|Catalog|Conversion) Error: |is not valid YAML: ", said[0])  # with lines
         assert quoting or place == len(lines) - 1, f"not one line of complaint: {self.errors!r}"
         known = (": reading ", ": takes at most ", ": current: ")
         assert all(any(part in line for part in known) for line in lines[:place]), (

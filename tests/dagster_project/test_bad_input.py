@@ -140,7 +140,7 @@ def test_a_hub_id_that_cannot_be_reached(home: Path, inputs: Path, monkeypatch: 
 )
 def test_names_that_are_no_safe_paths(home: Path, inputs: Path, name: str) -> None:
     complaint = attention_geometry("run", "--name", name, *settings(inputs), home=home).complaint
-    assert "is no name for a study; use up to 64 lower-case letters" in complaint
+    assert "cannot be the name of a study; use up to 64 lower-case letters" in complaint
     assert complaint.isprintable()
     assert files(home) == {}
     assert not (home.parent / "escape").exists()
@@ -239,15 +239,19 @@ def test_a_mistake_can_be_mended_under_the_same_name(inputs: Path, tmp_path: Pat
         ("studies:\n  one: {model: {revision: main}, corpus: embedded}", "field 'model.id' is missing"),
         ("studies:\n  one: words", "study 'one', settings: "),
         ("studies:\n  one:", "study 'one', settings: "),
-        (f"studies:\n  A b: {WELL}", "'A b' is no name for a study"),
-        (f"studies:\n  1: {WELL}", "'1' is no name for a study"),
+        (f"studies:\n  A b: {WELL}", "'A b' cannot be the name of a study"),
+        (f"studies:\n  1: {WELL}", "'1' cannot be the name of a study"),
         (f"studies:\n  embedded: {WELL}", "study 'embedded' is shipped with the product already"),
         ("studies: [one]", "must hold one mapping 'studies'"),
         ("study: {}", "must hold one mapping 'studies'"),
         ("", "must hold one mapping 'studies'"),
-        ("studies:\n\tone: {", "is no valid YAML"),
-        (b"studies: \xff", "is no valid YAML"),
-        ("studies: !!python/object/apply:os.system ['touch ran']", "is no valid YAML"),
+        ("studies:\n\tone: {", "is not valid YAML"),
+        (f"studies:\n  one: {WELL}\n  one: {WELL}", "'one' is there first"),
+        (f"studies: {{{'a: {' * 40}{'}' * 40}}}", "more than 32 levels"),
+        (f"studies:\n  a: &a {WELL}\n" + "".join(f"  b{i}: *a\n" for i in range(1001)), "more than 1000 references"),
+        (f"studies:\n  x.{'0' * 32}.partial: {WELL}", "cannot be the name of a study"),
+        (b"studies: \xff", "is not valid YAML"),
+        ("studies: !!python/object/apply:os.system ['touch ran']", "is not valid YAML"),
     ],
 )
 def test_a_studies_file_with_an_error(tmp_path: Path, text: str | bytes, said: str) -> None:
