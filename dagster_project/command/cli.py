@@ -20,7 +20,6 @@ import typer
 
 from dagster_project.command.output import check_format, console, harmless, prompt, rich_table, write
 from dagster_project.study.home import DEFAULT_HOME, HOME_VARIABLE, Home
-from reports.words.claims import claims as verdict_counts
 from storage.errors import QuotingError, UserError
 
 app = typer.Typer(
@@ -617,6 +616,7 @@ def _chosen(home: Home, study: str | None, name: str | None, settings: dict[str,
 def _print_results(home: Home, study: str) -> None:
     """A short table of results, and where the report lies."""
     from reports.queries import ask
+    from reports.words import claims as verdict_counts
     from storage.warehouse.connection import connect
 
     with closing(connect(home.warehouse)) as connection:
