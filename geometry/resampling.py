@@ -16,12 +16,12 @@ about the bootstrap, The American Statistician 69, 2015 (intervals for few units
 
 import math
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
-from threadpoolctl import ThreadpoolController
+
+from geometry.threads import one_blas_thread
 
 F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
@@ -132,19 +132,13 @@ def weighted_means(values: ArrayLike, weights: F64) -> F64:
     flat = given.reshape(len(given), -1)
     known = ~np.isnan(flat)
     reference = flat[known.argmax(axis=0), np.arange(flat.shape[1])]
-    with _blas().limit(limits=1, user_api="blas"):
+    with one_blas_thread:
         means = np.where(known, flat - reference, 0.0).T @ weights
         total = weights.sum(axis=0) if known.all() else known.T.astype(np.float64) @ weights
     with np.errstate(invalid="ignore"):  # 0/0 where nothing is drawn
         means /= total
     means += reference[:, None]
     return means.reshape(*given.shape[1:], weights.shape[1])
-
-
-@cache
-def _blas() -> ThreadpoolController:
-    """The BLAS that NumPy has loaded; finding it takes longer than most products."""
-    return ThreadpoolController()
 
 
 def means_bytes(sequences: int, size: int, replicates: int) -> int:
@@ -254,17 +248,54 @@ def percentile_interval(
     ValueError
         If ``level`` is not between 0 and 1, or ``family`` is below 1.
     """
-    each = _each(level, family)
     found = np.asarray(replicates, np.float64)
     value, drawn = float(found[0]), found[1:]
     known = drawn[~np.isnan(drawn)]
-    if math.isnan(value) or units < 2 or known.size < LEAST_KNOWN * drawn.size or not known.size:
+    if math.isnan(value) or known.size < LEAST_KNOWN * drawn.size or not known.size:
+        _each(level, family)
         return Interval(value, math.nan, math.nan)
+    data = np.concatenate([[value], known])
+    low, high = percentile_ends(data, units=units, family=family, level=level, domain=domain)
+    return Interval(value, float(low), float(high))
+
+
+def percentile_ends(
+    replicates: F64,
+    *,
+    units: int,
+    family: int = 1,
+    level: float = LEVEL,
+    domain: tuple[float, float] = (-math.inf, math.inf),
+) -> tuple[F64, F64]:
+    """The ends of ``percentile_interval`` of many statistics, each of which all replicates have.
+
+    Parameters
+    ----------
+    replicates
+        The statistics of the data, then of each replicate, along the last axis, (…, R + 1), without NaN.
+    units, family, level, domain
+        As for ``percentile_interval``.
+
+    Returns
+    -------
+    low, high
+        (…); NaN for a single unit.
+
+    Raises
+    ------
+    ValueError
+        As ``percentile_interval``.
+    """
+    each = _each(level, family)
+    value, drawn = replicates[..., 0], replicates[..., 1:]
+    if units < 2:
+        return np.full(value.shape, np.nan), np.full(value.shape, np.nan)
     tails = [(1 - level) / 2, (1 + level) / 2, (1 - each) / 2, (1 + each) / 2]
-    low, high, far_low, far_high = np.quantile(known, tails)
+    low, high, far_low, far_high = np.quantile(drawn, tails, axis=-1)
     factor = _student(units - 1, each) / stats.norm.ppf((1 + level) / 2) * math.sqrt(units / (units - 1))
-    ends = (min(value - factor * (value - low), far_low, value), max(value + factor * (high - value), far_high, value))
-    return Interval(value, *(float(np.clip(end, *domain)) for end in ends))
+    below = np.minimum.reduce([value - factor * (value - low), far_low, value])
+    above = np.maximum.reduce([value + factor * (high - value), far_high, value])
+    return np.clip(below, *domain), np.clip(above, *domain)
 
 
 def jackknife_interval(
@@ -328,7 +359,7 @@ def linearised(value: F64, left_out: F64, weights: F64) -> F64:
         (…, R + 1). Exact for a mean of groups of equal size.
     """
     influence = (len(left_out) - 1) / len(left_out) * (value - left_out)
-    with _blas().limit(limits=1, user_api="blas"):
+    with one_blas_thread:
         moved = influence.reshape(len(left_out), -1).T @ (weights - 1)
     replicates: F64 = value[..., None] + moved.reshape(*value.shape, weights.shape[1])
     return replicates

@@ -213,7 +213,9 @@ def drop(study: Annotated[str, typer.Argument(help="A study that has been run.")
     from dagster_project.study.studies import find_study
 
     root = _use_home(home)
-    freed = drop_tensors(root, study, find_study(root, study))
+    found = find_study(root, study)
+    with root.running(study):
+        freed = drop_tensors(root, study, found)
     typer.echo(f"{study}: {gigabytes(freed)} freed in {root.tensors(study)}")
 
 
@@ -329,6 +331,30 @@ def export(
         typer.echo(path)
 
 
+@app.command(no_args_is_help=True)
+def scores(
+    study: Annotated[str, typer.Argument(help="A study of the model that was scored, which has been run.")],
+    file: Annotated[Path, typer.Argument(help="The file of scores; for duo its folder.")],
+    home: HomeOption = None,
+    form: Annotated[str, typer.Option("--format", help="duo, retrieval, or csv (layer, head, score).")] = "csv",
+    source: Annotated[
+        str | None, typer.Option("--name", help="What to call the scores (default: the file's name).")
+    ] = None,
+) -> None:
+    """Land scores of heads by another tool, and say how they go together with each measure of ours.
+
+    They become rows of `external_scores`; scores of the same name are replaced. Rank correlations are over heads, with
+    intervals and permutations by KV groups; one whose interval holds 0 is said to be none. Each interval is for its
+    measure alone: of measures that have nothing to do with the scores, one in twenty is expected to lie beside 0.
+
+    `attention-geometry scores mine head_score/model.json --format retrieval --name retrieval`
+    """
+    from dagster_project.command.heads import add_scores
+
+    found = add_scores(_use_home(home), study, file.expanduser().resolve(), form=form, source=source)
+    console().print(rich_table(found, title=f"{study}: rank correlation over heads"))
+
+
 @app.command("sql")
 def sql_command(
     query: Annotated[str | None, typer.Argument(help="A statement that reads; without one, a prompt.")] = None,
@@ -374,7 +400,7 @@ def tour(
     only_sql: Annotated[bool, typer.Option("--sql", help="Print the statement alone, to paste or to change.")] = False,
     form: Annotated[str, typer.Option("--format", help="table, or markdown for the page of all questions.")] = "table",
 ) -> None:
-    """Learn to ask: twenty worked questions with their SQL and their answers from your own data.
+    """Learn to ask: worked questions with their SQL and their answers from your own data.
 
     What there is: `attention-geometry tour`
 

@@ -1,11 +1,19 @@
-"""What the command ``export`` does: measures of heads of a landed study as files."""
+"""What the commands ``export`` and ``scores`` do: measures of heads as files, and scores from elsewhere beside them."""
 
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import pyarrow as pa
+
+from dagster_project.steps.landing import external_scores, keep_external_scores
 from dagster_project.study.home import Home
+from geometry.rank_correlation import RankCorrelation
+from reports.external import Heads, correlations, read_scores
 from reports.head_files import FORMS, GROUPS, Choice, write
 from storage.errors import UserError
+from storage.warehouse.additions import replace_rows
 from storage.warehouse.connection import connect
 
 
@@ -42,3 +50,41 @@ def export_heads(
     choice = Choice(named, measure, rule, inverted, sink_size, recent_size)
     with closing(connect(home.warehouse)) as connection:
         return write(connection, study, choice, path)
+
+
+def add_scores(home: Home, study: str, path: Path, *, form: str, source: str | None) -> pa.Table:
+    """Land the scores of a file beside a study, in place of those of the same source; say how they go with measures.
+
+    Returns
+    -------
+    pyarrow.Table
+        For each measure its rank correlation with the scores over heads, the interval, p, and how many heads have both;
+        the furthest from 0 first.
+
+    Raises
+    ------
+    UserError
+        If the study has not landed, or the file cannot be used; as ``storage.warehouse.additions.replace_rows``.
+    """
+    name = source or (path.parent if path.name == "full_attention_heads.tsv" else path).stem
+    with closing(connect(home.warehouse)) as connection:
+        scores = read_scores(path, form, Heads.of(connection, study))
+        found = correlations(connection, study, scores)
+    rows = [
+        {"source": name, "format": form, "layer": layer, "head": head, "score": score}
+        for (layer, head), score in sorted(scores.items())
+    ]
+    with home.claimed(study):
+        others = [row for row in external_scores(home, study) if row["source"] != name]
+        replace_rows(home.warehouse, study, "external_scores", pa.Table.from_pylist(others + rows))
+        keep_external_scores(home, study, others + rows)
+    ordered = sorted(found.items(), key=lambda item: -abs(np.nan_to_num(item[1].correlation)))
+    return pa.Table.from_pylist([_shown(measure, one) for measure, one in ordered])
+
+
+def _shown(measure: str, found: RankCorrelation) -> dict[str, Any]:
+    """A row of what is printed."""
+    says = "together" if found.low > 0 else "opposed" if found.high < 0 else "none" if found.low <= 0 else None
+    numbers = {name: getattr(found, name) for name in ("correlation", "low", "high", "p")}
+    known = {name: None if np.isnan(number) else number for name, number in numbers.items()}
+    return {"measure": measure, **known, "heads": found.heads, "says": says}

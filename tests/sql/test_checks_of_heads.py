@@ -233,6 +233,13 @@ BROKEN = {
             )
         ),
     ],
+    "scores_of_known_heads": [
+        "INSERT INTO external_scores FROM external_scores WHERE source = 'one'",
+        *(
+            f"UPDATE external_scores SET {change} WHERE layer = 1 AND head = 0 AND source = 'one'"
+            for change in ("head = 99", "layer = 99", "score = 'nan'", "score = 'inf'")
+        ),
+    ],
     "sparsified_in_range": [
         "DELETE FROM sparsified_loss WHERE policy = 'same_n' AND budget = 0.5",
         *(
@@ -382,6 +389,7 @@ HARMLESS = {
         "DELETE FROM head_ablation WHERE kind = 'sink'",
         "UPDATE head_ablation SET delta_loss = -1, delta_loss_ci_low = -2, delta_loss_ci_high = -0.5 WHERE kl > 0",
     ],
+    "scores_of_known_heads": ["DELETE FROM external_scores", "DELETE FROM external_scores WHERE head = 0"],
     "sparsified_in_range": ["DELETE FROM sparsified_loss", "DELETE FROM sparsified_loss WHERE policy <> 'same_n'"],
 }
 """Rare but possible studies."""
@@ -440,6 +448,7 @@ def test_another_study_is_none_of_a_checks_business(changed: duckdb.DuckDBPyConn
         "sink_effect": "correlation = 2",
         "head_ablation": "kl = -1",
         "sparsified_loss": "keys_kept = 0",
+        "external_scores": "score = 'nan'",
         "contributions": "mean_cos_last = 2",
         "principal_directions": "share_1 = 2",
         "value_directions": "x = 2",

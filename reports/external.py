@@ -1,0 +1,201 @@
+"""Scores of heads by other people's tools: reading their files, and how they go together with our measures.
+
+Holds ``read_scores`` and ``correlations``. What does not belong here: writing such files (``reports.head_files``), and
+landing (``storage.warehouse.additions``).
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from statistics import fmean
+from typing import Any, NoReturn
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyarrow import csv
+
+from geometry.rank_correlation import RankCorrelation, rank_correlation
+from reports.queries import ask
+from storage.errors import UserError
+
+FILE_BYTES = 2**28
+"""Most bytes of a file of scores."""
+
+PATTERN = "full_attention_heads.tsv"
+"""The file of a pattern of DuoAttention, in its folder."""
+
+_HEAD = re.compile(r"(\d{1,6})-(\d{1,6})")
+
+Place = tuple[int, int]
+"""Layer and query head."""
+
+
+@dataclass(frozen=True)
+class Heads:
+    """The query heads of a study's model."""
+
+    kv_head: Mapping[Place, int]
+    """By layer and head."""
+
+    @classmethod
+    def of(cls, connection: duckdb.DuckDBPyConnection, study: str) -> "Heads":
+        """Those of a landed study.
+
+        Raises
+        ------
+        UserError
+            If it has not landed.
+        """
+        rows = ask(connection, "heads_of_study", study=study).rows()
+        if not rows:
+            msg = f"The warehouse holds nothing of the study '{study}'; run it first: attention-geometry run {study}"
+            raise UserError(msg)
+        return cls({(row["layer"], row["head"]): row["kv_head"] for row in rows})
+
+    def by_kv_head(self) -> NDArray[np.int64]:
+        """How many KV heads each layer has, (layers,), those without attention 0."""
+        counts = np.zeros(1 + max(layer for layer, _ in self.kv_head), np.int64)
+        for (layer, _), kv_head in self.kv_head.items():
+            counts[layer] = max(counts[layer], kv_head + 1)
+        return counts
+
+
+def read_scores(path: Path, form: str, heads: Heads) -> dict[Place, float]:
+    """The score of each query head that a file has; those of KV heads are repeated for their query heads.
+
+    Parameters
+    ----------
+    path
+        The file; for ``duo`` a folder with ``full_attention_heads.tsv``, or that file.
+    form
+        ``duo``, ``retrieval`` or ``csv`` (columns layer, head and score).
+
+    Raises
+    ------
+    UserError
+        If there is no such format or file, or the file is malformed or has other heads than the model.
+    """
+    if form not in READERS:
+        msg = f"There is no format '{form}' of scores; choose from {', '.join(READERS)}"
+        raise UserError(msg)
+    file = path / PATTERN if form == "duo" and path.is_dir() else path
+    try:
+        if file.stat().st_size > FILE_BYTES:
+            _refuse(file, f"it is larger than {FILE_BYTES >> 20} MiB")
+        text = file.read_text(encoding="utf-8")
+    except OSError as error:
+        msg = f"The scores {file} cannot be read ({error.strerror}); name a file of the format '{form}'"
+        raise UserError(msg) from error
+    except UnicodeDecodeError:
+        _refuse(file, "it is not text in UTF-8")
+    found = READERS[form](file, text, heads)
+    if unknown := sorted(found.keys() - heads.kv_head.keys()):
+        layer, head = unknown[0]
+        _refuse(file, f"it has a score of head {head} in layer {layer}, which the model of the study does not have")
+    if not found:
+        _refuse(file, "it has no scores")
+    if odd := [place for place, score in sorted(found.items()) if not isfinite(score)]:
+        _refuse(file, f"the score of head {odd[0][1]} in layer {odd[0][0]} is not a finite number")
+    return found
+
+
+def _duo(file: Path, text: str, heads: Heads) -> dict[Place, float]:
+    """A line for each layer, numbers between tabs, one a KV head."""
+    lines = [line.split("\t") for line in text.splitlines() if line.strip()]
+    try:
+        scores = [[float(cell) for cell in line] for line in lines]
+    except ValueError as error:
+        _refuse(file, f"{error}; a pattern has numbers between tabs alone")
+    counts, given = heads.by_kv_head(), [len(line) for line in scores]
+    if given != counts.tolist():
+        most = max(given, default=0)
+        _refuse(file, f"it has {len(given)} lines of up to {most} numbers, the model {len(counts)} layers of KV heads: "
+                      f"{_shape(counts)}")  # fmt: skip
+    return {(layer, head): scores[layer][kv_head] for (layer, head), kv_head in heads.kv_head.items()}
+
+
+def _shape(counts: NDArray[np.int64]) -> str:
+    """How many KV heads layers have, in words."""
+    if (counts == counts[0]).all():
+        return f"{counts[0]} in each"
+    return ", ".join(map(str, counts.tolist()))
+
+
+def _retrieval(file: Path, text: str, heads: Heads) -> dict[Place, float]:  # noqa: ARG001 (readers are alike)
+    """A JSON object of lists of scores by "layer-head"; their means."""
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        _refuse(file, f"it is not JSON ({' '.join(str(error).split())})")
+    if not isinstance(content, dict):
+        _refuse(file, 'it should be an object {"layer-head": [scores]}')
+    found = {}
+    for name, scores in content.items():
+        place = _HEAD.fullmatch(name)
+        if place is None:
+            _refuse(file, f"'{name[:40]}' should be a layer and a head, as in 3-17")
+        if not isinstance(scores, list) or not scores or not all(_is_number(score) for score in scores):
+            _refuse(file, f"'{name}' should have a list of numbers, one at least")
+        found[int(place[1]), int(place[2])] = fmean(scores)
+    return found
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _csv(file: Path, text: str, heads: Heads) -> dict[Place, float]:  # noqa: ARG001 (readers are alike)
+    """Columns layer, head and score."""
+    kinds = {"layer": pa.int64(), "head": pa.int64(), "score": pa.float64()}
+    try:
+        options = csv.ConvertOptions(column_types=kinds, include_columns=list(kinds))
+        rows = csv.read_csv(pa.BufferReader(text.encode()), convert_options=options)
+    except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
+        _refuse(file, f"it should have the columns layer, head and score ({' '.join(str(error).split())})")
+    found: dict[Place, float] = {}
+    for row in rows.to_pylist():
+        place = (row["layer"], row["head"])
+        if None in row.values():
+            _refuse(file, "a layer, head or score is missing")
+        if place in found:
+            _refuse(file, f"it has head {place[1]} in layer {place[0]} twice")
+        found[place] = row["score"]
+    return found
+
+
+READERS: Mapping[str, Callable[[Path, str, Heads], dict[Place, float]]] = {
+    "duo": _duo,
+    "retrieval": _retrieval,
+    "csv": _csv,
+}
+"""What reads each format."""
+
+
+def _refuse(file: Path, why: str) -> NoReturn:
+    """Say what is wrong with a file."""
+    msg = f"The scores {file} cannot be used: {why}"
+    raise UserError(msg)
+
+
+def correlations(
+    connection: duckdb.DuckDBPyConnection, study: str, scores: Mapping[Place, float]
+) -> dict[str, RankCorrelation]:
+    """How scores go together over heads with each measure of a landed study, by the measure's name."""
+    heads = Heads.of(connection, study)
+    places = list(heads.kv_head)
+    given = np.array([scores.get(place, np.nan) for place in places])
+    groups = np.unique([(layer, heads.kv_head[layer, head]) for layer, head in places], axis=0, return_inverse=True)[1]
+    found: dict[str, dict[Place, Any]] = {}
+    for row in ask(connection, "measures_of_heads", study=study).rows():
+        found.setdefault(row["measure"], {})[row["layer"], row["head"]] = row["value"]
+    return {
+        measure: rank_correlation(
+            given, np.array([np.nan if (value := of.get(place)) is None else value for place in places]), groups.ravel()
+        )
+        for measure, of in sorted(found.items())
+    }

@@ -1,0 +1,7 @@
+-- grain:   one row per (layer, head)
+-- inputs:  heads; $study
+-- meaning: the query heads of a study, and whose value states they read
+SELECT layer, head, kv_head
+FROM heads
+WHERE study = $study
+ORDER BY layer, head

@@ -1,0 +1,84 @@
+"""Rows that are added to the published database of a study, without landing all of it again.
+
+The database is copied beside its place, changed, checked and renamed, so that readers see the old one or the new one.
+"""
+
+import os
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+
+import sql
+from storage.errors import UserError
+from storage.files.locks import exclusive
+from storage.files.staging import beside, sweep, synchronise
+from storage.warehouse.connection import database
+from storage.warehouse.landing import LOCK_WAIT
+from storage.warehouse.relations import literal, tables_read
+
+
+def replace_rows(folder: Path, study: str, table: str, rows: pa.Table) -> None:
+    """Let a table of a study's published database hold these rows and no others.
+
+    Parameters
+    ----------
+    folder
+        The warehouse.
+    study
+        Name of a study that has landed.
+    table
+        A table of ``sql/schema`` that nothing is derived from.
+    rows
+        Its rows, without the column ``study``.
+
+    Raises
+    ------
+    UserError
+        If the study has not landed, or by an earlier version that does not know the table; if the rows break a check,
+        another process is landing the study, or the disk is full.
+    """
+    path = database(folder, study)
+    aside = beside(folder / study)
+    with exclusive(folder / f"{study}.lock", f"the tables of study '{study}'", wait=LOCK_WAIT):
+        sweep(folder / study)
+        try:
+            shutil.copyfile(path, aside)
+            _replace(aside, study, table, rows)
+            synchronise(aside)
+            aside.replace(path)
+        except FileNotFoundError as error:
+            msg = f"The warehouse holds nothing of the study '{study}'; run it first: attention-geometry run {study}"
+            raise UserError(msg) from error
+        except duckdb.CatalogException as error:
+            msg = f"The study '{study}' was landed by an earlier version; run it again: attention-geometry run {study}"
+            raise UserError(msg) from error
+        except (OSError, duckdb.IOException, duckdb.OutOfMemoryException) as error:
+            why = " ".join(str(error).split())
+            msg = f"The tables of study '{study}' could not be written to {folder} ({why}); free space and run again"
+            raise UserError(msg) from error
+        finally:
+            sweep(folder / study)
+
+
+def _replace(path: Path, study: str, table: str, rows: pa.Table) -> None:
+    """Replace the rows in a database that nobody reads."""
+    with duckdb.connect(config={"temp_directory": f"{path}.tmp"}) as connection:
+        connection.execute(f"ATTACH {literal(os.fspath(path))} AS aside (RECOVERY_MODE no_wal_writes)")
+        connection.execute("USE aside")
+        connection.register("incoming", rows)
+        connection.execute(f"DELETE FROM {table}")  # noqa: S608 (of sql/schema)
+        connection.execute(f"INSERT INTO {table} BY NAME SELECT $study AS study, * FROM incoming", {"study": study})  # noqa: S608
+        for check in _checks(table):
+            if broken := connection.execute(check.text, {"study": study}).fetchall():
+                msg = f"The rows of {table} break the check {check.name}: {broken[0]}"
+                raise UserError(msg)
+        connection.execute("CHECKPOINT aside")
+
+
+def _checks(table: str) -> Iterable[sql.Statement]:
+    """The checks that read a table."""
+    found = (sql.statement("checks", name) for name in sql.names("checks"))
+    return [check for check in found if table in tables_read(check)]
