@@ -213,9 +213,12 @@ def parameter_effects(
             it changes by no more than 3 standard errors. So it is 0 where Δ ≤ 0 and Δ_0 ≤ 0 at both ends, but for N
             and L. None where a bound does not exist, and where nothing was changed: β = 0 or infinite, or a parameter
             of phases that the weights lack, as ω and T_1 without an oscillation.
+        untested
+            Why the parameter is not tested here, although it has an effect to compare: its term is absent from the
+            bounds, or has reached its trivial value at both ends in every draw; None if it is tested.
         paper_effect, agrees
-            The arrow of Table 1, and whether it is the same; None where the paper says that it depends or there is no
-            effect to compare.
+            The arrow of Table 1, and whether it is the same; None where the paper says that it depends, there is no
+            effect to compare, or the parameter is not tested.
 
     Raises
     ------
@@ -230,13 +233,13 @@ def parameter_effects(
     def ingredients(assumed: Assumed, n: int, head_dim: int, size: int) -> Mapping[str, F64]:
         return draw(assumed, n, head_dim, draws=draws, random=random, sizes=[size]).ingredients
 
-    def bounds(setting: Setting) -> tuple[F64, F64, F64]:
+    def end(setting: Setting) -> End:
         parts = ingredients(setting.assumed, setting.n, setting.head_dim, setting.size)
         return _printed_at(parts, setting, kappa, scale)
 
     given = {"n": size, "kappa": kappa, "scale": scale, "draws": draws}
     return [
-        {"parameter": change.parameter} | given | _effect(change, bounds(change.at_low), bounds(change.at_high))
+        {"parameter": change.parameter} | given | _effect(change, end(change.at_low), end(change.at_high))
         for change in changes(base)
     ]
 
@@ -467,23 +470,66 @@ def _longer(base: Setting, keys: int) -> Setting:
     return replace(base, n=base.n + keys, assumed=moved)
 
 
-def _printed_at(parts: Mapping[str, F64], setting: Setting, kappa: float, scale: Scale) -> tuple[F64, F64, F64]:
+@dataclass(frozen=True)
+class End:
+    """One end of a change; arrays are of every draw, (draws, 1)."""
+
+    setting: Setting
+    parts: Mapping[str, F64]
+    """The ingredients, by name."""
+    precision_lower: F64
+    recall_lower: F64
+    log_miss: F64
+
+    @property
+    def positive(self) -> tuple[bool, bool]:
+        """Whether Δ, and whether Δ_0, is above 0 in some draw: elsewhere their terms have their trivial value."""
+        delta = lower.delta(*(self.parts[name] for name in ("a_min_in", "a_max_out", "s_in", "rho_out")))
+        of_sink = lower.delta_sink(*(self.parts[name] for name in ("a_0", "s_in", "rho_out")))
+        return bool((delta > 0).any()), bool((of_sink > 0).any())
+
+    @property
+    def similar(self) -> bool:
+        """Whether the mean ρ_out is above √(2 ln(n)/d), which independent directions reach by chance."""
+        noise = np.sqrt(2 * np.log(self.setting.n) / self.setting.head_dim)
+        return bool(self.parts["rho_out"].mean() > noise)
+
+
+def _printed_at(parts: Mapping[str, F64], setting: Setting, kappa: float, scale: Scale) -> End:
     """Lower bounds of Precision and Recall, and ln miss, of every draw."""
     named = {name: array * (setting.factor if name == setting.factored else 1.0) for name, array in parts.items()}
     unit = setting.assumed.value_scale if scale == "unit" else 1.0
     given = {"size": setting.size, "n_keys": setting.n, "head_dim": setting.head_dim, "kappa": kappa, "unit": unit}
-    return (*lower.lower_bounds(**named, **given), lower.log_miss(**named, **given))
+    return End(setting, named, *lower.lower_bounds(**named, **given), lower.log_miss(**named, **given))
 
 
-def _effect(change: Change, low: tuple[F64, F64, F64], high: tuple[F64, F64, F64]) -> Row:
-    """The columns of Table 1 from bounds of Precision and Recall and ln miss at both ends, (draws, 1) each."""
+def _effect(change: Change, low: End, high: End) -> Row:
+    """The columns of Table 1 from both ends of a change."""
     row: Row = {"base": float(change.base), "low": float(change.low), "high": float(change.high)}
-    for name, at_low, at_high in zip(("precision_lower", "recall_lower", "log_miss"), low, high, strict=True):
-        row |= {f"{name}_low": _mean(at_low), f"{name}_high": _mean(at_high)}
-    fall = (low[2] - high[2]).ravel()
+    for name in ("precision_lower", "recall_lower", "log_miss"):
+        row |= {f"{name}_{which}": _mean(getattr(end, name)) for which, end in (("low", low), ("high", high))}
+    fall = (low.log_miss - high.log_miss).ravel()
     effect = None if np.isnan(fall).any() or _unchanged(change) else _sign(fall)
     paper = PAPER_EFFECTS[change.parameter]
-    return row | {"effect": effect, "paper_effect": paper, "agrees": _same(effect, paper)}
+    untested = None if effect is None or paper is None else _untested(change.parameter, low, high)
+    agrees = None if untested else _same(effect, paper)
+    return row | {"effect": effect, "untested": untested, "paper_effect": paper, "agrees": agrees}
+
+
+def _untested(parameter: str, low: End, high: End) -> str | None:
+    """Why a change does not test what the paper says of a parameter: its term is absent or trivial at both ends."""
+    margins, of_sink = (any(positive) for positive in zip(low.positive, high.positive, strict=True))
+    if parameter == "a_0":
+        if np.isnan(low.parts["a_0"]).all():
+            return "the sink is not selected at this N"
+        return None if of_sink else "Δ_0 is not above 0, so that the sink's term has its trivial value"
+    if parameter == "beta" and not (low.similar or high.similar):
+        return "ρ_out is within what independent directions have by chance, so that β is not in the bounds"
+    if parameter in {"a_min_in", "a_max_out"} and not margins:
+        return "Δ is not above 0, so that its term has its trivial value"
+    if parameter in {"d", "beta"} and not (margins or of_sink):
+        return "neither Δ nor Δ_0 is above 0, so that the bounds have their trivial value"
+    return None
 
 
 def _unchanged(change: Change) -> bool:

@@ -11,9 +11,9 @@ from math import isinf
 from statistics import median
 
 from reports.words import ARITHMETICS, EFFECTS, FAMILIES, PARAMETERS, Row, compared, known, number, percent
+from reports.words.claims import VERDICTS, interval, needed
 
 DASH = "–"
-SUPPORTED = {True: "✓ yes", False: "✗ no", None: "? cannot be judged"}
 
 
 @dataclass(frozen=True)
@@ -28,15 +28,17 @@ class Listing:
 def claims(rows: Iterable[Row]) -> Listing:
     """Claims of the paper with what this study shows (``claims``)."""
     return Listing(
-        ("In the paper", "Supported", "What it says", "Compared here", "Value", "Supported if"),
+        ("In the paper", "Verdict", "Random weights", "What it says", "Measure", "Value (interval)", "Needs", "Rows"),
         tuple(
             (
                 row["figure"],
-                SUPPORTED[row["supported"]],
+                _verdict(row["verdict"]),
+                _verdict(row["twin_verdict"]),
                 row["statement"],
                 row["measure"],
-                _number(row["value"]),
-                _needed(row),
+                interval(row) or row["reason"] or DASH,
+                needed(row),
+                f"{row['rows']:,} {row['rows_of']}",
             )
             for row in rows
         ),
@@ -46,12 +48,12 @@ def claims(rows: Iterable[Row]) -> Listing:
 def claims_of_studies(rows: Mapping[str, Sequence[Row]]) -> Listing:
     """Claims of the paper with what each study shows (``claims`` of each)."""
     return Listing(
-        ("What it says", "In the paper", "Supported if", *rows),
+        ("What it says", "In the paper", "Needs", *rows),
         tuple(
             (
                 same[0]["statement"],
                 same[0]["figure"],
-                _needed(same[0]),
+                needed(same[0]),
                 *(_judged(row) for row in same),
             )
             for same in zip(*rows.values(), strict=True)
@@ -68,11 +70,12 @@ def settings(facts: Mapping[str, Mapping[str, str]]) -> Listing:
 
 
 def _judged(claim: Row) -> str:
-    return SUPPORTED[claim["supported"]] + ("" if claim["value"] is None else f"\u2002{number(claim['value'])}")
+    return f"{_verdict(claim['verdict'])}\u2002{interval(claim)}".rstrip()
 
 
-def _needed(claim: Row) -> str:
-    return f"{'≤' if claim['direction'] == '<=' else '≥'} {number(claim['threshold'])}"
+def _verdict(verdict: str | None) -> str:
+    """A verdict with its symbol."""
+    return DASH if verdict is None else f"{VERDICTS[verdict][0]} {verdict}"
 
 
 def arithmetic(rows: Iterable[Row]) -> Listing:

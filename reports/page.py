@@ -13,7 +13,7 @@ from pathlib import Path
 import duckdb
 
 from reports import words
-from reports.figures import Section, Source, find_source, only_row, sections, verdicts
+from reports.figures import Section, Source, find_source, sections, verdicts
 from reports.queries import ask
 from reports.rendering import figures, literal, render
 from storage.files.staging import write_atomically
@@ -135,15 +135,14 @@ def _page(source: Source, parts: tuple[Section, ...], home: str | None, origin: 
 
 
 def _headlines(source: Source) -> list[words.Headline]:
-    curves, heads = source.of_query("curves_by_n").rows(), source.of_query("heads_at_n", n=source.n).rows()
+    claims, heads = source.of_study("claims").rows(), source.of_query("heads_at_n", n=source.n).rows()
     sinks, norms = source.of_query("sink_by_head").rows(), source.of_study("norm_variation_by_head").rows()
-    return words.headlines(curves, heads, sinks, norms, source.n)
+    return words.headlines(claims, heads, sinks, norms, source.n)
 
 
 def _outstanding(source: Source) -> list[str]:
-    curves, elbow = source.of_query("curves_by_n").rows(), only_row(source.of_query("elbow_of_model"))
-    names = ("sink_by_head", "learned_sinks", "taxonomy_of_heads", "sink_effect_by_n")
-    return words.outstanding(curves, elbow, *(source.of_query(name).rows() for name in names))
+    names = ("sink_by_head", "learned_sinks", "taxonomy_of_heads")
+    return words.outstanding(source.of_study("claims").rows(), *(source.of_query(name).rows() for name in names))
 
 
 def _texts(connection: duckdb.DuckDBPyConnection, study: str) -> list[tuple[int, list[words.Row]]]:

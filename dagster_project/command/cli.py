@@ -83,6 +83,10 @@ def run(
     name: Annotated[str | None, typer.Option(help="Record a new study under this name and run it.")] = None,
     model: Annotated[str | None, typer.Option(help="`embedded`, `synthetic`, a local directory, or a hub id.")] = None,
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of the hub id.")] = None,
+    random_weights: Annotated[
+        bool,
+        typer.Option("--random-weights", help="The model's architecture with random weights, drawn from the seed."),
+    ] = False,
     corpus: Annotated[
         str | None, typer.Option(help="`embedded`, a .txt/.jsonl/.parquet file, a folder of them, or a hub dataset.")
     ] = None,
@@ -97,7 +101,7 @@ def run(
         str | None,
         typer.Option(metavar="P,P,…", help="Positions whose attention is looked at (default: the last alone)."),
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Decides which sequences are read.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Decides which sequences are read, and random weights.")] = None,
     dtype: Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.")] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, mps, cuda or cuda:N.")] = None,
     device_map: Annotated[
@@ -107,6 +111,10 @@ def run(
         str | None, typer.Option(metavar="N|auto", help="Sequences per forward pass (default: auto).")
     ] = None,
     values: Annotated[str | None, typer.Option(help="Store value states as float32 or float16.")] = None,
+    twin: Annotated[
+        str | None,
+        typer.Option(metavar="STUDY|random", help="A study of random weights to compare with; random: make one."),
+    ] = None,
 ) -> None:
     """Run a study: extract, measure, land, report. Only what is missing or stale is made.
 
@@ -129,7 +137,7 @@ def run(
 
     root = _use_home(home)
     given = {
-        "model": _part(model, revision=revision),
+        "model": _part(model, revision=revision, weights="random" if random_weights else None),
         "corpus": _part(corpus, revision=corpus_revision, subset=subset, split=split, column=column, pack=pack or None),
         "context_length": context_length,
         "sequences": sequences,
@@ -140,6 +148,7 @@ def run(
         "device_map": device_map,
         "batch_size": int(batch_size) if batch_size is not None and batch_size.isdecimal() else batch_size,
         "values": values,
+        "twin": twin,
     }
     settings = {key: value for key, value in given.items() if value is not None}
     with _chosen(root, study, name, settings) as chosen:
@@ -633,14 +642,13 @@ def _chosen(home: Home, study: str | None, name: str | None, settings: dict[str,
 def _print_results(home: Home, study: str) -> None:
     """A short table of results, and where the report lies."""
     from reports.queries import ask
+    from reports.words import claims as verdict_counts
     from storage.warehouse.connection import connect
 
     with closing(connect(home.warehouse)) as connection:
         found = ask(connection, "results_at_a_glance", study=study)
         console().print(rich_table(found.table, title=f"{study}: mean over heads and sequences"))
-        verdicts = [claim["supported"] for claim in ask(connection, "claims", study=study).rows()]
-    typer.echo(
-        f"Supports {verdicts.count(True)} of {len(verdicts)} claims of the paper: FROM claims WHERE study = '{study}'"
-    )
+        claims = ask(connection, "claims", study=study).rows()
+    typer.echo(f"{verdict_counts(claims)} Each with its interval: FROM claims WHERE study = '{study}'")
     typer.echo(f"Report: {home.report(study)}")
     typer.echo(f"All studies: {home.index}")

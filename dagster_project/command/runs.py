@@ -6,7 +6,8 @@ from typing import Any
 
 from dagster_project.steps.catalogue import ASSETS
 from dagster_project.study.home import Home
-from dagster_project.study.studies import find_study
+from dagster_project.study.studies import check_twin, find_study
+from dagster_project.study.twins import twin_of
 from dagster_project.upkeep.freshness import stale
 from storage.errors import UserError
 
@@ -17,7 +18,7 @@ QUIET: dict[str, Any] = {"loggers": {"console": {"config": {"log_level": "CRITIC
 
 
 def run_study(home: Home, name: str, *, fresh: bool = False, force: str | None = None) -> list[str]:
-    """Make what is missing or stale of a study; tensors that cannot be continued are replaced.
+    """Make what is missing or stale of a study, and first of its twin; tensors that cannot be continued are replaced.
 
     Where nothing is, no file is written, and neither Dagster nor PyTorch is loaded.
 
@@ -26,23 +27,26 @@ def run_study(home: Home, name: str, *, fresh: bool = False, force: str | None =
     fresh
         Whether everything is made again, as if nothing were stored; what is published stays until it is replaced.
     force
-        An asset to rebuild, with what follows from it, even if it is current.
+        An asset to rebuild, with what follows from it, even if it is current; not of the twin.
 
     Returns
     -------
     list
-        The assets that were made.
+        The assets of the study that were made.
 
     Raises
     ------
     UserError
-        If the study or the asset is unknown, another process runs the study, a setting cannot be met, or a blocking
-        check finds a violation.
+        If the study, its twin or the asset is unknown, another process runs the study, a setting cannot be met, or a
+        blocking check finds a violation.
     """
     study, known = find_study(home, name), [asset.name for asset in ASSETS]
     if force is not None and force not in known:
         msg = f"There is no asset '{force}'; the assets of a study are {', '.join(known)}"
         raise UserError(msg)
+    check_twin(home, name, study)
+    if (twin := twin_of(name, study)) is not None:
+        run_study(home, twin)
     if fresh:
         home.prepare()
         with home.running(name), home.without_stores(name):

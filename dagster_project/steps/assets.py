@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagster_project.study.home import Home
 from dagster_project.study.studies import Study
+from dagster_project.study.twins import twin_of
 from extract.settings import changes
 from storage.errors import UserError
 from storage.files.places import Place
@@ -66,6 +67,14 @@ class Snapshot:
         from storage.warehouse.connection import read_provenance
 
         return read_provenance(self.home.warehouse, self.name)
+
+    @cached_property
+    def landed_twin(self) -> dict[str, Any] | None:
+        """The same of the study's twin; None also if it has none."""
+        from storage.warehouse.connection import read_provenance
+
+        twin = twin_of(self.name, self.study)
+        return None if twin is None else read_provenance(self.home.warehouse, twin)
 
 
 def _open_store(path: Place, specs: "Sequence[ArraySpec]") -> "SequenceStore | None":

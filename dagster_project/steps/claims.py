@@ -1,40 +1,43 @@
-"""The asset ``claims``: which claims of the paper a landed study supports, as checks that stop nothing."""
+"""The asset ``claims``: what the paper claims, as checks of a landed study that stop nothing."""
 
+from collections import Counter
 from contextlib import closing
 from typing import Any
 
-from dagster_project.steps.assets import Asset, Check, Checked, Made, MadeOf, Work
+from dagster_project.steps.assets import Asset, Check, Checked, Made, MadeOf, Snapshot, Work
 from dagster_project.steps.landing import WAREHOUSE
+from dagster_project.steps.reporting import TWIN, digest_of_twin, twin_on_page
 from dagster_project.study.home import Home
 from reports.queries import ask
 from storage.errors import UserError
 from storage.warehouse.connection import connect
 from storage.warehouse.relations import paper_claims
 
+VERDICTS = ("supported", "not supported", "undecided", "not testable")
+"""What can be said of a claim."""
+
+SHOWN = ("value", "low", "high", "direction", "threshold", "rows", "clusters", "sequences", "twin_verdict", "finding")
+"""What a check shows of a claim, where it is known."""
+
 
 def make_claims(work: Work) -> Made:
-    """Hold what the paper claims against a study; a claim that the study does not support is a warning."""
+    """Hold what the paper claims against a study: only a claim that the study supports passes its check."""
     found = judge_claims(work.home, work.name)
-    return Made(
-        {
-            "supported": sum(claim["supported"] is True for claim in found),
-            "not supported": sum(claim["supported"] is False for claim in found),
-            "cannot be judged": sum(claim["supported"] is None for claim in found),
-        },
-        tuple(
-            Checked(
-                claim["claim"],
-                claim["supported"] is not False,
-                {name: claim[name] for name in ("value", "direction", "threshold") if claim[name] is not None},
-                "cannot be judged: there is no such number" if claim["supported"] is None else None,
-            )
-            for claim in found
-        ),
-    )
+    counts = Counter(claim["verdict"] for claim in found)
+    return Made({verdict: counts[verdict] for verdict in VERDICTS}, tuple(_checked(claim) for claim in found))
+
+
+def _checked(claim: dict[str, Any]) -> Checked:
+    """The check of a claim; one that is not decided has not passed, and says so."""
+    said = claim["verdict"] if claim["reason"] is None else f"{claim['verdict']}: {claim['reason']}"
+    if claim["finding"] is False:
+        said = f"{said}, and so does a model of random weights: no finding"
+    shown = {name: claim[name] for name in SHOWN if claim[name] is not None}
+    return Checked(claim["claim"], claim["verdict"] == "supported", shown, said)
 
 
 def judge_claims(home: Home, name: str) -> list[dict[str, Any]]:
-    """The rows of the view ``claims`` for a landed study: what the paper claims, and whether the study supports it.
+    """The rows of the view ``claims`` for a landed study, with verdicts: what the paper claims and what is found.
 
     Raises
     ------
@@ -54,22 +57,33 @@ def _checks() -> tuple[Check, ...]:
     return tuple(
         Check(
             claim["claim"],
-            f"{claim['figure']}: {claim['statement']}. {claim['measure']} {claim['direction']} {claim['threshold']:g}.",
+            f"{claim['figure']}: {claim['statement']}. Supported where {claim['measure']} {claim['direction']} "
+            f"{claim['threshold']:g}, with its whole interval.",
             blocking=False,
         )
         for claim in paper_claims()
     )
 
 
+def _expected(snapshot: Snapshot) -> MadeOf:
+    return MadeOf(None, inputs={TWIN: digest_of_twin(snapshot)})
+
+
+def _recorded(snapshot: Snapshot) -> MadeOf:
+    known = twin_on_page(snapshot) if snapshot.home.report(snapshot.name).exists() else digest_of_twin(snapshot)
+    return MadeOf(None, inputs={TWIN: known})
+
+
 CLAIMS = Asset(
     name="claims",
-    about="What the paper claims, held against this study; a claim that the study does not support is a warning.",
+    about="What the paper claims, held against this study: a check passes where the study supports the claim, and says "
+    "whether it does not, is undecided, or cannot test it.",
     parents=(WAREHOUSE,),
     kinds=("duckdb", "sql"),
-    version=lambda: "2",
+    version=lambda: "3",
     make=make_claims,
-    expected=lambda _: None,
-    recorded=lambda _: MadeOf(None),  # it leaves nothing behind; stale whenever its parent is
+    expected=_expected,
+    recorded=_recorded,  # it leaves nothing behind, and is stale whenever its parent is, or what the page shows of it
     places=lambda _, __: (),
     checks=_checks,
 )

@@ -30,6 +30,7 @@ from dagster_project.steps.summaries.curves import spreads
 from dagster_project.steps.tables import check_tables
 from dagster_project.study.home import Home
 from dagster_project.study.studies import Study
+from dagster_project.study.twins import twin_of
 from extract.settings import SYNTHETIC
 from geometry.grids import log_grid
 from storage.errors import UserError
@@ -39,6 +40,7 @@ from storage.files.tables import made_by, made_from, read_table, write_tables
 from storage.warehouse import rows
 from storage.warehouse.connection import database
 from storage.warehouse.landing import land
+from storage.warehouse.relations import paper_claims
 from storage.warehouse.rows import distance_rows, position_rows, provenance_of
 from storage.warehouse.versions import landing_version
 from storage.zarr.layers import attending, query_positions
@@ -202,7 +204,7 @@ def _tables(sources: "Sources", summaries: Mapping[str, Any]) -> dict[str, Any]:
     tensors, metrics, study, queries = sources.tensors, sources.metrics, sources.study, sources.queries
     tokens = tensors.read("tokens", slice(None))
     return {
-        "studies": rows.study_rows(tensors, metrics, summaries),
+        "studies": rows.study_rows(tensors, metrics, summaries, twin_of(sources.name, study)),
         "heads": rows.head_rows(tensors.layers),
         "tokens": rows.token_rows(tokens, token_texts(study.model, np.unique(tokens).tolist())),
         "selection_counts": rows.selection_rows(metrics, queries),
@@ -284,6 +286,7 @@ def expected_rows(tensors: "SequenceStore", *, kappas: int, nulls: bool, tempera
         "contributions": positions,
         "principal_directions": kv_heads,
         "sink_effect": int((keys.max(axis=(0, 2)) - 1).sum()),
+        "claim_estimates": len(paper_claims()),
         "distance_means": int(((keys.max(axis=0) - 1) * by_layer).sum()),
         "convergence": queries.size * heads,
         "convergence_model": queries.size,
@@ -307,7 +310,8 @@ def _expected(snapshot: Snapshot) -> MadeOf | None:
     if snapshot.tensors is None or snapshot.metrics is None:
         return None
     known = known_of_summaries(snapshot.home, snapshot.name)
-    return _made_of(json.loads(json.dumps(provenance_of(snapshot.tensors, snapshot.metrics, known))))
+    twin = twin_of(snapshot.name, snapshot.study)
+    return _made_of(json.loads(json.dumps(provenance_of(snapshot.tensors, snapshot.metrics, known, twin))))
 
 
 def _made_of(provenance: Mapping[str, Any]) -> MadeOf:

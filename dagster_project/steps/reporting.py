@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 
     from reports.page import ReportSummary
 
+TWIN = "tables of its twin"
+"""What a page and verdicts are made from beside the study's own tables, as a reason for being stale names it."""
+
 HEAD = 2**14
 """Bytes at the beginning of a page that hold what it says of itself."""
 
@@ -88,17 +91,46 @@ def write_study_report(home: Home, name: str, study: Study) -> "ReportSummary":
     with _connected(home) as connection:
         path = home.report(name)
         known = connection.execute("SELECT provenance FROM studies WHERE study = ?", [name]).fetchall()
-        origin = json.dumps(report_origin(study, json.loads(known[0][0]) if known else {}))
+        twin = digest_of_twin(Snapshot(home, name, study))
+        origin = json.dumps(report_origin(study, json.loads(known[0][0]) if known else {}, twin))
         link = _link(home.index, path.parent)
         written = write_report(connection, name, path, map_n=study.analysis.map_n, home=link, origin=origin)
         _write_index(connection, home)
     return written
 
 
-def report_origin(study: Study, landed: Mapping[str, Any]) -> dict[str, Any]:
-    """What decides the page of a study, as JSON, given the provenance that its database carries."""
-    digest = hashlib.sha256(json.dumps(landed, sort_keys=True).encode()).hexdigest()
-    return {"version": report_version(), "map_n": study.analysis.map_n, "landed": digest}
+def report_origin(study: Study, landed: Mapping[str, Any], twin: str | None) -> dict[str, Any]:
+    """What decides the page of a study, as JSON.
+
+    Parameters
+    ----------
+    study
+        The study.
+    landed
+        The provenance that its database carries.
+    twin
+        ``digest_of_twin``.
+    """
+    origin = {"version": report_version(), "map_n": study.analysis.map_n, "landed": _digest(landed)}
+    return origin | ({} if twin is None else {"twin": twin})
+
+
+def digest_of_twin(snapshot: Snapshot) -> str | None:
+    """A digest of what the database of a study's twin was made from; None without a twin that has landed."""
+    return None if snapshot.landed_twin is None else _digest(snapshot.landed_twin)
+
+
+def twin_on_page(snapshot: Snapshot) -> str | None:
+    """The digest of the twin that the page of a study shows; None if it shows none, or cannot be read."""
+    try:
+        found = origin_of_report(snapshot.home.report(snapshot.name)).get("twin")
+    except OSError:
+        return None
+    return found if isinstance(found, str) else None
+
+
+def _digest(landed: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(landed, sort_keys=True).encode()).hexdigest()
 
 
 def origin_of_report(path: Path) -> dict[str, Any]:
@@ -215,11 +247,14 @@ def _recorded(snapshot: Snapshot) -> MadeOf | str:
 
 
 def _expected(snapshot: Snapshot) -> MadeOf | None:
-    return None if snapshot.landed is None else _made_of(report_origin(snapshot.study, snapshot.landed))
+    if snapshot.landed is None:
+        return None
+    return _made_of(report_origin(snapshot.study, snapshot.landed, digest_of_twin(snapshot)))
 
 
 def _made_of(origin: Mapping[str, Any]) -> MadeOf:
-    return MadeOf(origin.get("version"), {"analysis.map_n": origin.get("map_n")}, {"tables": origin.get("landed")})
+    inputs = {"tables": origin.get("landed"), TWIN: origin.get("twin")}
+    return MadeOf(origin.get("version"), {"analysis.map_n": origin.get("map_n")}, inputs)
 
 
 REPORT = Asset(

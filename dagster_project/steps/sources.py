@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dagster_project.steps.measuring import metrics_provenance, open_metrics
 from dagster_project.study.home import Home
@@ -41,6 +42,14 @@ class Sources:
     def query(self) -> int:
         """Position of the last query, which has the most keys."""
         return self.queries[-1]
+
+    def table(self, name: str, query: int) -> pa.Table | None:
+        """The rows of a table of another asset that are about one query; None if there are none."""
+        path = self.summaries / f"{name}.parquet"
+        batches = list(read_table(path)) if path.exists() else []
+        table = pa.Table.from_batches(batches) if batches else None
+        found = None if table is None else table.filter(pc.equal(table["query"], query))
+        return found or None
 
     def rows(self, table: str) -> list[dict[str, Any]]:
         """The rows of a table of another asset."""

@@ -26,6 +26,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 from dagster_project.study.documents import parse_yaml
 from dagster_project.study.home import Home
+from dagster_project.study.twins import RANDOM, names_with_twins, owner_of, random_twin, twin_of
 from extract.settings import SYNTHETIC, ExtractionSettings
 from storage.errors import QuotingError, UserError
 from storage.files.locks import exclusive
@@ -269,6 +270,21 @@ class Study(ExtractionSettings):
         "analysis settings need a new extraction",
     )
     dask: DaskSettings = Field(default_factory=DaskSettings, description="where metrics and fits are computed")
+    twin: str | None = Field(
+        default=None,
+        description="a study of random weights in the same architecture to hold this one against; random: one is made, "
+        "on a few sequences, under the name NAME-random",
+    )
+
+    @field_validator("twin")
+    @classmethod
+    def _is_trained(cls, twin: str | None, known: ValidationInfo) -> str | None:
+        """Only a model of trained weights has a twin."""
+        model = known.data.get("model")
+        if twin is not None and model is not None and (model.id == SYNTHETIC or model.weights == RANDOM):
+            kind, message = "twin", "only a model of trained weights has a twin; leave it out"
+            raise PydanticCustomError(kind, message)
+        return twin
 
     @field_validator("analysis")
     @classmethod
@@ -291,7 +307,7 @@ class Study(ExtractionSettings):
 
     def extraction(self) -> ExtractionSettings:
         """The settings that decide the tensors."""
-        return ExtractionSettings(**self.model_dump(exclude={"analysis", "keep_tensors", "dask"}))
+        return ExtractionSettings(**self.model_dump(exclude={"analysis", "keep_tensors", "dask", "twin"}))
 
 
 def shipped_file() -> Path:
@@ -309,7 +325,12 @@ def all_studies(home: Home) -> dict[str, Study]:
         If a file has an error, or both define the same name.
     """
     shipped, own = _entries(shipped_file()), _entries(home.studies_file)
-    return {name: _one_of(home, name, shipped, own) for name in dict.fromkeys([*shipped, *own])}
+    return {name: _one_of(home, name, shipped, own) for name in _names(shipped, own)}
+
+
+def _names(shipped: Mapping[str, Any], own: Mapping[str, Any]) -> list[str]:
+    """The names of the studies of two files, with those of the twins that are made for them, each once."""
+    return list(dict.fromkeys([*names_with_twins(shipped), *names_with_twins(own)]))
 
 
 def readable_studies(home: Home) -> tuple[dict[str, Study], dict[str, UserError]]:
@@ -327,7 +348,7 @@ def readable_studies(home: Home) -> tuple[dict[str, Study], dict[str, UserError]
     except UserError as error:
         own, errors = {}, {str(home.studies_file): error}
     found = {}
-    for name in dict.fromkeys([*shipped, *own]):
+    for name in _names(shipped, own):
         try:
             found[name] = _one_of(home, name, shipped, own)
         except UserError as error:
@@ -336,10 +357,18 @@ def readable_studies(home: Home) -> tuple[dict[str, Study], dict[str, UserError]
 
 
 def _one_of(home: Home, name: str, shipped: Mapping[str, Any], own: Mapping[str, Any]) -> Study:
-    """One study of the two files."""
+    """One study of the two files, or the twin that is made for one."""
     if name in shipped and name in own:
         msg = f"{home.studies_file}: study '{name}' is shipped with the product already; give it another name there"
         raise UserError(msg)
+    if owner := owner_of(name, {**own, **shipped}):
+        if name in shipped or name in own:
+            msg = (
+                f"{home.studies_file}: study '{name}' has the name of the twin that study '{owner}' asks for; give it "
+                f"another one, or write twin: {name} in '{owner}'"
+            )
+            raise UserError(msg)
+        return random_twin(_one_of(home, owner, shipped, own))
     path, settings = (shipped_file(), shipped[name]) if name in shipped else (home.studies_file, own[name])
     return parse_study(name, _anchored(settings, path.parent), path)
 
@@ -353,7 +382,7 @@ def find_study(home: Home, name: str) -> Study:
         If there is none; the message suggests the nearest name.
     """
     shipped, own = _entries(shipped_file()), _entries(home.studies_file)
-    if name in shipped or name in own:
+    if name in _names(shipped, own):
         return _one_of(home, name, shipped, own)
     studies = all_studies(home)
     close = difflib.get_close_matches(name, studies, n=1)
@@ -362,17 +391,41 @@ def find_study(home: Home, name: str) -> Study:
     raise UserError(msg)
 
 
+def check_twin(home: Home, name: str, study: Study) -> None:
+    """Refuse a twin that is not one.
+
+    Raises
+    ------
+    UserError
+        If there is no such study, its weights are not random, or its model is another.
+    """
+    twin = twin_of(name, study)
+    if twin is None:
+        return
+    found = find_study(home, twin)
+    if found.model.weights != RANDOM:
+        msg = (
+            f"The study '{twin}' cannot be the twin of '{name}', for its weights are trained; write twin: {RANDOM}, or "
+            f"give '{twin}' random weights"
+        )
+        raise UserError(msg)
+    if (found.model.id, found.model.revision) != (study.model.id, study.model.revision):
+        msg = f"The study '{twin}' cannot be the twin of '{name}': its model is {found.model.id}, not {study.model.id}"
+        raise UserError(msg)
+
+
 def read_studies(path: Path) -> dict[str, Study]:
-    """The studies of one file, in its order; none if there is no such file.
+    """The studies of one file, and the twins that are made for them; none if there is no such file.
 
     Raises
     ------
     UserError
         If the file is not valid YAML or a study in it is malformed.
     """
-    return {
-        name: parse_study(name, _anchored(settings, path.parent), path) for name, settings in _entries(path).items()
-    }
+    entries = _entries(path)
+    studies = {name: parse_study(name, _anchored(settings, path.parent), path) for name, settings in entries.items()}
+    twins = ((name, owner_of(name, entries)) for name in names_with_twins(entries))
+    return studies | {name: random_twin(studies[owner]) for name, owner in twins if owner and name not in studies}
 
 
 def _entries(path: Path) -> dict[str, Any]:

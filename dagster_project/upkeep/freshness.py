@@ -9,7 +9,11 @@ from collections.abc import Mapping
 from dagster_project.steps.assets import Snapshot
 from dagster_project.steps.catalogue import ASSETS
 from dagster_project.study.home import Home
-from dagster_project.study.studies import Study
+from dagster_project.study.studies import Study, find_study
+from dagster_project.study.twins import twin_of
+
+BESIDE_TWIN = ("claims", "report")
+"""The assets that show a study beside its twin."""
 
 FOLLOWS = "follows from"
 """How the reason of an asset begins that is stale because a parent is."""
@@ -34,12 +38,23 @@ def stale(home: Home, name: str, study: Study, force: str | None = None) -> dict
     """
     snapshot = Snapshot(home, name, study)
     found = {asset.name: asset.why_stale(snapshot) for asset in ASSETS}
-    own = {asset: why for asset, why in found.items() if why} | ({force: "asked for"} if force else {})
+    own = _of_twin(snapshot) | {asset: why for asset, why in found.items() if why}
+    own |= {force: "asked for"} if force else {}
     reasons = _with_followers(own)
     needing = [asset.name for asset in ASSETS if asset.reads and asset.name in reasons]
     if needing and "tensors" not in reasons and snapshot.tensors is not None and snapshot.tensors.dropped:
         return _with_followers(own | {"tensors": f"dropped, and {needing[0]} is made from them"})
     return reasons
+
+
+def _of_twin(snapshot: Snapshot) -> dict[str, str]:
+    """Why what stands beside a twin is stale, if the twin has landed and is."""
+    twin = twin_of(snapshot.name, snapshot.study)
+    if twin is None or snapshot.landed_twin is None:
+        return {}
+    if not stale(snapshot.home, twin, find_study(snapshot.home, twin)):
+        return {}
+    return dict.fromkeys(BESIDE_TWIN, f"its twin '{twin}' is stale")
 
 
 def _with_followers(own: Mapping[str, str]) -> dict[str, str]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from dagster_project.steps.catalogue import ASSETS
 from dagster_project.study.home import Home
 from dagster_project.study.studies import Study, find_study, read_studies, readable_studies, shipped_file
+from dagster_project.study.twins import RANDOM
 from dagster_project.upkeep.freshness import FOLLOWS, stale
 from storage.errors import UserError
 from storage.files.staging import write_atomically
@@ -108,7 +109,7 @@ def plan(
         find_study(home, name)
     running, shipped = unended_runs(instance), read_studies(shipped_file()).keys() - set(names)
     entries = [Entry(name, "error", message=str(error)) for name, error in unreadable.items()]
-    for name in names or studies:
+    for name in sorted(names or studies, key=lambda name: name not in studies or not _is_twin(studies[name])):
         if name in running:
             entries.append(Entry(name, "running", message=f"run {running[name]} {WAITS}"))
         elif name in studies and home.is_claimed(name):
@@ -117,6 +118,11 @@ def plan(
             entries.append(_examined(home, name, studies[name], start=name not in shipped))
     wanted = [entry for entry in entries if not names or entry.study in names]
     return Report(f"{datetime.now(UTC):%Y-%m-%dT%H-%M-%S.%fZ}", by, tuple(wanted))
+
+
+def _is_twin(study: Study) -> bool:
+    """Whether it may be the twin of others, which are made after it."""
+    return study.model.weights == RANDOM
 
 
 def _examined(home: Home, name: str, study: Study, *, start: bool) -> Entry:

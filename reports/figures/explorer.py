@@ -28,9 +28,9 @@ def _explorer(source: Source) -> Figure:
         title,
         words.explorer(rows, source.n),
         f"Means over sequences. {words.EXPLAINED}. Upper and lower: the printed bounds of Theorems "
-        "1 and 2, at the κ that serves best; scale-free: the lower one that needs no κ. Norms and cosines, as in "
-        "Figure 7 of the paper: of the sum s_N, without the value state of the sink, v_0, or of the last token, v_L. "
-        "The curves come from sql/queries/explorer_curves.sql.",
+        "1 and 2, at the κ that serves best, or the middle one; scale-free: the lower one that needs no κ. Norms and "
+        "cosines, as in Figure 7 of the paper: of the sum s_N, without the value state of the sink, v_0, or of the "
+        "last token, v_L. The curves come from sql/queries/explorer_curves.sql.",
         answer.table,
         answer,
         charts=(charts.explorer(answer.table, curves, n=source.n),),

@@ -91,10 +91,11 @@ def bounded(source: Source, metric: str) -> Figure:
 
 def _settings(source: Source) -> str:
     """κ and scale of the printed bounds that are drawn."""
-    row = words.best(source.of_query("coverage_by_kappa").rows())
+    row = words.shown(source.of_query("coverage_by_kappa").rows())
     if row is None:
         return ""
-    return f"Printed bounds at κ = {words.number(row['kappa'])}, which serves best, in scale ‘{row['scale']}’."
+    chosen = "which serves best" if row["serves_best"] else "in the middle of those computed"
+    return f"Printed bounds at κ = {words.number(row['kappa'])}, {chosen}, in scale ‘{row['scale']}’."
 
 
 def _elbows(source: Source) -> Figure:

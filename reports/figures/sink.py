@@ -3,6 +3,9 @@
 from reports import charts, words
 from reports.figures.parts import NOT_ANALYSED, NOTHING_SELECTED, Figure, Section, Source, any_known, missing
 
+CLAIMS = ("sink_raises_recall", "sink_effect_peaks_early", "sink_widens_r_min")
+"""The claims that the figure says something of, beside those of the summary."""
+
 
 def section(source: Source) -> Section:
     """The sink effect."""
@@ -27,7 +30,11 @@ def _effect(source: Source) -> Figure:
     return Figure(
         key,
         title,
-        words.sentences(words.sink_effect(rows), words.sink_heads(heads.to_pylist(), peak) if seen else ""),
+        words.sentences(
+            words.sink_effect(rows),
+            words.sink_heads(heads.to_pylist(), peak) if seen else "",
+            words.said(source.of_study("claims").rows(), *CLAIMS),
+        ),
         "Left: Pearson correlation over heads of Recall R(rₘᵢₙ, N) and ρ₀, each a mean over sequences, with its 95 % "
         "bootstrap interval over sequences; the mark is the N farthest from 0. Right: the heads themselves at that N; "
         "those that share value states share ρ₀, and so say less than as many others. In the paper the correlation "

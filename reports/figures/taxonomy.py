@@ -10,6 +10,9 @@ _KINDS = (
     "that meets no rule is Other."
 )
 
+CLAIMS = ("regimes_fit", "retrievers_first", "resets_early", "mixers_prevail_deep", "kinds_in_order")
+"""The claims that the figure says something of."""
+
 
 def section(source: Source) -> Section:
     """The taxonomy of heads."""
@@ -32,7 +35,7 @@ def depth(source: Source) -> Figure:
     return Figure(
         key,
         title,
-        words.sentences(words.kinds(rows), words.depths(rows)),
+        words.sentences(words.kinds(rows), words.depths(rows), words.said(source.of_study("claims").rows(), *CLAIMS)),
         f"Each head has exactly one label. {words.EXPLAINED} (shapes where cells are small); the nearest kind stands "
         "beside each. In the paper (LLaMA-2-7B) Retrievers are seen most in the first two layers, Reset heads prevail "
         "in the next few, and Mixers from the lower middle on.",

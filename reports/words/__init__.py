@@ -12,7 +12,6 @@ from reports.words.bounds import (
     EFFECTS,
     FAMILIES,
     VERDICTS,
-    best,
     coverage,
     effects,
     failures,
@@ -22,6 +21,7 @@ from reports.words.bounds import (
     monte_carlo,
     printed,
     regimes,
+    shown,
     width,
 )
 from reports.words.chance import (
@@ -33,7 +33,7 @@ from reports.words.chance import (
     over_radii,
     plain_arithmetic,
 )
-from reports.words.claims import Verdict, agreement, claims, verdicts
+from reports.words.claims import Verdict, agreement, claims, said, sentence, verdicts
 from reports.words.contexts import context, context_elbows, context_labels, context_metric, several_contexts
 from reports.words.explorer import clearest, explorer
 from reports.words.geometry import (
@@ -121,7 +121,6 @@ __all__ = [
     "attention",
     "beside_bounds",
     "beside_nulls",
-    "best",
     "blanks",
     "chance",
     "claims",
@@ -178,9 +177,12 @@ __all__ = [
     "recovered",
     "recovery",
     "regimes",
+    "said",
     "sensitivity",
+    "sentence",
     "sentences",
     "several_contexts",
+    "shown",
     "similarity_curve",
     "similarity_errors",
     "similarity_of_model",

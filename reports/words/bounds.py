@@ -11,14 +11,14 @@ def printed(kappas: Sequence[Row]) -> list[Row]:
     return sorted((row for row in kappas if row["family"] == "printed"), key=lambda row: row["kappa"])
 
 
-def best(kappas: Sequence[Row]) -> Row | None:
-    """The κ that serves best (``coverage_by_kappa``)."""
-    return next((row for row in printed(kappas) if row["serves_best"]), None)
+def shown(kappas: Sequence[Row]) -> Row | None:
+    """The κ that figures show: the one that serves best, or the middle one computed (``coverage_by_kappa``)."""
+    return next((row for row in printed(kappas) if row["shown"]), None)
 
 
 def coverage(kappas: Sequence[Row]) -> str:
-    """How much the envelope covers at the κ that serves best, with what tells whether that means anything."""
-    row = best(kappas)
+    """How much the envelope covers at the κ that is shown, with what tells whether that means anything."""
+    row = shown(kappas)
     if row is None:
         return "No κ has an envelope to compare the means with."
     return sentences(
@@ -30,7 +30,9 @@ def coverage(kappas: Sequence[Row]) -> str:
 
 
 def _serving(row: Row, kappas: Sequence[Row]) -> str:
-    """The κ that serves best, and whether it stands at an end of those that were tried."""
+    """The κ that is shown, whether it serves best, and whether it stands at an end of those that were tried."""
+    if not row["serves_best"]:
+        return f"κ = {number(row['kappa'])}, in the middle of those computed"
     computed = [other["kappa"] for other in printed(kappas)]
     ends = {min(computed): "smallest", max(computed): "largest"} if len(computed) > 1 else {}
     end = f", the {ends[row['kappa']]} computed" if row["kappa"] in ends else ""
@@ -68,7 +70,7 @@ def _scale_free(kappas: Sequence[Row]) -> str:
 
 def width(kappas: Sequence[Row]) -> str:
     """How wide the envelope is (``coverage_by_kappa``)."""
-    row = best(kappas)
+    row = shown(kappas)
     if row is None or row["precision_width"] is None or row["recall_width"] is None:
         return "No κ has an envelope."
     rows = known(printed(kappas), "precision_width")
@@ -107,7 +109,7 @@ def regimes(model: Sequence[Row], counts: Sequence[Row]) -> str:
         f"{row['mostly_positive']} of {row['heads']} in {row['regime']}" for row in counts if row["regime"] != "I"
     ]
     return sentences(
-        f"For the model {', '.join(found)}." if found else "",
+        f"Medians over the heads and sequences that have a regime: {', '.join(found)}." if found else "",
         f"Without any N: {', '.join(absent)}." if starts and absent else "",
         f"Heads with Δ > 0 at more than half of a regime’s N: {', '.join(positive)}." if positive else "",
     )
@@ -145,7 +147,15 @@ def effects(rows: Sequence[Row]) -> str:
         f"{len(agree)} of {count(len(judged), 'parameter')} with an arrow move the lower bounds the paper’s way.",
         f"The other way: {', '.join(opposite)}." if opposite else "",
         f"Without effect: {', '.join(none)}." if none else "",
+        _untested(rows),
         _unmoved(rows),
+    )
+
+
+def _untested(rows: Sequence[Row]) -> str:
+    """Which parameters are not tested, and why."""
+    return " ".join(
+        f"Not tested: {EFFECTS[row['parameter']]}, for {row['untested']}." for row in rows if row["untested"]
     )
 
 

@@ -1,14 +1,146 @@
-"""Which of the paper's claims a model supports: in one sentence, and claim by claim."""
+"""What a study shows of the paper's claims: in one sentence, and claim by claim; all from verdicts alone."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from reports.words.numbers import Row, count, number
+from reports.words.numbers import Row, count, number, sentences
 
-_VERDICTS = {True: ("✓", "Supported"), False: ("✗", "Not supported"), None: ("?", "Cannot be judged")}
+VERDICTS = {
+    "supported": ("✓", "Supported"),
+    "not supported": ("✗", "Not supported"),
+    "undecided": ("~", "Undecided"),
+    "not testable": ("?", "Not testable"),
+}
+"""For each verdict its symbol and its word."""
 
-IF_SO = " (1 if so)"
-"""How a measure ends that is 1 or 0 (``paper_claims``)."""
+CLAUSES = {
+    "norms_stable": (
+        "norms of value states hardly vary over positions",
+        "norms of value states vary over positions",
+    ),
+    "norms_stable_within_sequence": (
+        "norms of value states are nearly constant within a sequence",
+        "norms of value states vary within a sequence",
+    ),
+    "sink_compressed": (
+        "the value state of the sink is much shorter than the others",
+        "the value state of the sink is not much shorter than the others",
+    ),
+    "similarity_decays_exponentially": (
+        "the similarity of value states decays exponentially with distance",
+        "the similarity of value states does not decay exponentially with distance",
+    ),
+    "exponential_preferred": (
+        "similarity decays to 0 in most KV heads",
+        "similarity decays to a floor above 0 in most KV heads",
+    ),
+    "sink_dominates": (
+        "the sink has a hundred times the weight of a plateau key",
+        "the sink has less than a hundred times the weight of a plateau key",
+    ),
+    "four_phases": (
+        "the mean weights oscillate between plateau and growth",
+        "the mean weights do not oscillate between plateau and growth",
+    ),
+    "phases_fit": (
+        "the four phases describe the mean weights by position",
+        "the four phases do not describe the mean weights by position",
+    ),
+    "premise_holds": (
+        "the theorems’ premise Δ > 0 holds in most selections",
+        "the theorems’ premise Δ > 0 fails in most selections",
+    ),
+    "precision_covered": (
+        "the mean Precision of heads lies within its bounds where the theorems apply",
+        "the mean Precision of heads leaves its bounds where the theorems apply",
+    ),
+    "recall_covered": (
+        "the mean Recall of heads lies within its bounds where the theorems apply",
+        "the mean Recall of heads leaves its bounds where the theorems apply",
+    ),
+    "precision_enveloped": (
+        "the model’s mean Precision lies within its mean bounds",
+        "the model’s mean Precision leaves its mean bounds",
+    ),
+    "recall_enveloped": (
+        "the model’s mean Recall lies within its mean bounds",
+        "the model’s mean Recall leaves its mean bounds",
+    ),
+    "upper_tight": ("upper bounds are tight", "upper bounds are not tight"),
+    "lower_conservative": (
+        "lower bounds are farther from the means than upper ones",
+        "lower bounds are no farther from the means than upper ones",
+    ),
+    "small_n_elbow": (
+        "separability bends at N = 4 or below",
+        "separability bends above N = 4",
+    ),
+    "intermediate_weakest": (
+        "separability is weakest at intermediate N",
+        "separability is not weakest at intermediate N",
+    ),
+    "sink_raises_recall": (
+        "Recall rises with sink similarity over heads at nearly every N",
+        "Recall does not rise with sink similarity over heads at nearly every N",
+    ),
+    "sink_effect_peaks_early": (
+        "sink similarity and Recall are most correlated at small N",
+        "sink similarity and Recall are most correlated beyond small N",
+    ),
+    "sink_predicts_recall": (
+        "sink similarity predicts the mean Recall of a head",
+        "sink similarity does not predict the mean Recall of a head",
+    ),
+    "sink_predicts_precision": (
+        "sink similarity goes with higher Precision",
+        "sink similarity does not go with higher Precision",
+    ),
+    "sink_widens_r_min": (
+        "r_min grows with sink similarity",
+        "r_min does not grow with sink similarity",
+    ),
+    "regimes_fit": (
+        "nearly all heads are Retriever, Mixer or Reset",
+        "many heads are neither Retriever nor Mixer nor Reset",
+    ),
+    "retrievers_first": (
+        "Retrievers lie in earlier layers than other heads",
+        "Retrievers do not lie in earlier layers than other heads",
+    ),
+    "resets_early": (
+        "Reset heads prevail in the first quarter of the layers",
+        "Reset heads do not prevail in the first quarter of the layers",
+    ),
+    "mixers_prevail_deep": (
+        "Mixers prevail in the upper half of the layers",
+        "Mixers do not prevail in the upper half of the layers",
+    ),
+    "kinds_in_order": (
+        "kinds follow each other with depth as in the paper: Retriever, Reset, Mixer",
+        "kinds do not follow each other with depth as in the paper: Retriever, Reset, Mixer",
+    ),
+    "margin_positive_early": (
+        "Δ is above 0 in most of regime II",
+        "Δ is not above 0 in most of regime II",
+    ),
+    "margin_lost_in_valleys": (
+        "Δ is lost in most of regime IV",
+        "Δ is kept in most of regime IV",
+    ),
+    "selection_sharpens": (
+        "top-N selection separates better than N keys at random",
+        "top-N selection does not separate better than N keys at random",
+    ),
+    "values_sharpen": (
+        "value states separate the selected keys better than shuffled ones do",
+        "value states do not separate the selected keys better than shuffled ones do",
+    ),
+}
+"""For each claim a clause that says it, and one that says the contrary."""
+
+SIGNS = {"<=": "at most", "<": "below", ">=": "at least", ">": "above"}
+"""What a direction means before a threshold."""
 
 
 @dataclass(frozen=True)
@@ -16,7 +148,7 @@ class Claim:
     """One claim of the paper, with what this study shows of it."""
 
     place: str
-    """Figure or theorem of the paper."""
+    """Figure, table or section of the paper."""
     statement: str
     found: str
     """What is measured, what was found, and what it is held against."""
@@ -34,12 +166,44 @@ class Verdict:
 
 
 def claims(rows: Sequence[Row]) -> str:
-    """How many claims are supported (``claims``)."""
-    supported, contradicted, unknown = (
-        sum(row["supported"] is verdict for row in rows) for verdict in (True, False, None)
-    )
-    left = f"; {unknown} cannot be judged" if unknown else ""
-    return f"Of {count(len(rows), 'claim')} of the paper, this study supports {supported} and not {contradicted}{left}."
+    """How many claims have each verdict, and how many of those supported a random model supports too (``claims``)."""
+    counts = Counter(row["verdict"] for row in rows)
+    others = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if verdict != "supported")
+    return f"Of {count(len(rows), 'claim')} of the paper, {counts['supported']} supported{_beside(rows)}; {others}."
+
+
+def _beside(rows: Sequence[Row]) -> str:
+    """What random weights say of the claims that are supported; empty if none is."""
+    found = Counter(row["finding"] for row in rows if row["verdict"] == "supported")
+    if not found:
+        return ""
+    told = {
+        True: f"{found[True]} of them not by random weights",
+        False: f"{found[False]} by random weights too, so no finding",
+        None: f"{found[None]} with nothing known of random weights",
+    }
+    return f" ({', '.join(text for finding, text in told.items() if found[finding])})"
+
+
+def said(rows: Sequence[Row], *names: str) -> str:
+    """What follows of some claims, a sentence each (``claims``); claims that are not testable are left out.
+
+    The sentences come from the verdicts alone, so that no two on a page can contradict each other.
+    """
+    chosen = {row["claim"]: row for row in rows if row["verdict"] != "not testable"}
+    return sentences(*(sentence(chosen[name]) for name in names if name in chosen))
+
+
+def sentence(row: Row) -> str:
+    """What follows of one claim, in a sentence that its verdict decides (``claims``)."""
+    clause, denial = CLAUSES[row["claim"]]
+    if row["verdict"] == "not testable":
+        return f"Whether {clause} cannot be tested: {row['reason'] or 'no interval'}."
+    if row["verdict"] == "undecided":
+        return f"Whether {clause} is undecided ({interval(row)}, {needed(row)} needed)."
+    told = clause if row["verdict"] == "supported" else denial
+    random = ", as with random weights" if row["verdict"] == row["twin_verdict"] else ""
+    return f"{told[0].upper()}{told[1:]}{random} ({interval(row)}, {needed(row)} needed)."
 
 
 def verdicts(rows: Sequence[Row], shown_by: Mapping[str, str]) -> list[Verdict]:
@@ -53,18 +217,32 @@ def verdicts(rows: Sequence[Row], shown_by: Mapping[str, str]) -> list[Verdict]:
         For each claim, the key of the figure that shows it.
     """
     found = []
-    for supported, (symbol, word) in _VERDICTS.items():
-        among = tuple(_claim(row, shown_by) for row in rows if row["supported"] is supported)
+    for verdict, (symbol, word) in VERDICTS.items():
+        among = tuple(_claim(row, shown_by) for row in rows if row["verdict"] == verdict)
         found += [Verdict(symbol, word, among)] if among else []
     return found
 
 
 def agreement(rows: Mapping[str, Sequence[Row]]) -> str:
     """Of how many claims several studies say the same (``claims`` of each)."""
-    found = [[row["supported"] for row in of_study] for of_study in rows.values()]
-    judged = [verdicts for verdicts in zip(*found, strict=True) if None not in verdicts]
-    same = sum(len(set(verdicts)) == 1 for verdicts in judged)
-    return f"Of the {count(len(judged), 'claim')} that can be judged in every one, they agree on {same}."
+    found = [[row["verdict"] for row in of_study] for of_study in rows.values()]
+    decided = [same for same in zip(*found, strict=True) if set(same) <= {"supported", "not supported"}]
+    same = sum(len(set(verdicts)) == 1 for verdicts in decided)
+    return f"Of the {count(len(decided), 'claim')} that are decided in every one, they agree on {same}."
+
+
+def needed(row: Row) -> str:
+    """What the measure of a claim must be."""
+    return f"{SIGNS[row['direction']]} {number(row['threshold'])}"
+
+
+def interval(row: Row) -> str:
+    """The value of a claim with its interval; empty without a value."""
+    if row["value"] is None:
+        return ""
+    if row["low"] is None:
+        return number(row["value"])
+    return f"{number(row['value'])} ({number(row['low'])} to {number(row['high'])})"
 
 
 def _claim(row: Row, shown_by: Mapping[str, str]) -> Claim:
@@ -72,11 +250,8 @@ def _claim(row: Row, shown_by: Mapping[str, str]) -> Claim:
 
 
 def _found(row: Row) -> str:
-    """The measure of a claim with its value, and what it is held against."""
-    measure = row["measure"].removesuffix(IF_SO)
-    if row["value"] is None:
-        return f"{measure}: cannot be judged here"
-    if measure != row["measure"]:
-        return f"{measure}: {'yes' if row['value'] else 'no'}"
-    needed = f"{'at most' if row['direction'] == '<=' else 'at least'} {number(row['threshold'])}"
-    return f"{measure}: {number(row['value'])}, needs {needed}"
+    """The measure of a claim with its value, what it is held against, and what its twin shows."""
+    if row["verdict"] == "not testable":
+        return f"{row['measure']}: {row['reason'] or 'no interval'}"
+    twin = "" if row["twin_verdict"] is None else f"; random weights: {row['twin_verdict']}"
+    return f"{row['measure']}: {interval(row)}, needs {needed(row)}{twin}"

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from reports.words.numbers import Row, count, known, place, sentences
-from reports.words.separation import TRIVIAL
+from reports.words.separation import WITHOUT_ELBOW
 from reports.words.sink import NO_RHO_0
 from reports.words.taxonomy import OTHER
 
@@ -16,7 +16,7 @@ def explorer(heads: Sequence[Row], n: int) -> str:
         f"{count(len(heads), 'head')} to choose from; the map begins with the one whose kind is clearest, "
         f"{place(clearest(heads))}.",
         flagged if others else "",
-        _blank(heads, "elbow_n", f"an elbow: after N = 2 separability does not fall, or {TRIVIAL}"),
+        _blank(heads, "elbow_n", "an elbow: " + ", or ".join(WITHOUT_ELBOW.values())),
         _blank(heads, "recall", f"a Recall at N = {n}: they attend to {n} keys or fewer"),
         _blank(heads, "rho_0", f"a ρ₀: {NO_RHO_0}"),
     )

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from reports.words.numbers import NAMES, Row, count, known, number, percent, place, spans
-from reports.words.separation import TRIVIAL
-from reports.words.sink import apart, chance, sink_peak
+from reports.words.claims import claims as verdict_counts
+from reports.words.claims import said
+from reports.words.numbers import NAMES, Row, count, known, number, percent, place
 from reports.words.taxonomy import OTHER
 
 
@@ -21,16 +21,16 @@ class Headline:
 
 
 def headlines(
-    curves: Sequence[Row], heads: Sequence[Row], sinks: Sequence[Row], norms: Sequence[Row], n: int
+    claims: Sequence[Row], heads: Sequence[Row], sinks: Sequence[Row], norms: Sequence[Row], n: int
 ) -> list[Headline]:
     """The numbers at the top of a report.
 
-    From ``curves_by_n``, ``heads_at_n`` at ``n``, ``sink_by_head`` and ``norm_variation_by_head``.
+    From ``claims``, ``heads_at_n`` at ``n``, ``sink_by_head`` and ``norm_variation_by_head``.
     """
     return [
         _mean_at_n(heads, "precision", n),
         _mean_at_n(heads, "recall", n),
-        _weakest(curves),
+        _findings(claims),
         _sink_weight(sinks),
         _lambda(norms) or _sink_norm(sinks),
     ]
@@ -44,12 +44,14 @@ def _mean_at_n(heads: Sequence[Row], metric: str, n: int) -> Headline:
     return Headline(f"{NAMES[metric]} at N = {n}", number(value), f"mean of {count(len(rows), 'head')}")
 
 
-def _weakest(curves: Sequence[Row]) -> Headline:
-    rows = [row for row in curves if row["metric"] == "f_r_max"]
-    if not rows:
-        return Headline(f"Lowest {NAMES['f_r_max']}", "–", "no head attends to two keys")
-    lowest = min(rows, key=lambda row: row["mean"])
-    return Headline(f"Lowest {NAMES['f_r_max']}", f"N = {lowest['n']}", f"where its mean is {number(lowest['mean'])}")
+def _findings(claims: Sequence[Row]) -> Headline:
+    """How many claims are supported here and not by random weights."""
+    label = "Findings beyond random weights"
+    supported = [row for row in claims if row["verdict"] == "supported"]
+    if supported and all(row["finding"] is None for row in supported):
+        return Headline(label, "–", "nothing is known of random weights")
+    findings = sum(row["finding"] is True for row in supported)
+    return Headline(label, f"{findings:,}", f"of {count(len(claims), 'claim')} of the paper")
 
 
 def _sink_weight(sinks: Sequence[Row]) -> Headline:
@@ -79,36 +81,21 @@ def _sink_norm(sinks: Sequence[Row]) -> Headline:
     return Headline("Value norm of the sink", f"{number(median(ratios.values()))} ×", note)
 
 
-def outstanding(
-    curves: Sequence[Row],
-    elbow: Row | None,
-    sinks: Sequence[Row],
-    learned: Sequence[Row],
-    kinds: Sequence[Row],
-    effect: Sequence[Row],
-) -> list[str]:
-    """What stands out, in at most five sentences; what cannot be said is left out.
+def outstanding(claims: Sequence[Row], sinks: Sequence[Row], learned: Sequence[Row], kinds: Sequence[Row]) -> list[str]:
+    """What stands out, in a few sentences; what cannot be said is left out.
 
-    From ``curves_by_n``, ``elbow_of_model``, ``sink_by_head``, ``learned_sinks``, ``taxonomy_of_heads`` and
-    ``sink_effect_by_n``.
+    From ``claims``, ``sink_by_head``, ``learned_sinks`` and ``taxonomy_of_heads``. What follows for the paper comes
+    from the verdicts alone; the other sentences are about what was measured.
     """
-    told = (_separability(curves, elbow), _sink(sinks), _learned(learned), _kinds(kinds), _effect(effect))
-    return [sentence for sentence in told if sentence]
+    told = (said(claims, *SEPARATION), _sink(sinks), _learned(learned), said(claims, *SINK), _kinds(kinds))
+    return [*(sentence for sentence in told if sentence), verdict_counts(claims)]
 
 
-def _separability(curves: Sequence[Row], elbow: Row | None) -> str:
-    """Where heads separate best and worst."""
-    if elbow is None or not curves:
-        return ""
-    if elbow["status"] == "trivial":
-        return f"No N stands out: {TRIVIAL}."
-    if elbow["elbow_n"] is None:
-        return "No N stands out: after N = 2 separability does not fall."
-    return (
-        "Past the trivial N = 1, the elbow of how well heads tell what they select from the rest lies at "
-        f"N = {elbow['elbow_n']} with separability {number(elbow['separability'])}; it is least at "
-        f"N = {elbow['lowest_n']} with {number(elbow['lowest_separability'])}."
-    )
+SEPARATION = ("selection_sharpens", "values_sharpen", "small_n_elbow", "intermediate_weakest", "premise_holds")
+"""What a summary says of separation."""
+
+SINK = ("sink_predicts_recall", "sink_predicts_precision")
+"""What a summary says of the sink's similarity."""
 
 
 def _sink(sinks: Sequence[Row]) -> str:
@@ -150,28 +137,3 @@ def _kinds(heads: Sequence[Row]) -> str:
         f"The commonest kind of head is {label}: {most} of {count(len(heads), 'head')}, in {where}; {others} of all "
         f"heads {'meets' if others == 1 else 'meet'} no rule."
     )
-
-
-def _effect(effect: Sequence[Row]) -> str:
-    """Whether Recall rises or falls with ρ_0; both, each with its N, where the sign changes."""
-    rows = known(effect, "correlation")
-    if not rows:
-        return ""
-    sides = apart(rows)
-    peaks = {side: sink_peak(found) for side, found in sides.items()}
-    if not any(abs(peak["correlation"]) > chance(peak) for peak in peaks.values()):
-        return "How alike the sink is to other value states says nothing of Recall beyond chance, at any N."
-    whose, ways = "Heads whose sink is more alike to other value states have", {"above": "higher", "below": "lower"}
-    if len(sides) == 1:
-        ((side, peak),) = peaks.items()
-        return (
-            f"{whose} {ways[side]} Recall, most clearly at N = {peak['n']}, with a correlation of "
-            f"{number(peak['correlation'])}."
-        )
-    order = [row["n"] for row in rows]
-    told = [
-        f"{ways[side]} Recall at N = {spans((row['n'] for row in sides[side]), order)} "
-        f"(correlation {number(peaks[side]['correlation'])} at N = {peaks[side]['n']})"
-        for side in sorted(sides, key=lambda side: int(sides[side][0]["n"]))
-    ]
-    return f"{whose} {' and '.join(told)}."

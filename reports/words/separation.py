@@ -11,6 +11,13 @@ ELBOW_RANGES = ("in the paper’s range, N from 1 to 4", "beyond it")
 TRIVIAL = "there is no N but the trivial one, N = 1"
 """Why there is no elbow where one key is selected at most (status 'trivial')."""
 
+WITHOUT_ELBOW = {
+    "no_bend": "separability falls from N = 2 on without bending downwards",
+    "no_decline": "after N = 2 separability does not fall",
+    "trivial": TRIVIAL,
+}
+"""Why a curve has no elbow, by status."""
+
 
 def beside_bounds(curves: Sequence[Row], metric: str) -> list[Row]:
     """One row per N of a metric (``bounds_by_n``): mean, interval, printed bounds, scale-free bound, ``outside``.
@@ -135,7 +142,8 @@ def elbows(heads: Sequence[Row]) -> str:
 
 def _elbowless(heads: Sequence[Row]) -> str:
     """Why heads have no elbow, by status; NULL is that of a head that attends to one key."""
-    reasons = {"no_decline": "after N = 2 separability does not fall", "trivial": TRIVIAL, None: "there is no N"}
+    reasons: dict[str | None, str] = {None: "there is no N"}
+    reasons.update(WITHOUT_ELBOW.items())
     numbers = {status: sum(row["status"] == status for row in heads) for status in reasons}
     return "; ".join(f"in {count(found, 'head')} {reasons[status]}" for status, found in numbers.items() if found)
 
@@ -144,10 +152,8 @@ def elbow_of_model(model: Row | None) -> str:
     """Where the elbow of the model's mean curves lies (``elbow_of_model``)."""
     if model is None:
         return ""
-    if model["status"] == "trivial":
-        return f"The model’s mean curves have no elbow: {TRIVIAL}."
     if model["elbow_n"] is None:
-        return "The model’s mean curves have no elbow: after N = 2 separability does not fall."
+        return f"The model’s mean curves have no elbow: {WITHOUT_ELBOW[model['status']]}."
     return (
         f"The elbow of the model’s mean curves lies at N = {model['elbow_n']}, with separability "
         f"{number(model['separability'])}; separability is least, {number(model['lowest_separability'])}, "

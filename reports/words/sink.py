@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from math import sqrt
 
-from reports.words.numbers import Row, count, known, number, sentences, spans
+from reports.words.numbers import Row, count, known, number, sentences
 
 FEWEST = 3
 """A correlation over fewer heads than this is −1 or 1 whatever they do."""
@@ -31,37 +31,18 @@ def chance(row: Row) -> float:
     return 2 / sqrt(row["kv_heads"])
 
 
-def apart(curve: Sequence[Row]) -> dict[str, list[Row]]:
-    """The rows whose correlation is clearly ``above`` 0, or ``below``, in order; a side without rows is left out.
-
-    Clearly: the interval excludes 0, or, without one, the correlation lies beyond ``chance``.
-    """
-    sides: dict[str, list[Row]] = {"above": [], "below": []}
-    for row in known(curve, "correlation"):
-        low, high = row["correlation_ci_low"], row["correlation_ci_high"]
-        if low is None:
-            low, high = row["correlation"] - chance(row), row["correlation"] + chance(row)
-        if low > 0 or high < 0:
-            sides["above" if low > 0 else "below"].append(row)
-    return {side: rows for side, rows in sides.items() if rows}
-
-
 def sink_effect(curve: Sequence[Row]) -> str:
-    """Where the correlation peaks, and where it differs from 0 (``sink_effect_by_n``)."""
+    """Where the correlation is farthest from 0, and what it is at the paper's peak (``sink_effect_by_n``)."""
     peak = sink_peak(curve)
-    positive = peak["correlation"] > 0
     interval = (
-        f" (95 % interval {_from_to(peak)})"
+        f" (95 % interval over sequences {_from_to(peak)})"
         if peak["correlation_ci_low"] is not None
         else " (one sequence: no interval)"
     )
     return sentences(
-        f"Over {count(peak['heads'], 'head')}, Recall and ρ₀ are most correlated at N = {peak['n']}, with "
-        f"{number(peak['correlation'])}{interval}: the more alike the sink and the other value states, the "
-        f"{'higher' if positive else 'lower'} Recall.",
+        f"Over {count(peak['heads'], 'head')}, the correlation of Recall and ρ₀ is farthest from 0 at N = {peak['n']}, "
+        f"with {number(peak['correlation'])}{interval}.",
         _papers(curve, peak),
-        _apart(curve),
-        _beside_chance(peak),
     )
 
 
@@ -73,27 +54,6 @@ def _papers(curve: Sequence[Row], peak: Row) -> str:
     """The correlation where the paper finds it highest, unless that is the peak here too."""
     there = [row["correlation"] for row in known(curve, "correlation") if row["n"] == PAPERS_PEAK != peak["n"]]
     return f"At N = {PAPERS_PEAK}, where the paper finds the peak, it is {number(there[0])}." if there else ""
-
-
-def _apart(curve: Sequence[Row]) -> str:
-    """At which N the interval excludes 0, and on which side."""
-    rows = known(curve, "correlation_ci_low")
-    if not rows:
-        return ""
-    order = [row["n"] for row in rows]
-    told = [f"{side} 0 at N = {spans((row['n'] for row in found), order)}" for side, found in apart(rows).items()]
-    return f"The interval lies {', '.join(told)}." if told else "The interval holds 0 at every N."
-
-
-def _beside_chance(peak: Row) -> str:
-    noise = chance(peak)
-    if noise >= 1:
-        return f"With {count(peak['kv_heads'], 'KV head')} any correlation may be chance."
-    beyond = "lies beyond" if abs(peak["correlation"]) > noise else "does not go beyond"
-    return (
-        f"With {peak['kv_heads']} values of ρ₀, one for each KV head, a correlation within ±{number(noise)} may be "
-        f"chance (2/√{peak['kv_heads']}); the peak {beyond} that, and it is the largest of many N."
-    )
 
 
 def sink_effects(curves: Sequence[Row]) -> str:

@@ -29,9 +29,6 @@ _NOUNS = {
 }
 """What one head and several heads of a label are called."""
 
-_WITH_DEPTH = ("Retriever", "Reset", "Mixer")
-"""The order in which the paper finds the kinds with depth."""
-
 
 def kinds(heads: Sequence[Row]) -> str:
     """How many heads are of each kind, and how surely (``taxonomy_of_heads``)."""
@@ -63,19 +60,14 @@ def _others(heads: Sequence[Row]) -> str:
 
 
 def depths(heads: Sequence[Row]) -> str:
-    """Where with depth each kind lies, and whether in the paper's order (``taxonomy_of_heads``)."""
+    """Where with depth each kind lies (``taxonomy_of_heads``)."""
     layers = {label: [row["layer"] for row in heads if row["label"] == label] for label in KINDS}
     means = {label: fmean(found) for label, found in layers.items() if found}
     if len({row["layer"] for row in heads}) == 1:
         return "With one layer there is no depth to compare."
     if not means:
         return "No head is of a kind, so there is no order to compare."
-    told = f"Mean layer: {', '.join(f'{label} {number(mean)}' for label, mean in means.items())}"
-    if len(means) < len(KINDS):
-        return f"{told}; the paper’s order Retriever → Reset → Mixer takes all three kinds."
-    order = sorted(_WITH_DEPTH, key=means.__getitem__)
-    verdict = "as in the paper" if tuple(order) == _WITH_DEPTH else "unlike the paper’s Retriever → Reset → Mixer"
-    return f"{told}. With depth that is {' → '.join(order)}, {verdict}."
+    return f"Mean layer: {', '.join(f'{label} {number(mean)}' for label, mean in means.items())}."
 
 
 def planes(heads: Sequence[Row]) -> str:
@@ -127,11 +119,11 @@ def kind_curve(curves: Sequence[Row], metric: str) -> str:
 
 
 def kind_curves(curves: Sequence[Row]) -> str:
-    """How the kinds differ in Precision and Recall, beside what the paper says of them (``curves_by_label``)."""
+    """How the kinds differ in Precision and Recall halfway, and how these run in Reset heads (``curves_by_label``)."""
     metrics = ("precision", "recall")
     each = "; ".join(_of_each(curves, metric) for metric in metrics)
     resets = (_resets(curves, metric) for metric in metrics)
-    return sentences(f"{_halfway(curves)} {each}.", _retrievers(curves), *resets)
+    return sentences(f"{_halfway(curves)} {each}.", *resets)
 
 
 def _halfway(curves: Sequence[Row]) -> str:
@@ -150,24 +142,8 @@ def _means(curves: Sequence[Row], metric: str, n: int) -> dict[str, float]:
     return {label: found[label] for label in LABELS if label in found}
 
 
-def _retrievers(curves: Sequence[Row]) -> str:
-    """Whether Retrievers have the highest Recall and the lowest Precision halfway."""
-    n = halfway(curves)
-    precision, recall = (_means(curves, metric, n) for metric in ("precision", "recall"))
-    if "Retriever" not in recall or len(recall) == 1:
-        return ""
-    highest = all(recall["Retriever"] > mean for label, mean in recall.items() if label != "Retriever")
-    lowest = all(precision["Retriever"] < mean for label, mean in precision.items() if label != "Retriever")
-    if highest and lowest:
-        return "Retrievers have the highest Recall there and the lowest Precision, as in the paper."
-    if highest or lowest:
-        found, other = ("highest Recall", "lowest Precision")[:: 1 if highest else -1]
-        return f"Retrievers have the {found} there, as in the paper, but not the {other}."
-    return "Retrievers have neither the highest Recall there nor the lowest Precision; in the paper they have both."
-
-
 def _resets(curves: Sequence[Row], metric: str) -> str:
-    """Whether a metric of Reset heads falls and rises again before halfway, where every head's rises to 1."""
+    """Where a metric of Reset heads is lowest up to halfway, beyond which every head's rises to 1."""
     until = halfway(curves)
     points = [row for row in curves if (row["metric"], row["label"]) == (metric, "Reset") and row["n"] <= until]
     points.sort(key=lambda row: int(row["n"]))
@@ -175,8 +151,8 @@ def _resets(curves: Sequence[Row], metric: str) -> str:
         return ""
     lowest, last = min(points, key=lambda row: row["mean"]), points[-1]
     if lowest is points[0] or lowest is last:
-        return f"{NAMES[metric]} of Reset heads is lowest at N = {lowest['n']}: no U by N = {until}."
+        return f"{NAMES[metric]} of Reset heads is lowest at N = {lowest['n']}, of N up to {until}."
     return (
         f"{NAMES[metric]} of Reset heads is lowest at N = {lowest['n']}, with {number(lowest['mean'])}, and up again "
-        f"to {number(last['mean'])} at N = {last['n']}, the U of the paper."
+        f"to {number(last['mean'])} at N = {last['n']}."
     )

@@ -1,8 +1,8 @@
 -- grain:   one row per (query, layer, head) whose elbow is missing, doubled, or not where an elbow can be
 -- inputs:  elbows, elbows_model, attention_rows
--- meaning: every head with two keys has an elbow with 2 <= elbow_n <= lowest_n <= n_keys - 1 and separability at least that
---          at lowest_n, or none and separability lowest at N = 2, or N = 1 alone; and so has the model, whose layer and
---          head are NULL
+-- meaning: every head with two keys has an elbow with 2 < elbow_n < lowest_n <= n_keys - 1 and separability at least that
+--          at lowest_n, or none and a curve that does not bend, is lowest at N = 2, or is N = 1 alone; and so has the
+--          model, whose layer and head are NULL
 WITH wanted AS (
     SELECT query, layer, head, max(n_keys) - 1 AS last_n
     FROM attention_rows
@@ -36,11 +36,13 @@ HAVING
         coalesce(
             CASE status
                 WHEN 'ok' THEN
-                    elbow_n >= 2
-                    AND elbow_n <= lowest_n
+                    elbow_n > 2
+                    AND elbow_n < lowest_n
                     AND lowest_n > 2
                     AND lowest_n <= last_n
                     AND separability >= lowest_separability
+                WHEN 'no_bend' THEN
+                    elbow_n IS NULL AND separability IS NULL AND lowest_n > 2 AND lowest_n <= last_n
                 WHEN 'no_decline' THEN elbow_n IS NULL AND separability IS NULL AND lowest_n = 2
                 WHEN 'trivial' THEN elbow_n IS NULL AND separability IS NULL AND lowest_n IS NULL AND last_n = 1
             END,

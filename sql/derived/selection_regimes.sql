@@ -1,31 +1,26 @@
 -- grain:   one row per (study, query{{ ", layer, head" if not model }}, regime)
--- inputs:  assumption_weights{{ "_model" if model }}, attention_by_position, bound_means, selection_regimes_of
-{% if model %}
--- meaning: Table 2 of the whole model, as if it were one head with the mean weight and the mean Δ/B of all
-{% else %}
--- meaning: Table 2 of every head with a fit; Δ/B is the same for every κ
-{% endif %}
-{% set place = "0 AS layer, 0 AS head" if model else "layer, head" %}
-WITH fits AS (
-    SELECT query, {{ place }}, eta, omega, t_1, t_2
-    FROM assumption_weights{{ "_model" if model }}
-    WHERE study = $study AND status = 'ok'
-),
-weights AS (
-    SELECT query, {{ place }}, position, avg(mean_weight) AS weight
-    FROM attention_by_position
-    WHERE study = $study
-    GROUP BY ALL
-),
-margins_by_n AS (
-    SELECT query, {{ place }}, n, avg(margin) AS margin
-    FROM (
-        SELECT query, layer, head, n, any_value(margin) AS margin
-        FROM bound_means
-        WHERE study = $study AND family = 'printed'
-        GROUP BY query, layer, head, n
-    )
-    GROUP BY ALL
+-- inputs:  regimes_by_sequence
+-- meaning: Table 2 {{ "of the whole model" if model else "of every head with a fit" }}
+{% set place = "query" if model else "query, layer, head" %}
+WITH all_of_them AS (
+    SELECT {{ place }}, count(*) AS rows
+    FROM regimes_by_sequence
+    WHERE study = $study AND regime = 'I'
+    GROUP BY {{ place }}
 )
-SELECT $study AS study, *{{ " EXCLUDE (layer, head)" if model }}
-FROM selection_regimes_of(fits, weights, margins_by_n)
+SELECT
+    $study AS study,
+    {{ place }},
+    regime,
+    count(*) / any_value(rows) AS share,
+    quantile_disc(first_n, 0.5) AS first_n,
+    quantile_disc(last_n, 0.5) AS last_n,
+    avg(margin_first) AS margin_first,
+    avg(margin_last) AS margin_last,
+    avg(slope) AS slope,
+    avg(positive_share) AS positive_share
+FROM regimes_by_sequence
+JOIN all_of_them USING ({{ place }})
+WHERE study = $study
+GROUP BY {{ place }}, regime
+ORDER BY {{ place }}, regime

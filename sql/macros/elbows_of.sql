@@ -3,7 +3,8 @@
 -- meaning: the elbow of each curve of separability, 2PR / (P + R), from N = 2 to its lowest: the N where it lies highest
 --          above the straight line between these two over ln N, the smallest such N (the knee of Satopää et al.,
 --          "Finding a Kneedle in a Haystack", 2011, for a curve that falls); N = 1 is trivial, one key is always
---          separable; no elbow where N = 2 is the lowest
+--          separable; no elbow where N = 2 is the lowest, nor where the curve lies above the line by less than a tenth
+--          of its fall: it falls from N = 2 on and never bends downwards
 CREATE MACRO elbows_of(curves) AS TABLE
 WITH separabilities AS (
     SELECT query, layer, head, n, 2 * precision * recall / (precision + recall) AS separability
@@ -39,8 +40,9 @@ highest AS (
         query,
         layer,
         head,
-        arg_max(n, (height, -n)) AS elbow_n,
-        arg_max(separability, (height, -n)) AS separability
+        max(height) AS height,
+        arg_max(n, (height, -n)) AS highest_n,
+        arg_max(separability, (height, -n)) AS highest_separability
     FROM heights
     GROUP BY query, layer, head
 )
@@ -48,11 +50,16 @@ SELECT
     query,
     layer,
     head,
-    elbow_n,
-    separability,
+    CASE
+        WHEN height >= 0.1 * (first_separability - lowest_separability) THEN 'ok'
+        WHEN lowest_n > 2 THEN 'no_bend'
+        WHEN lowest_n = 2 THEN 'no_decline'
+        ELSE 'trivial'
+    END AS status,
+    CASE WHEN status = 'ok' THEN highest_n END AS elbow_n,
+    CASE WHEN status = 'ok' THEN highest_separability END AS separability,
     lowest_n,
-    lowest_separability,
-    CASE WHEN lowest_n > 2 THEN 'ok' WHEN lowest_n = 2 THEN 'no_decline' ELSE 'trivial' END AS status
+    lowest_separability
 FROM (SELECT DISTINCT query, layer, head FROM query_table(curves))
 LEFT JOIN ends USING (query, layer, head)
 LEFT JOIN highest USING (query, layer, head)

@@ -1,13 +1,13 @@
 -- grain:   one row per (metric, family, n); metric is precision, recall, f_r_max or f_r_min
 -- inputs:  bounds_comparison_model, attention_rows, coverage, by_metric, log_grid; $study, $query
 -- meaning: the model's mean Precision, Recall and F with intervals and bounds (Figure 5 and Corollary 1); the printed
---          family at the κ that serves best; n: at most 161 values, evenly spaced on a log axis
+--          family at the κ that coverage shows; n: at most 161 values, evenly spaced on a log axis
 --          inside: whether the mean lies within its bounds; NULL where there are none
 --          precision_floor: N/n, below which no Precision lies, mean over heads and sequences
 WITH best AS (
     SELECT kappa
     FROM coverage
-    WHERE study = $study AND query = $query AND serves_best
+    WHERE study = $study AND query = $query AND shown
 ),
 comparison AS (
     SELECT *

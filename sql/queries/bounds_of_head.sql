@@ -4,7 +4,7 @@
 WITH best AS (
     SELECT kappa
     FROM coverage
-    WHERE study = $study AND query = $query AND serves_best
+    WHERE study = $study AND query = $query AND shown
 ),
 comparison AS (
     SELECT *

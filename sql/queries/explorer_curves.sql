@@ -1,7 +1,7 @@
 -- grain:   one row per (layer, head)
 -- inputs:  selection_means, bound_means, diagnostics, coverage, log_grid; $study, $query
 -- meaning: the curves of every head over n as lists of equal length, mean over sequences; printed bounds at the κ that
---          serves best; n: at most 24 values, evenly spaced on a log axis, as far as the head goes; NULL where there is no
+--          coverage shows; n: at most 24 values, evenly spaced on a log axis, as far as the head goes; NULL where there is no
 --          bound or no cosine
 WITH reach AS (
     SELECT max(n) AS last_n
@@ -14,7 +14,7 @@ grid AS (
 best AS (
     SELECT kappa
     FROM coverage
-    WHERE study = $study AND query = $query AND serves_best
+    WHERE study = $study AND query = $query AND shown
 ),
 means AS (
     SELECT layer, head, n, precision, recall

@@ -1,7 +1,8 @@
 -- grain:   one row per study of the warehouse
 -- inputs:  studies, model_sizes, claims, attention_by_position, elbows_model, head_taxonomy
 -- meaning: what was run, and in short what came of it at the last query: how many of the paper's claims it supports, of how
---          many that can be judged (claims_judged), and what share of heads is of each kind; NULL: not known
+--          many that are decided (claims_judged), how many of them its twin of random weights does not support too
+--          (claims_beyond_twin), and what share of heads is of each kind; NULL: not known
 WITH asked AS (
     SELECT study, list_sort(list(DISTINCT query)) AS queries
     FROM attention_by_position
@@ -10,8 +11,9 @@ WITH asked AS (
 judged AS (
     SELECT
         study,
-        count(*) FILTER (WHERE supported) AS claims_supported,
-        count(supported) AS claims_judged,
+        count(*) FILTER (WHERE verdict = 'supported') AS claims_supported,
+        count(*) FILTER (WHERE verdict IN ('supported', 'not supported')) AS claims_judged,
+        CASE WHEN count(twin_verdict) > 0 THEN count(*) FILTER (WHERE finding) END AS claims_beyond_twin,
         count(*) AS claims
     FROM claims
     GROUP BY study
@@ -47,6 +49,7 @@ SELECT
     queries,
     claims_supported,
     claims_judged,
+    claims_beyond_twin,
     claims,
     model_elbow_n,
     retriever_share,

@@ -4,17 +4,17 @@
 -- meaning: the elbow of the whole model, from its mean Precision and Recall
 {% else %}
 -- meaning: the elbow of each head: separability, the harmonic mean of mean Precision and mean Recall, falls from N = 2
---          to its lowest; the elbow is where it lies highest above the straight line between the two over log N, N = 2
---          itself if it lies nowhere above; N = 1 is trivial
+--          to its lowest; the elbow is where it lies highest above the straight line between the two over ln N, if by a
+--          tenth of the fall or more; N = 1 is trivial
 {% endif %}
 CREATE TABLE elbows{{ "_model" if model }} (
 {{ key_columns("study", "query") }}
 {% if not model %}
 {{ key_columns("layer", "head") }}
 {% endif %}
-    elbow_n INTEGER, -- N of strongest non-trivial separability; NULL unless status is 'ok'
+    elbow_n INTEGER, -- N where separability begins to fall faster; NULL unless status is 'ok'
     separability DOUBLE, -- separability at elbow_n
     lowest_n INTEGER, -- N of least separability from 2 on, where the curve that the elbow is sought on ends
     lowest_separability DOUBLE, -- separability at lowest_n
-    status VARCHAR NOT NULL -- 'ok'; 'no_decline': lowest at N = 2, so there is no elbow; 'trivial': there is only N = 1
+    status VARCHAR NOT NULL -- 'ok'; no elbow: 'no_bend', falls from N = 2 on without bending downwards; 'no_decline', lowest at N = 2; 'trivial', only N = 1
 )

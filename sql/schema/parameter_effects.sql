@@ -19,6 +19,7 @@ CREATE TABLE parameter_effects (
     log_miss_low DOUBLE, -- mean log of the sum that eq. 12 and 14 subtract, at low; it tells where bounds saturate
     log_miss_high DOUBLE, -- the same at high
     effect SMALLINT, -- sign of the change of the lower bounds: 1 improves, -1 weakens, 0 none; NULL: nothing changed
+    untested VARCHAR, -- why the study does not test it: its term is absent from the bounds, or trivial; NULL if it does
     paper_effect SMALLINT, -- the paper's arrow: 1, -1, or NULL where it says mixed
-    agrees BOOLEAN -- whether both signs are the same; NULL where the paper says mixed
+    agrees BOOLEAN -- whether both signs are the same; NULL where the paper says mixed, or it is not tested
 )

@@ -14,6 +14,7 @@ CREATE TABLE studies (
     head_dim INTEGER NOT NULL, -- length of one value state; where layers differ, the greatest
     dtype VARCHAR NOT NULL, -- type of the model's weights in the forward pass
     device VARCHAR NOT NULL, -- device of the forward pass
+    twin VARCHAR, -- study of random weights in the same architecture that this one is held against; NULL: none
     provenance JSON NOT NULL, -- everything known of the origin: settings, hashes, versions, and metrics, theirs
     format_version INTEGER NOT NULL -- version of the layout of these tables; 1 is the first
 )

@@ -2,7 +2,8 @@
 -- inputs:  bounds_comparison
 -- meaning: how often the bounds hold over (head, N), how wide they are, and how often the theorems' premise holds; wide
 --          bounds cover everything, so coverage is no evidence without the other two; at N = 1 Precision and Recall are 1
---          by definition, so the premise says nothing there and counts for N > 1 only
+--          by definition, so the premise says nothing there and counts for N > 1 only; which κ serves best is said only
+--          where at least 100 rows carry the premise
 CREATE OR REPLACE VIEW coverage AS
 WITH compared AS (
     SELECT *, n > 1 AND premise_share > 0.5 AS premised
@@ -25,17 +26,33 @@ covered AS (
         avg(premise_share) FILTER (WHERE n > 1) AS premise_share,
         count(precision_inside) FILTER (WHERE premised) AS premise_rows,
         avg(precision_inside::INTEGER) FILTER (WHERE premised) AS precision_coverage_premise,
-        avg(recall_inside::INTEGER) FILTER (WHERE premised) AS recall_coverage_premise
+        avg(recall_inside::INTEGER) FILTER (WHERE premised) AS recall_coverage_premise,
+        avg(precision_upper - precision_lower + recall_upper - recall_lower) FILTER (WHERE premised) AS width_premise
     FROM compared
     GROUP BY study, query, family, kappa, scale
 ),
 judged AS (
     SELECT
         *,
-        least(precision_coverage, recall_coverage) AS worse_coverage,
+        least(precision_coverage_premise, recall_coverage_premise) AS worse_coverage,
         worse_coverage >= 0.95 AS covers,
-        CASE WHEN covers THEN -(precision_width + recall_width) ELSE worse_coverage END AS merit
+        CASE WHEN covers THEN -width_premise ELSE worse_coverage END AS merit,
+        family = 'printed' AND premise_rows >= 100 AS eligible
     FROM covered
+),
+ranked AS (
+    SELECT
+        *,
+        eligible AND row_number() OVER by_merit = 1 AS serves_best,
+        family = 'printed' AND row_number() OVER by_kappa = (count(*) OVER of_family + 1) // 2 AS in_the_middle
+    FROM judged
+    WINDOW
+        of_family AS (PARTITION BY study, query, family),
+        by_kappa AS (PARTITION BY study, query, family ORDER BY kappa),
+        by_merit AS (
+            PARTITION BY study, query, family
+            ORDER BY eligible DESC, covers DESC NULLS LAST, merit DESC NULLS LAST, kappa
+        )
 )
 SELECT
     study, -- name of the study
@@ -54,6 +71,6 @@ SELECT
     premise_rows, -- number of rows with N > 1 and Δ > 0 in most sequences
     precision_coverage_premise, -- precision_coverage among those rows; NULL if there are none
     recall_coverage_premise, -- recall_coverage among those rows; NULL if there are none
-    family = 'printed' AND row_number() OVER ranked = 1 AS serves_best, -- κ that covers 95 % with least width, or most
-FROM judged
-WINDOW ranked AS (PARTITION BY study, query, family ORDER BY covers DESC NULLS LAST, merit DESC NULLS LAST, kappa)
+    serves_best, -- κ that covers 95 % of the premise's rows with least width, or most; none where these are below 100
+    serves_best OR (in_the_middle AND NOT bool_or(serves_best) OVER (PARTITION BY study, query)) AS shown, -- κ of the figures: that, or else the middle one
+FROM ranked

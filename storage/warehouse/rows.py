@@ -41,21 +41,28 @@ TOPS = {"top": ("top_key", "top_role"), "top_contributor": ("top_contributor", "
 """The arrays from which ``concentration`` has the columns ``…_position`` and ``…_role``."""
 
 
-def provenance_of(tensors: "SequenceStore", metrics: "SequenceStore", summaries: Mapping[str, Any]) -> dict[str, Any]:
+def provenance_of(
+    tensors: "SequenceStore", metrics: "SequenceStore", summaries: Mapping[str, Any], twin: str | None = None
+) -> dict[str, Any]:
     """What a landed study was made from, as JSON.
 
     That of the tensor store, with that of the metrics as its part ``metrics``, what is known of each step after them,
-    ``summaries``, as its part of that name, and the version of the landing itself as its part ``landing``.
+    ``summaries``, as its part of that name, the name of its twin, ``twin``, as well, and the version of the landing
+    itself as its part ``landing``.
     """
     own = {part: value for part, value in metrics.provenance.items() if part not in {"study", "tensors"}}
-    return tensors.provenance | {"metrics": own, "summaries": dict(summaries), "landing": landing_version()}
+    landed = {"metrics": own, "summaries": dict(summaries), "twin": twin, "landing": landing_version()}
+    return tensors.provenance | landed
 
 
 def study_rows(
-    tensors: "SequenceStore", metrics: "SequenceStore", summaries: Mapping[str, Any] | None = None
+    tensors: "SequenceStore",
+    metrics: "SequenceStore",
+    summaries: Mapping[str, Any] | None = None,
+    twin: str | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The row of ``studies``; ``summaries`` is as for ``provenance_of``."""
-    provenance, sizes = provenance_of(tensors, metrics, summaries or {}), tensors.sizes
+    """The row of ``studies``; ``summaries`` and ``twin`` are as for ``provenance_of``."""
+    provenance, sizes = provenance_of(tensors, metrics, summaries or {}, twin), tensors.sizes
     settings, inputs = provenance["settings"], provenance["inputs"]
     row = {
         "model": settings["model"]["id"],
@@ -69,10 +76,12 @@ def study_rows(
         "head_dim": sizes["head_dim"],
         "dtype": settings["dtype"],
         "device": provenance["versions"]["device"],
+        "twin": twin,
         "provenance": json.dumps(provenance, sort_keys=True),
         "format_version": FORMAT_VERSION,
     }
-    yield pa.RecordBatch.from_pylist([row])
+    columns = {name: pa.array([value], pa.string() if name == "twin" else None) for name, value in row.items()}
+    yield pa.RecordBatch.from_pydict(columns)
 
 
 def head_rows(layers: Sequence[LayerSize]) -> Iterator[pa.RecordBatch]:

@@ -145,7 +145,7 @@ def test_a_window_without_sink(tmp_path: Path) -> None:
     assert rows[0]["status"] == "ok"
     assert (rows[0]["p_sink"], rows[0]["p_sink_se"]) == (None, None)
     assert asked(home, "SELECT p_sink FROM assumption_weights_model") == [{"p_sink": None}]
-    assert asked(home, "SELECT supported FROM claims WHERE claim = 'sink_dominates'") == [{"supported": None}]
+    assert asked(home, "SELECT verdict FROM claims WHERE claim = 'sink_dominates'") == [{"verdict": "not testable"}]
 
 
 @pytest.mark.slow

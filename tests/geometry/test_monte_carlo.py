@@ -289,7 +289,7 @@ def test_arrows_of_table_1_where_the_margin_is_positive() -> None:
     found = effects(TABLE)
     for name in ("d", "L", "a_0", "a_min_in", "a_max_out"):
         assert found[name]["effect"] == PAPER_EFFECTS[name], name
-        assert found[name]["agrees"] is True
+        assert found[name]["agrees"] is True, found[name]["untested"]
     slow = effects(replace(TABLE, beta=0.5))["beta"]
     assert (slow["low"], slow["high"], slow["effect"], slow["agrees"]) == (0.25, 1.0, 1, True)
     for name in ("N", "eta", "omega", "T_1", "T_2"):
@@ -340,7 +340,33 @@ def test_nothing_has_an_effect_where_no_margin_is_positive() -> None:
     found = effects(replace(TABLE, beta=1e-9), size=8)
     assert {name for name, row in found.items() if row["effect"]} == {"L", "N"}
     assert found["beta"]["effect"] == 0
-    assert found["beta"]["agrees"] is False
+
+
+def test_a_parameter_is_tested_where_its_term_is_present() -> None:
+    assert {name: row["untested"] for name, row in effects(replace(TABLE, beta=8.0)).items() if row["untested"]} == {
+        "beta": "ρ_out is within what independent directions have by chance, so that β is not in the bounds"
+    }
+    trivial = effects(replace(TABLE, beta=1e-9), size=8)
+    untested = {name for name, row in trivial.items() if row["untested"]}
+    assert untested == {"d", "a_0", "a_min_in", "a_max_out", "beta"}
+    assert all(trivial[name]["agrees"] is None for name in untested)
+    unselected = effects(replace(TABLE, p_sink=1e-4), size=4)["a_0"]
+    assert (unselected["untested"], unselected["effect"]) == ("the sink is not selected at this N", 0)
+    assert unselected["agrees"] is None
+
+
+def test_the_noise_of_rho_out_is_that_of_independent_directions() -> None:
+    """The largest cosine of one direction with n others is near √(2 ln(n)/d)."""
+    rng, n, d = np.random.default_rng(0), 200, 400
+    units = rng.standard_normal((50, n + 1, d))
+    units /= np.linalg.norm(units, axis=-1, keepdims=True)
+    largest = np.einsum("knd,kd->kn", units[:, 1:], units[:, 0]).max(axis=1).mean()
+    setting = module.Setting(TABLE, n, d, 1)
+    ends = [
+        module.End(setting, {"rho_out": np.array([[factor * largest]])}, *[np.zeros((1, 1))] * 3)
+        for factor in (0.8, 1.3)
+    ]
+    assert [end.similar for end in ends] == [False, True]
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,8 @@ class Synthetic:
     seed: int = 0
     without: Sequence[str] = ()
     """Tables that have no row of this study, as those of a feature that it does not use."""
+    twin: str | None = None
+    """Name of the study of random weights that it is held against."""
 
     @property
     def positions(self) -> tuple[int, ...]:
@@ -131,10 +133,12 @@ def _study(study: Synthetic) -> pa.Table:
         "head_dim": study.head_dim,
         "dtype": "float32",
         "device": "cpu",
+        "twin": study.twin,
         "provenance": json.dumps(study.provenance),
         "format_version": 1,
     }
-    return pa.Table.from_pylist([row])
+    table = pa.Table.from_pylist([row])
+    return table.set_column(table.column_names.index("twin"), "twin", pa.array([study.twin], pa.string()))
 
 
 def _heads(study: Synthetic) -> pa.Table:

@@ -11,6 +11,7 @@ from reports import words
 from reports.compare import write_comparison
 from reports.index import write_index
 from storage.errors import UserError
+from storage.warehouse.relations import paper_claims
 from tests.reports.conftest import DEGENERATE, HOSTILE, SMALL, hostile_study
 from tests.reports.driver import Browser
 from tests.reports.pages import Page, unpacked
@@ -93,16 +94,16 @@ def rows_of(found: dict, key: str, column: str) -> list[dict]:
 
 def test_claims_stand_beside_each_other_with_verdict_and_value(pair: Path, several: duckdb.DuckDBPyConnection) -> None:
     page = Page(pair)
-    verdicts = {True: "✓ yes", False: "✗ no", None: "? cannot be judged"}
-    claims = several.sql("SELECT study, statement, supported, value FROM claims ORDER BY figure, claim").fetchall()
+    claims = several.sql("SELECT study, verdict, value, low, high FROM claims ORDER BY figure, claim").fetchall()
     start = next(index for index, (_, found, _) in enumerate(page.elements) if found.get("id") == "claims")
     cells = ["".join(text) for tag, _, text in page.elements[start:] if tag == "td"]
     for column, study in ((2, "small"), (3, "wide")):
-        mine = [claim for claim in claims if claim[0] == study]
-        assert len(mine) == 19
-        for row, (_, _, supported, value) in enumerate(mine):
-            found = "" if value is None else f"\u2002{words.number(value)}"
-            assert cells[4 * row + column] == verdicts[supported] + found
+        mine = [found for of_study, *found in claims if of_study == study]
+        assert len(mine) == len(paper_claims())
+        for row, (verdict, *ends) in enumerate(mine):
+            value, low, high = (None if end is None else words.number(end) for end in ends)
+            found = "" if value is None else f"\u2002{value} ({low} to {high})"
+            assert cells[4 * row + column][1:].strip() == f"{verdict}{found}"
 
 
 def test_settings_and_links(pair: Path) -> None:
@@ -140,9 +141,11 @@ def test_the_index_shows_every_study_with_its_numbers(index: Path, several: duck
         (card,) = (text for text in shown if text.startswith(" ".join(study.study.split())))
         assert f"{study.layers} layers of {study.heads} head" in card
         judged, supported = several.execute(
-            "SELECT count(supported), count_if(supported) FROM claims WHERE study = $study", {"study": study.study}
+            "SELECT count_if(verdict IN ('supported', 'not supported')), count_if(verdict = 'supported') FROM claims "
+            "WHERE study = $study",
+            {"study": study.study},
         ).fetchall()[0]
-        assert f"{supported} supported of {judged} judged" in card
+        assert f"{supported} of {judged} decided hold, with no random weights beside them" in card
     labels = dict(
         several.sql("SELECT label, count(*) FROM head_taxonomy WHERE study = 'wide' GROUP BY label").fetchall()
     )

@@ -89,6 +89,8 @@ SUMMARIES = (
     "assumption_similarity_model",
     "assumption_weights",
     "assumption_weights_model",
+    "regimes_by_sequence",
+    "claim_estimates",
     "selection_means",
     "selection_means_model",
     "parameter_effects",
@@ -165,31 +167,37 @@ def test_captions_name_what_the_paper_found(page: Page) -> None:
         assert part in page.text("figcaption", id=f"{key}-caption")
 
 
+SHOWN = {
+    "supported": "✓ supported",
+    "not supported": "✗ not supported",
+    "undecided": "~ undecided",
+    "not testable": "? not testable",
+}
+"""Verdicts, as cells show them."""
+
+
 def test_verdicts_are_words_and_symbols(page: Page, small: duckdb.DuckDBPyConnection) -> None:
-    rows = small.sql("SELECT supported FROM claims ORDER BY figure, claim").fetchall()
-    words = {True: "✓ yes", False: "✗ no", None: "? cannot be judged"}
-    shown = [text for text in page.cells("claims-table") if text in words.values()]
-    assert shown == [words[supported] for (supported,) in rows]
+    rows = small.sql("SELECT verdict FROM claims ORDER BY figure, claim").fetchall()
+    shown = [text for text in page.cells("claims-table") if text in SHOWN.values()]
+    assert shown == [SHOWN[verdict] for (verdict,) in rows]
+    assert {verdict for (verdict,) in rows} == set(SHOWN)
 
 
 def test_the_summary_names_every_claim_once_with_its_value_and_figure(
     page: Page, small: duckdb.DuckDBPyConnection
 ) -> None:
-    rows = small.sql("SELECT figure, statement, measure, supported, value FROM claims ORDER BY ALL").fetchall()
+    rows = small.sql("FROM claims ORDER BY ALL").to_arrow_table().to_pylist()
     shown = page.text("section", id="summary")
-    for word, verdict in {"Supported": True, "Not supported": False, "Cannot be judged": None}.items():
-        among = [row for row in rows if row[3] is verdict]
-        count = "1 claim" if len(among) == 1 else f"{len(among)} claims"
-        assert (f"{word}: {count}" in shown) is bool(among)
-    for place, statement, measure, _, value in rows:
-        question, so = measure.removesuffix(" (1 if so)"), {0: "no", 1: "yes"}
-        found = f"{words.number(value)}, needs at" if value is not None else "cannot be judged here"
-        if question != measure and value is not None:
-            found = so[value]
-        assert f"{place} {' '.join(statement.split())} {question}: {found}" in shown
+    for verdict in SHOWN:
+        among = [row for row in rows if row["verdict"] == verdict]
+        assert f"{verdict.capitalize()}: {len(among)} claims" in shown
+    for row in rows:
+        value, low, high = (words.number(row[name]) if row["low"] else "" for name in ("value", "low", "high"))
+        found = row["reason"] or f"{value} ({low} to {high}), needs "
+        assert f"{row['figure']} {' '.join(row['statement'].split())} {row['measure']}: {found}" in shown
     links = [attributes["href"] for attributes, _ in page.find("a", **{"class": "place"})]
     assert len(links) == len(rows)
-    assert {link.removeprefix("#") for link in links} <= set(FIGURES) - {"claims-table"}
+    assert {link.removeprefix("#") for link in links} <= set(FIGURES)
 
 
 def test_every_claim_of_the_paper_has_a_figure() -> None:
@@ -199,9 +207,11 @@ def test_every_claim_of_the_paper_has_a_figure() -> None:
 
 def test_what_stands_out_is_told_in_a_few_sentences(page: Page, small: duckdb.DuckDBPyConnection) -> None:
     shown = page.text("section", id="summary")
-    elbow_n, lowest_n = small.sql("SELECT elbow_n, lowest_n FROM elbows_model").fetchall()[0]
-    assert f"lies at N = {elbow_n} " in shown
-    assert f"least at N = {lowest_n} " in shown
+    rows = small.sql("FROM claims").to_arrow_table().to_pylist()
+    assert words.claims(rows) in shown
+    told = [row for row in rows if words.sentence(row) in shown]
+    assert len(told) > 3
+    assert {row["verdict"] for row in told} == {"supported", "not supported", "undecided"}
     counts = dict(small.sql("SELECT label, count(*) FROM head_taxonomy GROUP BY label").fetchall())
     label = re.search(r"commonest kind of head is (\w+): (\d+) of 12 heads", shown)
     assert label
@@ -404,8 +414,10 @@ def test_a_study_of_an_earlier_version_says_what_it_lacks(tmp_path: Path) -> Non
     assert set(empty) == set(FIGURES) - kept - absent - {"claims-table"}
     assert "landed" in empty["coverage"]
     assert "attention-geometry run synthetic" in empty["monte-carlo"]
-    assert "supports 0 and not 0; 19 cannot be judged" in page.text("figcaption", id="claims-table-caption")
-    assert "Cannot be judged: 19 claims" in page.text("section", id="summary")
+    count = len(paper_claims())
+    none = f"0 supported; 0 not supported, 0 undecided, {count} not testable."
+    assert none in page.text("figcaption", id="claims-table-caption")
+    assert f"Not testable: {count} claims" in page.text("section", id="summary")
 
 
 @pytest.mark.parametrize(
@@ -420,7 +432,7 @@ def test_a_grid_that_was_asked_for_and_not_drawn_is_told(tmp_path: Path, grid: o
 
 CHANGES = (
     {
-        "claims-table": "UPDATE assumption_norms SET cv_of_mean_norm = 0.9",
+        "claims-table": "UPDATE claim_estimates SET value = -9, low = -9, high = -9, reason = NULL",
         "precision-bounds": "UPDATE selection_means_model SET precision = 0.001 WHERE n = 5",
         "elbows": "UPDATE elbows SET elbow_n = 9",
         "coverage": "UPDATE bound_means SET premise_share = 0.77",

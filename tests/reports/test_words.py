@@ -6,6 +6,7 @@ import pytest
 
 from reports import listings, words
 from reports.words import Row
+from reports.words.claims import CLAUSES, VERDICTS
 from storage.warehouse.relations import paper_claims
 
 
@@ -146,40 +147,22 @@ def elbow(status: str | None, **found: float | None) -> Row:
 
 def test_why_there_is_no_elbow_follows_from_the_status() -> None:
     falling, trivial = "after N = 2 separability does not fall", "there is no N but the trivial one, N = 1"
+    straight = "separability falls from N = 2 on without bending downwards"
     assert words.elbows([elbow("trivial")]) == f"No head has an elbow: in 1 head {trivial}."
     assert words.elbows([elbow("no_decline")] * 2) == f"No head has an elbow: in 2 heads {falling}."
-    text = words.elbows([elbow("trivial"), elbow(None), elbow("no_decline")])
-    assert text == f"No head has an elbow: in 1 head {falling}; in 1 head {trivial}; in 1 head there is no N."
-    assert words.elbow_of_model(elbow("trivial")).endswith(f"no elbow: {trivial}.")
-    assert words.elbow_of_model(elbow("no_decline")).endswith(f"no elbow: {falling}.")
-    curves = [{"metric": "recall", "n": 1, "mean": 1.0}]
-    for status, told in (("trivial", trivial), ("no_decline", falling)):
-        assert words.outstanding(curves, elbow(status), [], [], [], [])[0] == f"No N stands out: {told}."
-    assert (
-        "N = 3"
-        in words.outstanding(
-            curves, elbow("ok", elbow_n=3, separability=0.5, lowest_n=9, lowest_separability=0.1), [], [], [], []
-        )[0]
-    )
-
-
-def correlated(n: int, correlation: float, spread: float | None = 0.1) -> Row:
-    """A row of ``sink_effect_by_n`` over 144 KV heads, among which 1/6 may be chance."""
-    low, high = (None, None) if spread is None else (correlation - spread, correlation + spread)
-    row = {"n": n, "heads": 288, "kv_heads": 144, "sequences": 4, "correlation": correlation}
-    return row | {"correlation_ci_low": low, "correlation_ci_high": high}
-
-
-def told_of(effect: list[Row]) -> str:
-    """What the summary says of the sink effect."""
-    return words.outstanding([], None, [], [], [], effect)[-1]
+    text = words.elbows([elbow("trivial"), elbow(None), elbow("no_decline"), elbow("no_bend")])
+    assert text.startswith("No head has an elbow: ")
+    for told in (falling, trivial, straight, "there is no N"):
+        assert f"in 1 head {told}" in text
+    for status, told in (("trivial", trivial), ("no_decline", falling), ("no_bend", straight)):
+        assert words.elbow_of_model(elbow(status)).endswith(f"no elbow: {told}.")
 
 
 def test_learned_sinks_are_told_where_there_are_some() -> None:
     """Studies of an earlier version do not know of any."""
 
     def told(*learned: float | None) -> list[str]:
-        return words.outstanding([], None, [], [{"mean_learned_sink": one} for one in learned], [], [])[1:]
+        return words.outstanding([], [], [{"mean_learned_sink": one} for one in learned], [])[1:-1]
 
     assert told(None, None) == told(0, 0) == []
     (one,), (two,) = told(0, 0.25), told(0.5, 0.25, 0)
@@ -187,68 +170,112 @@ def test_learned_sinks_are_told_where_there_are_some() -> None:
     assert two.startswith("2 of 3 heads have a learned sink, which is no key and takes 37.5\u00a0% of")
 
 
-def test_a_sink_effect_that_changes_its_sign_is_told_with_both() -> None:
-    falling = [correlated(2, -0.2), correlated(3, -0.33), correlated(4, -0.15)]
-    rising = [correlated(6, 0.2), correlated(7, 0.353), correlated(8, 0.3, spread=0.4)]
-    assert told_of([*falling, correlated(5, 0.05), *rising]) == (
-        "Heads whose sink is more alike to other value states have lower Recall at N = 2 to 4 (correlation −0.33 at "
-        "N = 3) and higher Recall at N = 6 to 7 (correlation 0.353 at N = 7)."
-    )
-    assert "higher Recall at N = 1 (correlation 0.5 at N = 1) and lower Recall at N = 3" in told_of(
-        [correlated(1, 0.5), correlated(3, -0.4)]
-    )
-    single = [correlated(row["n"], row["correlation"], spread=None) for row in (*falling, *rising)]
-    assert "lower Recall at N = 2 to 3 (correlation −0.33 at N = 3) and higher Recall at N = 6 to 8" in told_of(single)
+def claim(name: str, verdict: str, twin: str | None = None) -> Row:
+    """A row of the view ``claims``."""
+    (stated,) = (stated for stated in paper_claims() if stated["claim"] == name)
+    tested = verdict != "not testable"
+    ends = {"value": 0.5, "low": 0.4, "high": 0.6} if tested else dict.fromkeys(("value", "low", "high"))
+    known = verdict == "supported" and twin not in (None, "undecided")
+    finding = twin != "supported" if known else None
+    reason = None if tested else "there is nothing to test"
+    return stated | ends | {"verdict": verdict, "twin_verdict": twin, "finding": finding, "reason": reason, "rows": 9}
 
 
-def test_a_sink_effect_of_one_sign_is_that_of_the_n_whose_interval_excludes_zero() -> None:
-    one = [correlated(2, -0.2), correlated(3, -0.33), correlated(4, 0.4, spread=0.5)]
-    assert told_of(one) == (
-        "Heads whose sink is more alike to other value states have lower Recall, most clearly at N = 3, with a "
-        "correlation of −0.33."
+@pytest.mark.parametrize("name", [stated["claim"] for stated in paper_claims()])
+def test_each_verdict_has_a_sentence_of_its_own(name: str) -> None:
+    told = {verdict: words.sentence(claim(name, verdict)) for verdict in VERDICTS}
+    assert len(set(told.values())) == len(VERDICTS)
+    assert told["undecided"].startswith("Whether ")
+    assert "is undecided (0.5 (0.4 to 0.6)" in told["undecided"]
+    assert told["not testable"].endswith("cannot be tested: there is nothing to test.")
+    assert told["supported"][0].isupper()
+    assert told["not supported"][0].isupper()
+    for verdict in ("supported", "not supported"):
+        assert "(0.5 (0.4 to 0.6), " in told[verdict]
+        assert ", as with random weights (" in words.sentence(claim(name, verdict, twin=verdict))
+        assert "random" not in words.sentence(claim(name, verdict, twin="undecided")).replace("at random", "")
+
+
+def test_every_claim_has_its_clauses() -> None:
+    assert set(CLAUSES) == {stated["claim"] for stated in paper_claims()}
+    clauses = [clause for both in CLAUSES.values() for clause in both]
+    assert len(set(clauses)) == len(clauses)
+    assert not [clause for clause in clauses if clause.endswith(".")]
+
+
+def test_only_what_can_be_tested_is_said() -> None:
+    rows = [
+        claim("regimes_fit", "supported"),
+        claim("kinds_in_order", "not testable"),
+        claim("phases_fit", "undecided"),
+    ]
+    assert words.said(rows, "kinds_in_order", "absent") == ""
+    assert words.said(rows, "kinds_in_order", "regimes_fit") == words.sentence(rows[0])
+    assert words.said(rows, "phases_fit", "regimes_fit") == f"{words.sentence(rows[2])} {words.sentence(rows[0])}"
+
+
+def test_claims_are_counted_beside_random_weights() -> None:
+    rows = [
+        claim("regimes_fit", "supported", "not supported"),
+        claim("phases_fit", "supported", "supported"),
+        claim("norms_stable", "supported", "undecided"),
+        claim("upper_tight", "undecided", "supported"),
+        claim("premise_holds", "not supported", "not supported"),
+        claim("kinds_in_order", "not testable"),
+    ]
+    assert words.claims(rows) == (
+        "Of 6 claims of the paper, 3 supported (1 of them not by random weights, 1 by random weights too, so no "
+        "finding, 1 with nothing known of random weights); 1 not supported, 1 undecided, 1 not testable."
     )
-    nothing = "says nothing of Recall beyond chance, at any N."
-    assert told_of([correlated(3, 0.4, spread=0.5)]).endswith(nothing)
-    assert told_of([correlated(3, 0.1, spread=0.05), correlated(4, -0.1, spread=0.05)]).endswith(nothing)
+    assert words.claims(rows[3:]) == (
+        "Of 3 claims of the paper, 0 supported; 1 not supported, 1 undecided, 1 not testable."
+    )
+    assert words.headlines(rows, [], [], [], 4)[2].value == "1"
+    assert words.headlines([claim("phases_fit", "supported")], [], [], [], 4)[2].value == "–"
+    assert words.headlines(rows[3:], [], [], [], 4)[2].value == "0"
+
+
+def test_a_summary_says_what_the_verdicts_say() -> None:
+    rows = [claim("intermediate_weakest", "not supported"), claim("sink_predicts_recall", "undecided")]
+    told = words.outstanding(rows, [], [], [])
+    assert [words.sentence(row) for row in rows] == [told[0], told[-2]]
+    assert told[-1] == words.claims(rows)
 
 
 def test_listings_have_a_cell_for_every_heading() -> None:
-    claim = {"figure": "Figure 2", "statement": "s", "measure": "m", "value": None, "direction": "<=", "threshold": 0.5}
-    shown = listings.claims([claim | {"supported": supported} for supported in (True, False, None)])
-    assert [row[1] for row in shown.rows] == ["✓ yes", "✗ no", "? cannot be judged"]
-    assert {row[4:] for row in shown.rows} == {("–", "≤ 0.5")}
+    shown = listings.claims(
+        [claim("regimes_fit", verdict, twin) for verdict in VERDICTS for twin in (None, "supported")]
+    )
+    assert [row[1] for row in shown.rows[::2]] == ["✓ supported", "✗ not supported", "~ undecided", "? not testable"]
+    assert {row[2] for row in shown.rows} == {"–", "✓ supported"}
+    assert {row[5] for row in shown.rows} == {"0.5 (0.4 to 0.6)", "there is nothing to test"}
+    assert {row[6:] for row in shown.rows} == {("at most 0.2", "9 heads")}
     assert {len(row) for row in shown.rows} == {len(shown.headings)}
 
 
 @pytest.mark.parametrize(
-    ("changed", "found"),
+    ("verdict", "twin", "found"),
     [
-        ({"value": 0.6875}, "share of heads: 0.688, needs at least 0.8"),
-        ({"value": 0.6875, "direction": "<="}, "share of heads: 0.688, needs at most 0.8"),
-        ({"value": None}, "share of heads: cannot be judged here"),
-        ({"value": 1.0, "measure": "it oscillates (1 if so)"}, "it oscillates: yes"),
-        ({"value": 0.0, "measure": "it oscillates (1 if so)"}, "it oscillates: no"),
-        ({"value": None, "measure": "it oscillates (1 if so)"}, "it oscillates: cannot be judged here"),
+        ("supported", None, ": 0.5 (0.4 to 0.6), needs at most 0.2"),
+        ("undecided", "supported", ": 0.5 (0.4 to 0.6), needs at most 0.2; random weights: supported"),
+        ("not testable", "supported", ": there is nothing to test"),
     ],
 )
-def test_a_verdict_names_what_is_measured(changed: Row, found: str) -> None:
-    claim = {"claim": "c", "figure": "Figure 5", "statement": "s", "measure": "share of heads", "supported": True}
-    (verdict,) = words.verdicts([claim | {"direction": ">=", "threshold": 0.8} | changed], {"c": "elbows"})
-    assert [claim.found for claim in verdict.claims] == [found]
+def test_a_verdict_names_what_is_measured(verdict: str, twin: str | None, found: str) -> None:
+    row = claim("regimes_fit", verdict, twin)
+    (shown,) = words.verdicts([row], {"regimes_fit": "elbows"})
+    assert [one.found for one in shown.claims] == [f"{row['measure']}{found}"]
 
 
 def test_measures_of_claims_are_words() -> None:
-    claims = paper_claims()
-    assert not [claim for claim in claims if re.search(r"(?!p_)[a-z]\w+_\w", claim["measure"])]
-    so = {claim["claim"] for claim in claims if claim["measure"].endswith(" (1 if so)")}
-    assert so == {claim["claim"] for claim in claims if claim["direction"] == ">=" and claim["threshold"] == 1}
+    assert not [stated for stated in paper_claims() if re.search(r"(?!p_|r_)[a-z]\w+_\w", stated["measure"])]
 
 
 def covered(kappa: float, *, best: bool, **changed: float | None) -> Row:
     """A row of ``coverage_by_kappa`` of the printed family."""
     shares = {"precision_coverage": 0.5, "recall_coverage": 0.5, "precision_coverage_premise": 1.0}
     premise = {"recall_coverage_premise": 1.0, "premise_share": 0.2, "premise_rows": 3}
-    row = {"family": "printed", "kappa": kappa, "serves_best": best, "rows": 9, "precision_width": 0.4}
+    row = {"family": "printed", "kappa": kappa, "serves_best": best, "shown": best, "rows": 9, "precision_width": 0.4}
     return row | {"recall_width": 0.6} | shares | premise | changed
 
 
@@ -287,7 +314,7 @@ def test_upper_bounds_that_fail_where_they_should_hold_are_told() -> None:
 
 
 EFFECT = {
-    "effect": 1, "paper_effect": None, "agrees": None, "base": 1.0, "low": 0.5, "high": 2.0,
+    "effect": 1, "untested": None, "paper_effect": None, "agrees": None, "base": 1.0, "low": 0.5, "high": 2.0,
     "precision_lower_low": 0.5, "precision_lower_high": 0.6, "recall_lower_low": 0.0, "recall_lower_high": 0.0,
     "log_miss_low": 1.0, "log_miss_high": 0.5,
 }  # fmt: skip
@@ -308,6 +335,13 @@ def test_bounds_that_hardly_move_are_told() -> None:
     moving = EFFECT | {"parameter": "L", "agrees": True}
     assert "move by less than 1 % with d." in words.effects([still, moving])
     assert "less than 1 %" not in words.effects([moving])
+
+
+def test_parameters_that_are_not_tested_are_told_with_the_reason() -> None:
+    rows = [EFFECT | {"parameter": "d", "agrees": True}, EFFECT | {"parameter": "beta", "untested": "ρ_out is noise"}]
+    text = words.effects(rows)
+    assert text.startswith("1 of 1 parameter with an arrow move")
+    assert "Not tested: β, for ρ_out is noise." in text
 
 
 def test_an_exact_parameter_has_no_error_to_lie_within() -> None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import duckdb
 import pyarrow as pa
 
+from storage.warehouse.relations import paper_claims
 from tests.sql.made_up_limits import LIMITS
 
 METRICS = ("precision", "recall", "f_r_max", "f_r_min", "specificity", "precision_excess")
@@ -293,7 +294,8 @@ SELECT
     study, parameter, 8 AS n, 0.5 AS kappa, 'unit' AS scale, 16 AS draws, 2.0 AS base, 1.0 AS low, 4.0 AS high,
     0.2 AS precision_lower_low, 0.2 + 0.1 * effect AS precision_lower_high,
     0.0 AS recall_lower_low, greatest(0, 0.1 * effect) AS recall_lower_high,
-    3.0 AS log_miss_low, 3.0 - effect AS log_miss_high, effect, paper_effect, effect = paper_effect AS agrees
+    3.0 AS log_miss_low, 3.0 - effect AS log_miss_high, effect, NULL::VARCHAR AS untested, paper_effect,
+    effect = paper_effect AS agrees
 FROM studies, (VALUES
     ('d', 1, 1), ('L', -1, -1), ('N', -1, NULL), ('a_0', 1, 1), ('a_min_in', 1, 1), ('a_max_out', -1, -1),
     ('beta', 0, 1), ('eta', 1, NULL), ('omega', 0, NULL), ('T_1', -1, NULL), ('T_2', 1, NULL)
@@ -342,6 +344,36 @@ JOIN assumption_norms AS norms USING (study, layer, kv_head)
 JOIN assumption_weights AS weights USING (study, layer, head)
 WHERE weights.p_sink IS NOT NULL AND weights.p_base IS NOT NULL
 """
+
+_REGIMES = """
+SELECT
+    study, sequence, query, layer, head, regime, start AS first_n, least(stop, n_keys - 1) AS last_n,
+    CASE WHEN start > 1 THEN 0.5 - start / 10 END AS margin_first,
+    margin_first - 0.05 AS margin_last,
+    CASE WHEN last_n > first_n THEN (margin_last - margin_first) / ln(last_n / first_n) END AS slope,
+    CASE WHEN start > 1 THEN (margin_first > 0)::INTEGER END AS positive_share
+FROM attention_rows
+JOIN assumption_weights USING (study, query, layer, head)
+JOIN (
+    VALUES (true, 'I', 1, 1), (true, 'II', 2, 3), (true, 'III', 4, 5), (true, 'IV', 6, 8), (true, 'V', 9, 99999),
+        (false, 'I', 1, 1), (false, 'IV', 2, 8), (false, 'V', 9, 99999)
+) AS regimes (oscillates, regime, start, stop) ON oscillates = (omega IS NOT NULL)
+WHERE status = 'ok' AND start < n_keys
+"""
+
+_CLAIM_ESTIMATES = """
+SELECT
+    study, claim, least_rows + 1 AS rows, 2 AS clusters, sequences, NULL::DOUBLE AS premise_value,
+    CASE WHEN sequences = 1 OR turn = 3 THEN 'it is made up' END AS reason,
+    CASE WHEN direction IN ('<=', '<') THEN -1 ELSE 1 END * abs(threshold + 1) AS inward,
+    CASE turn WHEN 0 THEN threshold + inward WHEN 1 THEN threshold - inward WHEN 2 THEN threshold END AS value,
+    CASE WHEN reason IS NULL THEN value - 0.01 * abs(inward) END AS low,
+    CASE WHEN reason IS NULL THEN value + 0.01 * abs(inward) END AS high
+FROM
+    (SELECT *, (row_number() OVER (ORDER BY claim) - 1) % 4 AS turn FROM stated_claims),
+    (SELECT study, sequences FROM studies)
+"""
+"""Claims in turn supported, not supported, undecided and not testable; of one sequence none testable."""
 
 _ABLATION = """
 SELECT
@@ -398,12 +430,14 @@ _SELECTS = {
     "sparsified_loss": _SPARSIFIED,
     "external_scores": _SCORES,
     "planted_assumptions": _PLANTED,
+    "regimes_by_sequence": _REGIMES,
+    "claim_estimates": _CLAIM_ESTIMATES,
     **LIMITS,
 }
 """For each table its rows, from those of the tables before it."""
 
 
-_AIDS = {"ok", "several", "bounded", "both_sides", "directions", "ratio", "sd_recall", "estimate", "selected"}
+_AIDS = {"ok", "several", "bounded", "both_sides", "directions", "ratio", "sd_recall", "estimate", "inward", "selected"}
 """Columns that others are made of."""
 
 
@@ -421,6 +455,7 @@ def summaries(tables: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
     with duckdb.connect() as connection:
         for name, rows in tables.items():
             connection.register(name, rows)
+        connection.register("stated_claims", pa.Table.from_pylist(list(paper_claims())))
         for name, select in _SELECTS.items():
             rows = connection.sql(f"FROM ({select}) ORDER BY ALL").to_arrow_table()
             kept = pa.schema(_no_decimal(field) for field in rows.schema if field.name not in _AIDS)

@@ -43,7 +43,7 @@ def study() -> dict[str, list[Row]]:
     selections, uppers = [], []
     for sequence, head, n in product(range(3), range(HEADS), range(1, N_KEYS)):
         where = {"sequence": sequence, "query": 8, "layer": 0, "head": head, "n": n}
-        lengths = dict.fromkeys(("r_min", "r_max", "norm_s", "norm_s_without_last"), 1.0)
+        lengths = dict.fromkeys(("r_min", "r_max", "norm_s", "norm_s_without_last", "distance_rest"), 1.0)
         free = dict.fromkeys(("precision_lower_scale_free", "recall_lower_scale_free"), None if n == 2 else 0.25 / n)
         counts = {"n_keys": N_KEYS, "k_in": 1, "k_out": int(rng.integers(0, N_KEYS - n + 1))}
         row = where | counts | lengths | free | ingredients(rng, n, head)
@@ -365,25 +365,40 @@ def envelope(kappa: float, lower: float, upper: float, n: int) -> Row:
     ],
 )
 def test_the_kappa_that_serves_best(envelopes: dict[float, tuple[float, float]], best: float) -> None:
-    means = [MEANS | {"query": 8, "layer": 0, "head": 0, "n": n} for n in (1, 2)]
+    assert serving(envelopes, rows=100) == ([best], [best])
+
+
+@pytest.mark.parametrize("without", [{"rows": 99}, {"rows": 100, "premise_share": 0.5}])
+def test_no_kappa_serves_best_where_few_rows_carry_the_premise(without: dict[str, float]) -> None:
+    envelopes = {0.1: (0, 1), 1: (0.3, 0.7), 10: (0.6, 0.7), 20: (0.45, 0.55)}
+    assert serving(envelopes, **without) == ([], [1])  # the middle one is shown, of two the lower
+
+
+def serving(
+    envelopes: dict[float, tuple[float, float]], *, rows: int, premise_share: float = 1.0
+) -> tuple[list[float], list[float]]:
+    """The κ that serves best, and the one that is shown, where so many rows beyond N = 1 have these envelopes."""
+    sizes = range(1, rows + 2)
+    means = [MEANS | {"query": 8, "layer": 0, "head": 0, "n": n} for n in sizes]
+    bounds = [envelope(kappa, *ends, n) for kappa, ends in envelopes.items() for n in sizes]
     with database(selection_means=means) as connection:
-        insert(
-            connection,
-            "bound_means",
-            [envelope(kappa, *ends, n) for kappa, ends in envelopes.items() for n in (1, 2)],
+        insert(connection, "bound_means", [row | {"premise_share": premise_share} for row in bounds])
+        best, shown = (
+            connection.execute(f"SELECT kappa FROM coverage WHERE {which}").fetchall()
+            for which in ("serves_best", "shown")
         )
-        found = connection.execute("SELECT kappa FROM coverage WHERE serves_best").fetchall()
-    assert found == [(best,)]
+    return [kappa for (kappa,) in best], [kappa for (kappa,) in shown]
 
 
 def test_more_coverage_serves_better_than_a_narrow_envelope_that_covers_too_little() -> None:
-    means = [MEANS | {"query": 8, "layer": 0, "head": 0, "n": n, "recall": 0.1 * n} for n in (1, 2, 3)]
+    sizes = range(1, 102)
+    means = [MEANS | {"query": 8, "layer": 0, "head": 0, "n": n, "recall": 0.005 * n} for n in sizes]
     with database(selection_means=means) as connection:
-        narrow = [envelope(1, 0.45, 0.5 if n == 3 else 0.55, n) for n in (1, 2, 3)]
-        wide = [envelope(2, 0.15, 0.9, n) for n in (1, 2, 3)]
+        narrow = [envelope(1, 0.45, 0.505 if n > 40 else 0.55, n) for n in sizes]
+        wide = [envelope(2, 0.2, 0.9, n) for n in sizes]
         insert(connection, "bound_means", narrow + wide)
-        found = connection.execute("SELECT kappa, recall_coverage FROM coverage WHERE serves_best").fetchall()
-    assert found == [(2, pytest.approx(2 / 3))]
+        found = connection.execute("SELECT kappa, recall_coverage_premise FROM coverage WHERE serves_best").fetchall()
+    assert found == [(2, pytest.approx(61 / 100, abs=0.02))]
 
 
 def test_the_geometry_says_the_same() -> None:

@@ -40,6 +40,8 @@ def literal(curve: list[tuple[float, float]]) -> Row:
     heights = {n: separability[n] - (separability[2] + slope * math.log(n / 2)) for n in range(2, lowest_n + 1)}
     heights[2] = heights[lowest_n] = 0.0
     elbow_n = max(heights, key=lambda n: (heights[n], -n))
+    if heights[elbow_n] < 0.1 * (separability[2] - separability[lowest_n]):
+        return lowest | {"elbow_n": None, "separability": None, "status": "no_bend"}
     return lowest | {"elbow_n": elbow_n, "separability": separability[elbow_n], "status": "ok"}
 
 
@@ -63,9 +65,8 @@ def compare() -> list[Row]:
 
 def test_elbows_are_where_a_plain_search_finds_them() -> None:
     found = compare()
-    assert {row["status"] for row in found} == {"ok", "no_decline", "trivial"}
-    assert any(row["elbow_n"] == 2 for row in found)
-    assert any((row["elbow_n"] or 0) > 2 for row in found)
+    assert {row["status"] for row in found} == {"ok", "no_bend", "no_decline", "trivial"}
+    assert len({row["elbow_n"] for row in found}) > 5
 
 
 @pytest.mark.parametrize(
@@ -79,6 +80,8 @@ def test_elbows_are_where_a_plain_search_finds_them() -> None:
         ("arg_max(separability, (height, -n))", "max(separability)"),
         ("WHERE lowest_n > 2 AND", "WHERE"),
         ("WHERE n > 1", "WHERE true"),
+        ("height >= 0.1 *", "height >= 0.2 *"),
+        ("height >= 0.1 *", "height > 0 *"),
     ],
 )
 def test_the_comparison_notices_another_elbow(monkeypatch: pytest.MonkeyPatch, old: str, new: str) -> None:
@@ -91,8 +94,10 @@ def test_the_comparison_notices_another_elbow(monkeypatch: pytest.MonkeyPatch, o
     ("separability", "elbow_n"),
     [
         ([1, 1, 1, 1, 0.1, 0.1, 0.5], 4),  # a cliff after 4
-        ([1, 0.9, 0.3, 0.2, 0.15, 0.1], 2),  # falls at once: nowhere above the straight line
-        ([0.5, 0.9, 0.4, 0.3], 2),  # rises first
+        ([1, 0.9, 0.3, 0.2, 0.15, 0.1], None),  # falls at once: nowhere above the straight line
+        ([1, 0.9, 0.53, 0.25, 0.1], None),  # a straight line over ln N, but for a bump
+        ([0.5, 0.9, 0.4, 0.3], None),  # rises first
+        ([0.5, 0.9, 0.88, 0.3], 3),
         ([0.2, 0.5, 1], None),  # never falls
     ],
 )

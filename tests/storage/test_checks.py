@@ -158,7 +158,7 @@ BROKEN = {
         f"UPDATE elbows SET status = 'no_decline' WHERE {HEAD_ONLY}",
         f"UPDATE elbows SET elbow_n = 0 WHERE {HEAD_ONLY}",
         f"UPDATE elbows SET elbow_n = lowest_n + 1 WHERE {HEAD_ONLY}",
-        f"UPDATE elbows SET elbow_n = NULL WHERE {HEAD_ONLY}",
+        "UPDATE elbows SET elbow_n = NULL WHERE status = 'ok'",
         f"UPDATE elbows SET lowest_n = 12 WHERE {HEAD_ONLY}",
         f"UPDATE elbows SET elbow_n = 1, lowest_n = 1 WHERE {HEAD_ONLY}",
         f"UPDATE elbows SET separability = lowest_separability - 0.01 WHERE {HEAD_ONLY}",
@@ -248,21 +248,46 @@ BROKEN = {
             "norm_p95 = 'inf'",
         )
     ],
-    "regimes_contiguous": [
-        f"DELETE FROM selection_regimes WHERE {OSCILLATES}",
-        *(f"DELETE FROM selection_regimes WHERE {OSCILLATES} AND {end}" for end in ("first_n = 1", "last_n = 8")),
-        f"INSERT INTO selection_regimes FROM selection_regimes WHERE {OSCILLATES} AND first_n = 1",
-        f"UPDATE selection_regimes SET first_n = first_n + 1 WHERE {OSCILLATES} AND last_n = 8",
-        f"UPDATE selection_regimes SET last_n = last_n - 1 WHERE {OSCILLATES} AND last_n = 8",
-        f"UPDATE selection_regimes SET last_n = last_n + 1 WHERE {OSCILLATES} AND first_n = 1",
-        f"UPDATE selection_regimes SET first_n = 0 WHERE {OSCILLATES} AND first_n = 1",
-        f"UPDATE selection_regimes SET regime = 'VI' WHERE {OSCILLATES} AND last_n = 8",
-        f"UPDATE selection_regimes SET regime = 'V' WHERE {OSCILLATES}",
-        f"UPDATE selection_regimes SET head = 9 WHERE {OSCILLATES}",
-        f"UPDATE assumption_weights SET status = 'undefined' WHERE {OSCILLATES}",
-        "DELETE FROM selection_regimes_model",
-        "UPDATE selection_regimes_model SET last_n = last_n - 1",
+    "every_claim_once": [
+        "DELETE FROM claim_estimates WHERE claim = 'premise_holds'",
+        "DELETE FROM claim_estimates",
+        "INSERT INTO claim_estimates FROM claim_estimates WHERE claim = 'premise_holds'",
+        "UPDATE claim_estimates SET claim = 'another' WHERE claim = 'premise_holds'",
+        *(
+            f"UPDATE claim_estimates SET {change} WHERE reason IS NULL"
+            for change in (
+                "sequences = 2",
+                "low = NULL",
+                "high = NULL",
+                "low = NULL, high = NULL",
+                "value = NULL, low = NULL, high = NULL",
+                "low = value + 1e-9",
+                "high = value - 1e-9",
+                "value = 'inf', high = 'inf'",
+                "rows = -1",
+                "clusters = -1",
+            )
+        ),
     ],
+    "regimes_contiguous": [
+        f"{change} WHERE sequence = 1 AND {where}"
+        for change, where in (
+            ("DELETE FROM regimes_by_sequence", OSCILLATES),
+            ("DELETE FROM regimes_by_sequence", f"{OSCILLATES} AND first_n = 1"),
+            ("DELETE FROM regimes_by_sequence", f"{OSCILLATES} AND last_n = 8"),
+            ("INSERT INTO regimes_by_sequence FROM regimes_by_sequence", f"{OSCILLATES} AND first_n = 1"),
+            ("UPDATE regimes_by_sequence SET first_n = first_n + 1", f"{OSCILLATES} AND last_n = 8"),
+            ("UPDATE regimes_by_sequence SET last_n = last_n - 1", f"{OSCILLATES} AND last_n = 8"),
+            ("UPDATE regimes_by_sequence SET last_n = last_n + 1", f"{OSCILLATES} AND first_n = 1"),
+            ("UPDATE regimes_by_sequence SET first_n = 0", f"{OSCILLATES} AND first_n = 1"),
+            ("UPDATE regimes_by_sequence SET regime = 'VI'", f"{OSCILLATES} AND last_n = 8"),
+            ("UPDATE regimes_by_sequence SET regime = 'V'", OSCILLATES),
+            ("UPDATE regimes_by_sequence SET head = 9", OSCILLATES),
+            ("UPDATE regimes_by_sequence SET positive_share = 1.0001", f"{OSCILLATES} AND last_n = 8"),
+            ("UPDATE regimes_by_sequence SET positive_share = -1e-4", f"{OSCILLATES} AND last_n = 8"),
+        )
+    ]
+    + [f"UPDATE assumption_weights SET status = 'undefined' WHERE {OSCILLATES}"],
     "scale_free_holds": [
         f"UPDATE monte_carlo SET {metric}_holds = false WHERE family = 'scale_free' AND isinf(beta) AND n = 4"
         for metric in ("precision", "recall")

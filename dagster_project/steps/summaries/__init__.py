@@ -3,6 +3,7 @@
 from dagster_project.steps.assets import Asset
 from dagster_project.steps.summaries.arithmetic import arithmetic
 from dagster_project.steps.summaries.chance import separability
+from dagster_project.steps.summaries.claims import claim_estimates
 from dagster_project.steps.summaries.contributions import contributions
 from dagster_project.steps.summaries.convergence import convergence
 from dagster_project.steps.summaries.directions import value_directions
@@ -19,6 +20,7 @@ from dagster_project.steps.summaries.logits import logit_range
 from dagster_project.steps.summaries.means import selection_means
 from dagster_project.steps.summaries.norms import norms
 from dagster_project.steps.summaries.positions import attention_by_position
+from dagster_project.steps.summaries.regimes import regimes_by_sequence
 from dagster_project.steps.summaries.sink import sink_effect
 from dagster_project.steps.summaries.temperature import temperature
 from dagster_project.steps.tables import tables_asset
@@ -42,6 +44,17 @@ FITS = (
     ),
 )
 """The fits of the three assumptions, from which heads are drawn."""
+
+REGIMES = tables_asset(
+    "regimes_by_sequence",
+    regimes_by_sequence,
+    tables=("regimes_by_sequence",),
+    version=1,
+    after=(FITS[2],),
+    settings=("scale",),
+    reads=("attention",),
+)
+"""Table 2, which claims are about."""
 
 MEANS = tables_asset("selection_means", selection_means, tables=("selection_means", "selection_means_model"), version=3)
 """The means, from which budgets of keys are taken."""
@@ -72,8 +85,20 @@ LIMITS = (
 )
 """How well a softmax can select at all: against N, the number of keys, and the temperature."""
 
+SEPARABILITY = tables_asset(
+    "separability",
+    separability,
+    tables=("separability", "separability_model", "separation_curves"),
+    version=1,
+    settings=("nulls",),
+    reads=("attention", "values"),
+    parallel=True,
+)
+"""What chance would do, which claims are about."""
+
 SUMMARIES: tuple[Asset, ...] = (
     *FITS,
+    REGIMES,
     tables_asset(
         "attention_by_position",
         attention_by_position,
@@ -83,15 +108,7 @@ SUMMARIES: tuple[Asset, ...] = (
     ),
     MEANS,
     tables_asset("sink_effect", sink_effect, tables=("sink_effect",), version=1),
-    tables_asset(
-        "separability",
-        separability,
-        tables=("separability", "separability_model", "separation_curves"),
-        version=1,
-        settings=("nulls",),
-        reads=("attention", "values"),
-        parallel=True,
-    ),
+    SEPARABILITY,
     tables_asset(
         "arithmetic", arithmetic, tables=("arithmetic",), version=1, reads=("attention", "values"), parallel=True
     ),
@@ -116,7 +133,7 @@ SUMMARIES: tuple[Asset, ...] = (
         "parameter_effects",
         effects,
         tables=("parameter_effects",),
-        version=1,
+        version=2,
         after=FITS,
         settings=("kappas", "scale"),
     ),
@@ -132,5 +149,15 @@ SUMMARIES: tuple[Asset, ...] = (
         settings=("effects",),
     ),
     *LIMITS,
+    tables_asset(
+        "claim_estimates",
+        claim_estimates,
+        tables=("claim_estimates",),
+        version=1,
+        after=(REGIMES, SEPARABILITY),
+        settings=("kappas", "scale"),
+        reads=("attention",),
+        parallel=True,
+    ),
 )
 """Their records, in an order in which they can be made."""

@@ -20,7 +20,7 @@ from dagster_project.steps.sources import Rows, Sources
 logger = logging.getLogger(__name__)
 
 KINDS: dict[str, pa.DataType] = {
-    **dict.fromkeys(("family", "scale", "parameter"), pa.string()),
+    **dict.fromkeys(("family", "scale", "parameter", "untested"), pa.string()),
     **dict.fromkeys(("head_dim", "n_keys", "n", "draws"), pa.int32()),
     **dict.fromkeys(("effect", "paper_effect"), pa.int8()),
     **dict.fromkeys(("meets_assumptions", "agrees"), pa.bool_()),

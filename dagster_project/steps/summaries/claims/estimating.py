@@ -1,0 +1,106 @@
+"""The estimates of all claims of a study, from one pass over its layers."""
+
+import math
+from contextlib import closing
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+from threadpoolctl import threadpool_limits
+
+from dagster_project.steps.sources import Sources
+from dagster_project.steps.summaries.claims import chance, fits, kinds, regimes
+from dagster_project.steps.summaries.claims.bounds import Bounds
+from dagster_project.steps.summaries.claims.norms import Norms
+from dagster_project.steps.summaries.claims.parts import Estimated, Resampled, Statistics
+from dagster_project.steps.summaries.claims.reading import grid_of, group_counts, groups_of_heads, read_layers
+from dagster_project.steps.summaries.claims.separation import Separation
+from dagster_project.steps.summaries.claims.sink import Sink
+from geometry.resampling import resample
+from storage.warehouse.relations import create_relations, create_tables, paper_claims
+
+SCHEMA = pa.schema(
+    [
+        ("claim", pa.string()),
+        *((name, pa.float64()) for name in ("value", "low", "high")),
+        *((name, pa.int32()) for name in ("rows", "clusters", "sequences")),
+        ("premise_value", pa.float64()),
+        ("reason", pa.string()),
+    ]
+)
+"""The columns of ``claim_estimates``."""
+
+
+def rows_of_claims(sources: Sources) -> pa.RecordBatch:
+    """The rows of ``claim_estimates`` of a study."""
+    claims = {claim["claim"]: claim for claim in paper_claims()}
+    with threadpool_limits(limits=1, user_api="blas"):
+        found = estimate_all(sources, {name: claim["least_rows"] for name, claim in claims.items()})
+    sequences = sources.metrics.sizes["sequence"]
+    rows = [row_of(claim, found[name], sequences) for name, claim in claims.items()]
+    return pa.RecordBatch.from_pylist(rows, SCHEMA)
+
+
+def estimate_all(sources: Sources, least: dict[str, int]) -> dict[str, Estimated]:
+    """The estimate of every claim, by name; ``least`` says how many rows each needs."""
+    n, clusters = grid_of(sources), sum(group_counts(sources))
+    statistics = Statistics(resample(sources.metrics.sizes["sequence"], max(1, clusters)), len(least))
+    separation, sink, norms = Separation(n, statistics), Sink(n, statistics), Norms(statistics)
+    bounds = Bounds(n, statistics, sources.study.analysis.kappas, least=least)
+    for layer in read_layers(sources, n):
+        resampled = Resampled(layer, statistics.resampling)
+        for subject in (separation, sink, norms, bounds):
+            subject.add(resampled)
+    groups = groups_of_heads(sources)
+    with closing(_rules()) as connection:
+        of_kinds = kinds.kinds_of(sources, connection, statistics)
+        found = separation.estimates(connection)
+    return {
+        **norms.estimates(),
+        **fits.similarity_estimates(fits.fit_similarity(sources.metrics), statistics),
+        **fits.weight_estimates(fits.fit_weights(sources.tensors), statistics),
+        **bounds.estimates(),
+        **found,
+        **sink.estimates(),
+        **kinds.kind_estimates(of_kinds),
+        **regimes.regime_estimates(sources.table("regimes_by_sequence", sources.query), groups, statistics),
+        **chance.chance_estimates(sources.table("separability", sources.query), groups, statistics),
+    }
+
+
+def _rules() -> duckdb.DuckDBPyConnection:
+    """An empty database with the macros of ``sql``, in which the rules that are stated in SQL are asked."""
+    connection = duckdb.connect()
+    create_tables(connection)
+    create_relations(connection)
+    return connection
+
+
+def row_of(claim: dict[str, Any], found: Estimated, sequences: int) -> dict[str, Any]:
+    """The row of ``claim_estimates`` of a row of ``paper_claims``, with the reason why it cannot be tested, if any."""
+    interval = found.interval
+    ends = {"value": interval.value, "low": interval.low, "high": interval.high}
+    return {
+        "claim": claim["claim"],
+        **{name: None if math.isnan(number) else number for name, number in ends.items()},
+        "rows": found.rows,
+        "clusters": found.clusters,
+        "sequences": sequences,
+        "premise_value": None if found.premise is None or math.isnan(found.premise) else found.premise,
+        "reason": _reason(claim, found, sequences),
+    }
+
+
+def _reason(claim: dict[str, Any], found: Estimated, sequences: int) -> str | None:
+    """Why a claim cannot be tested; None if it can."""
+    if found.reason is not None:
+        return found.reason
+    if found.rows < claim["least_rows"]:
+        return f"it rests on {found.rows} {claim['rows_of']} and needs {claim['least_rows']}"
+    if sequences == 1:
+        return "one sequence says nothing about others"
+    if found.clusters == 1:
+        return "heads of one KV group say nothing about others"
+    if math.isnan(found.interval.low):
+        return "too few resampled studies have such a number"
+    return None

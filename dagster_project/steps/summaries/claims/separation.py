@@ -1,0 +1,114 @@
+"""Claims about the model's mean curves: where separability bends and where it is weakest (Figure 5)."""
+
+from itertools import pairwise
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dagster_project.steps.summaries.claims.parts import Estimated, Resampled, Statistics, number_of
+from geometry.resampling import F64, I64, log_cells
+
+BANDS = 3
+"""Small, intermediate and large N: as many parts of equal length over ln N, from N = 2 to the last."""
+
+_MEASURES = ("precision", "recall", "specificity")
+
+
+class Separation:
+    """Mean Precision, Recall and specificity over heads, layer by layer; every head counts alike.
+
+    Memory: 32 · grid · (R + 1) bytes.
+    """
+
+    def __init__(self, n: I64, statistics: Statistics) -> None:
+        self._n, self._statistics = n, statistics
+        shape = (n.size, statistics.resampling.replicates + 1)
+        self._sums = {measure: np.zeros(shape) for measure in _MEASURES}
+        self._weights = np.zeros(shape)
+        self._groups: list[I64] = []
+        self._last = 1
+
+    def add(self, resampled: Resampled) -> None:
+        """Add the heads of a layer."""
+        size = resampled.layer.n.size
+        for measure, total in self._sums.items():
+            total[:size] += (getattr(resampled, measure) * resampled.weights[:, None]).sum(axis=0)
+        self._weights[:size] += resampled.weights.sum(axis=0)
+        self._groups.append(resampled.layer.groups)
+        self._last = max(self._last, resampled.layer.n_keys - 1)
+
+    def curve(self, measure: str) -> F64:
+        """The mean over heads, (grid, R + 1); NaN where no head is drawn."""
+        with np.errstate(invalid="ignore"):  # 0/0
+            mean: F64 = self._sums[measure] / self._weights
+        return mean
+
+    def estimates(self, connection: duckdb.DuckDBPyConnection) -> dict[str, Estimated]:
+        """The claims by name.
+
+        Parameters
+        ----------
+        connection
+            A database with the macros of ``sql``.
+        """
+        groups = np.concatenate(self._groups) if self._groups else np.empty(0, np.int64)
+        clusters = number_of(groups)
+        basis = {"rows": groups.size, "clusters": clusters}
+        elbow, weakest = self._elbow(connection), self._weakest()
+        none = "the mean curve has no elbow"
+        return {
+            "small_n_elbow": Estimated(
+                self._statistics.interval(elbow, clusters, (1, self._last)),
+                **basis,
+                reason=none if np.isnan(elbow[0]) else None,
+            ),
+            "intermediate_weakest": Estimated(
+                self._statistics.interval(weakest, clusters, (-1, 1)),
+                **basis,
+                reason=f"there are fewer than {BANDS} N from 2 on" if np.isnan(weakest[0]) else None,
+            ),
+        }
+
+    def _elbow(self, connection: duckdb.DuckDBPyConnection) -> F64:
+        """N of the elbow of each replicate, (R + 1,); NaN where there is none."""
+        replicates = self._weights.shape[1]
+        n, replicate = (axis.ravel() for axis in np.indices((self._n.size, replicates)))
+        alike, known = np.zeros(n.size, np.int32), self._weights.ravel() > 0
+        columns: dict[str, NDArray[Any]] = {"query": alike, "layer": replicate.astype(np.int32), "head": alike}
+        columns |= {"n": self._n[n], **{name: self.curve(name).ravel() for name in ("precision", "recall")}}
+        connection.register("resampled_curves", pa.table({name: column[known] for name, column in columns.items()}))
+        found = connection.sql("SELECT layer, elbow_n FROM elbows_of(resampled_curves)").fetchnumpy()
+        connection.unregister("resampled_curves")
+        elbows = np.full(replicates, np.nan)
+        elbows[found["layer"]] = np.ma.filled(np.ma.asarray(found["elbow_n"]).astype(np.float64), np.nan)
+        return elbows
+
+    def _weakest(self) -> F64:
+        """By how much the lower end exceeds the middle, for the one of specificity and Recall with the lesser excess.
+
+        (R + 1,); the ends are the mean over ln N of the first and of the last band.
+        """
+        edges = np.exp(np.linspace(np.log(2), np.log(self._last), BANDS + 1)) if self._last > BANDS else None
+        excesses = []
+        for measure in ("specificity", "recall"):
+            curve = self.curve(measure)
+            if edges is None:
+                return np.full(curve.shape[1], np.nan)
+            first, middle, last = (
+                _mean_within(self._n, curve, int(np.ceil(low)), int(np.floor(high))) for low, high in pairwise(edges)
+            )
+            excesses.append(np.minimum(first, last) - middle)
+        return np.minimum(*excesses)
+
+
+def _mean_within(n: I64, curve: F64, first: int, last: int) -> F64:
+    """Mean over ln N of a curve from one N to another, (grid, R + 1) → (R + 1,); NaN without such an N."""
+    if not ((n >= first) & (n <= last)).any():
+        return np.full(curve.shape[1], np.nan)
+    weights = log_cells(n, first, last)[:, None]
+    inside = weights[:, 0] > 0
+    mean: F64 = (curve[inside] * weights[inside]).sum(axis=0)
+    return mean

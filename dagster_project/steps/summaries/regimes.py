@@ -1,0 +1,96 @@
+"""The step of Table 2: the regimes of every head, sequence by sequence.
+
+Holds their rows, query by query and layer by layer.
+"""
+
+from itertools import repeat
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dagster_project.steps.sources import Rows, Sources
+from geometry.regimes import REGIMES, Regimes, classes_of, regimes_of
+from geometry.running import F64
+from storage.warehouse.rows import batch
+from storage.zarr.layers import attending, of_layer
+
+MARGIN = ("a_min_in", "a_max_in", "a_max_out", "s_in", "rho_out")
+"""What Δ/B is made of, as ``geometry.lower.margin`` takes it."""
+
+BLOCK = 16
+"""Sequences that are read at a time."""
+
+
+def regimes_by_sequence(sources: Sources) -> Rows:
+    """Table 2: where regimes begin and how Δ/B changes within them, for every query, sequence and head.
+
+    One layer of one query after the other; in memory are a layer of ``BLOCK`` sequences, and the layer's rows.
+    """
+    from tqdm import tqdm
+
+    fits = {
+        (row["query"], row["layer"], row["head"]): row
+        for row in sources.rows("assumption_weights")
+        if row["status"] == "ok"
+    }
+    places = [(index, layer) for index in range(len(sources.queries)) for layer in attending(sources.metrics)]
+    for index, layer in tqdm(places, desc="Table 2", unit="layer", disable=None):
+        heads = range(sources.metrics.layers[layer].heads)
+        of_heads = {head: fit for head in heads if (fit := fits.get((sources.queries[index], layer, head)))}
+        if of_heads:
+            yield from _of_layer(sources, index, layer, of_heads)
+
+
+def _of_layer(sources: Sources, index: int, layer: int, fits: dict[int, dict[str, Any]]) -> Rows:
+    """The rows of one index along ``query`` and one layer, for the heads that have a fit; none with one key."""
+    from geometry import lower
+
+    query, metrics = sources.queries[index], sources.metrics
+    first = int(of_layer(sources.tensors, "first_key", layer, query=index).max())
+    seen, heads, n_keys = slice(first, query + 1), list(fits), query + 1 - first
+    if n_keys < 2:
+        return
+    positions = np.arange(first, query + 1)
+    classes = np.stack([_classes(positions, fit) for fit in fits.values()])
+    group = metrics.layers[layer].heads // metrics.layers[layer].kv_heads
+    found, sequences = [], metrics.sizes["sequence"]
+    for begin in range(0, sequences, BLOCK):
+        where: dict[str, Any] = {"sequence": slice(begin, min(begin + BLOCK, sequences)), "query": index}
+        weights = of_layer(sources.tensors, "attention", layer, key=seen, **where)[:, heads]
+        parts = {name: of_layer(metrics, name, layer, **where)[:, heads, : n_keys - 1] for name in MARGIN}
+        unit: Any = 1.0
+        if sources.study.analysis.scale == "unit":
+            scale = of_layer(metrics, "value_scale", layer, **where).astype(np.float64)
+            unit = scale.repeat(group, axis=1)[:, heads, None]
+        margins = lower.margin(**parts, unit=unit)
+        found += [regimes_of(*of_one) for of_one in zip(weights, repeat(classes), margins, strict=False)]
+    yield "regimes_by_sequence", batch(_columns(found, heads, query, layer))
+
+
+def _classes(positions: Any, fit: dict[str, Any]) -> Any:
+    """The classes of keys by a row of ``assumption_weights``."""
+    wave = {name: np.nan if fit[name] is None else fit[name] for name in ("eta", "omega")}
+    return classes_of(positions, t_1=int(fit["t_1"]), t_2=int(fit["t_2"]), **wave)
+
+
+def _columns(found: list[Regimes], heads: list[int], query: int, layer: int) -> dict[str, Any]:
+    """Columns of the regimes that have an N, of all sequences."""
+    first = np.stack([of_one.first_n for of_one in found])  # (sequence, head, regime)
+    there = first > 0
+    sequence, head, regime = np.nonzero(there)
+    numbers: dict[str, F64] = {
+        name: np.stack([getattr(of_one, name) for of_one in found])[there]
+        for name in ("margin_first", "margin_last", "slope", "positive_share")
+    }
+    last = np.stack([of_one.last_n for of_one in found])
+    return {
+        "sequence": sequence.astype(np.int32),
+        "query": np.full(sequence.size, query, np.int32),
+        "layer": np.full(sequence.size, layer, np.int16),
+        "head": np.array(heads, np.int16)[head],
+        "regime": pa.array([REGIMES[index] for index in regime], pa.string()),
+        "first_n": first[there].astype(np.int32),
+        "last_n": last[there].astype(np.int32),
+        **numbers,
+    }

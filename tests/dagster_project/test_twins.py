@@ -1,0 +1,100 @@
+"""Twins: which study is held against which of random weights, and that both are made in order."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from dagster_project.command import runs
+from dagster_project.study.home import Home
+from dagster_project.study.studies import Study, all_studies, check_twin, find_study, read_studies, shipped_file
+from dagster_project.study.twins import SEQUENCES, random_twin, twin_of
+from storage.errors import UserError
+
+GIVEN = {"model": "embedded", "corpus": "embedded", "context_length": 64, "sequences": 20, "queries": [31, 63]}
+
+
+def home_with(folder: Path, **studies: dict[str, object]) -> Home:
+    """A data root with these studies."""
+    home = Home(folder)
+    home.prepare()
+    home.studies_file.write_text(yaml.safe_dump({"studies": studies}), encoding="utf-8")
+    return home
+
+
+def test_a_twin_is_the_same_study_on_random_weights(tmp_path: Path) -> None:
+    home = home_with(tmp_path, mine={**GIVEN, "twin": "random", "analysis": {"kappas": [0.1, 3], "scale": "raw"}})
+    mine, twin = find_study(home, "mine"), find_study(home, "mine-random")
+    assert twin_of("mine", mine) == "mine-random"
+    assert (mine.model.weights, twin.model.weights) == ("trained", "random")
+    assert (twin.model.id, twin.corpus, twin.context_length) == (mine.model.id, mine.corpus, mine.context_length)
+    assert (twin.sequences, twin.query_positions, twin.twin) == (SEQUENCES, (63,), None)
+    assert (twin.analysis.kappas, twin.analysis.scale) == (mine.analysis.kappas, mine.analysis.scale)
+    assert {"mine", "mine-random"} <= set(all_studies(home))
+    assert list(read_studies(home.studies_file)) == ["mine", "mine-random"]
+    check_twin(home, "mine", mine)
+
+
+def test_a_twin_has_no_more_sequences_than_its_study_and_its_last_query() -> None:
+    few = Study.model_validate({**GIVEN, "sequences": 3, "queries": [15, 40], "twin": "random"})
+    twin = random_twin(few)
+    assert (twin.sequences, twin.query_positions) == (3, (40,))
+
+
+def test_the_embedded_study_has_a_twin() -> None:
+    studies = read_studies(shipped_file())
+    assert twin_of("embedded", studies["embedded"]) == "embedded-random"
+    assert studies["embedded-random"].model.weights == "random"
+
+
+def test_a_study_without_twin_has_none(tmp_path: Path) -> None:
+    home = home_with(tmp_path, mine=GIVEN)
+    assert twin_of("mine", find_study(home, "mine")) is None
+    with pytest.raises(UserError):
+        find_study(home, "mine-random")
+    check_twin(home, "mine", find_study(home, "mine"))
+
+
+def hold(home: Home) -> None:
+    """Read all studies, and hold ``mine`` against its twin."""
+    all_studies(home)
+    check_twin(home, "mine", find_study(home, "mine"))
+
+
+RANDOM_MODEL = {"id": "embedded", "weights": "random"}
+
+
+@pytest.mark.parametrize(
+    ("studies", "told"),
+    [
+        ({"mine": {**GIVEN, "twin": "other"}, "other": GIVEN}, "its weights are trained"),
+        ({"mine": {**GIVEN, "twin": "absent"}}, "absent"),
+        (
+            {
+                "mine": {**GIVEN, "twin": "other"},
+                "other": {**GIVEN, "model": {"id": "some/where", "weights": "random"}},
+            },
+            "its model is some/where, not embedded",
+        ),
+        ({"mine": {**GIVEN, "twin": "random"}, "mine-random": GIVEN}, "has the name of the twin"),
+        ({"mine": {**GIVEN, "model": RANDOM_MODEL, "twin": "random"}}, "only a model of trained weights has a twin"),
+    ],
+)
+def test_what_is_no_twin_is_refused_in_a_line(tmp_path: Path, studies: dict[str, dict[str, object]], told: str) -> None:
+    with pytest.raises(UserError, match=told):
+        hold(home_with(tmp_path, **studies))
+
+
+def test_a_run_makes_the_twin_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = home_with(tmp_path, mine={**GIVEN, "twin": "random"}, other={**GIVEN, "model": RANDOM_MODEL})
+    made: list[tuple[str, bool]] = []
+
+    def note(_home: Home, name: str, _assets: list[str], **given: object) -> None:
+        made.append((name, given.get("force") is not None))
+
+    monkeypatch.setattr(runs, "run_assets", note)
+    runs.run_study(home, "mine", force="report")
+    assert made == [("mine-random", False), ("mine", True)]
+    made.clear()
+    runs.run_study(home, "other")
+    assert made == [("other", False)]
