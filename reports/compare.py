@@ -8,8 +8,10 @@ from pathlib import Path
 
 import duckdb
 
-from reports import listings, words
+from reports import listings
 from reports.figures import across, find_source
+from reports.findings import claims as claims_findings
+from reports.findings import settings as settings_findings
 from reports.rendering import render
 from storage.files.staging import write_atomically
 
@@ -45,9 +47,9 @@ def write_comparison(
         name="+".join(studies),
         studies=[(source.study, reports.get(source.study)) for source in sources],
         home=home,
-        agreement=words.agreement(claims),
+        agreement=claims_findings.agreement(claims),
         claims=listings.claims_of_studies(claims),
-        settings=listings.settings({source.study: words.facts(source.overview) for source in sources}),
+        settings=listings.settings({source.study: settings_findings.facts(source.overview) for source in sources}),
     )
     write_atomically(path, html.encode(), remedy="name another folder with --home DIR")
     return path

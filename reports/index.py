@@ -8,7 +8,8 @@ from pathlib import Path
 
 import duckdb
 
-from reports import words
+from reports.findings import numbers
+from reports.findings import taxonomy as findings
 from reports.queries import ask
 from reports.rendering import render
 from storage.files.staging import write_atomically
@@ -44,7 +45,7 @@ def write_index(
     return path
 
 
-def _kinds(study: words.Row) -> list[tuple[str, float]]:
+def _kinds(study: numbers.Row) -> list[tuple[str, float]]:
     """The share of each kind of head (``studies_overview``); empty if unknown."""
-    shares = [(label, study[f"{label.lower()}_share"]) for label in words.LABELS]
+    shares = [(label, study[f"{label.lower()}_share"]) for label in findings.LABELS]
     return [] if any(share is None for _, share in shares) else shares

@@ -10,8 +10,11 @@ from dataclasses import dataclass
 from math import isinf
 from statistics import median
 
-from reports.words import ARITHMETICS, EFFECTS, FAMILIES, PARAMETERS, Row, compared, known, number, percent
-from reports.words.claims import VERDICTS, interval, needed
+from reports.findings.bounds import EFFECTS, FAMILIES
+from reports.findings.chance import ARITHMETICS
+from reports.findings.claims import VERDICTS, interval, needed
+from reports.findings.numbers import Row, known, number, percent
+from reports.findings.recovery import PARAMETERS, compared
 
 DASH = "–"
 

@@ -12,8 +12,10 @@ from pathlib import Path
 
 import duckdb
 
-from reports import words
 from reports.figures import Section, Source, find_source, sections, verdicts
+from reports.findings import headlines as headlines_findings
+from reports.findings import numbers
+from reports.findings import settings as settings_findings
 from reports.queries import ask
 from reports.rendering import figures, literal, render
 from storage.files.staging import write_atomically
@@ -127,25 +129,27 @@ def _page(source: Source, parts: tuple[Section, ...], home: str | None, origin: 
         headlines=_headlines(source),
         outstanding=_outstanding(source),
         verdicts=verdicts(source),
-        facts=words.facts(study).items(),
-        provenance=words.entries(json.loads(study["provenance"])),
+        facts=settings_findings.facts(study).items(),
+        provenance=settings_findings.entries(json.loads(study["provenance"])),
         texts=_texts(source.connection, source.study),
         examples=_examples(source.study, source.query),
     )
 
 
-def _headlines(source: Source) -> list[words.Headline]:
+def _headlines(source: Source) -> list[headlines_findings.Headline]:
     claims, heads = source.of_study("claims").rows(), source.of_query("heads_at_n", n=source.n).rows()
     sinks, norms = source.of_query("sink_by_head").rows(), source.of_study("norm_variation_by_head").rows()
-    return words.headlines(claims, heads, sinks, norms, source.n)
+    return headlines_findings.headlines(claims, heads, sinks, norms, source.n)
 
 
 def _outstanding(source: Source) -> list[str]:
     names = ("sink_by_head", "learned_sinks", "taxonomy_of_heads")
-    return words.outstanding(source.of_study("claims").rows(), *(source.of_query(name).rows() for name in names))
+    return headlines_findings.outstanding(
+        source.of_study("claims").rows(), *(source.of_query(name).rows() for name in names)
+    )
 
 
-def _texts(connection: duckdb.DuckDBPyConnection, study: str) -> list[tuple[int, list[words.Row]]]:
+def _texts(connection: duckdb.DuckDBPyConnection, study: str) -> list[tuple[int, list[numbers.Row]]]:
     """The first tokens of the first sequences: (sequence, tokens)."""
     rows = ask(connection, "opening_tokens", study=study, sequences=TEXTS, positions=TOKENS).rows()
     return [(sequence, list(tokens)) for sequence, tokens in groupby(rows, key=lambda row: row["sequence"])]

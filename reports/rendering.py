@@ -14,8 +14,9 @@ import jinja2
 import pyarrow as pa
 from markupsafe import Markup
 
-from reports import browser, theme, words
+from reports import browser, theme
 from reports.figures import Figure, Section
+from reports.findings import numbers
 from reports.queries import Parameter
 
 
@@ -69,8 +70,8 @@ def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader(__package__), autoescape=True, undefined=jinja2.StrictUndefined
     )
-    environment.filters |= {"bound": _bound, "cells": _cells, "count_of": words.count, "percent": words.percent}
-    environment.filters |= {"number": words.number, "together": _together, "visible": _visible}
+    environment.filters |= {"bound": _bound, "cells": _cells, "count_of": numbers.count, "percent": numbers.percent}
+    environment.filters |= {"number": numbers.number, "together": _together, "visible": _visible}
     environment.tests["numbers"] = _numeric
     return environment
 

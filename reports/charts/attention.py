@@ -8,10 +8,12 @@ from math import log10
 import altair as alt
 import pyarrow as pa
 
-from reports import theme, words
+from reports import theme
 from reports.charts.elements import counts, layer_axis, layered, level
 from reports.charts.positions import POSITIONS, along_positions, labelled, spread
-from reports.words import Row
+from reports.findings import attention as findings
+from reports.findings import numbers
+from reports.findings.numbers import Row
 
 
 def attention(weights: pa.Table, fitted: pa.Table, *, query: int, fit: Row | None) -> alt.LayerChart:
@@ -40,7 +42,7 @@ def attention(weights: pa.Table, fitted: pa.Table, *, query: int, fit: Row | Non
     fit_of = alt.Tooltip("fitted:Q", title="Fit", format=".3~p")
     tooltip = [*POSITIONS, *spread(".3~p"), fit_of, alt.Tooltip("heads:Q", title="Heads that see it")]
     line = alt.Chart().mark_line(style="fit").encode(x=x, y=y("fitted:Q")).transform_filter("datum.label == ''")
-    description = f"Line chart of the mean attention weight against position. {words.attention(rows, query)}"
+    description = f"Line chart of the mean attention weight against position. {findings.attention(rows, query)}"
     return layered(
         rows,
         "Figure 4: Attention weight by position",
@@ -79,7 +81,7 @@ def sink_by_layer(sinks: pa.Table) -> alt.LayerChart:
         ``sink_by_head``: layer, head, sink_weight (share, or NULL: left out), uniform_weight (share).
     """
     found = sinks.to_pylist()
-    rows, x = words.known(found, "sink_weight"), layer_axis(found)
+    rows, x = numbers.known(found, "sink_weight"), layer_axis(found)
     axis, scale = alt.Axis(format="~%"), alt.Scale(zero=True)
     y = partial(alt.Y, title="Attention weight of position 0 (share)", scale=scale, axis=axis)
     layer, head = alt.Tooltip("layer:O", title="Layer"), alt.Tooltip("head:O", title="Head")
@@ -90,7 +92,7 @@ def sink_by_layer(sinks: pa.Table) -> alt.LayerChart:
     return layered(
         rows,
         "Attention on the sink by layer",
-        f"Strip chart of the weight each head gives position 0. {words.sink_by_layer(found)}",
+        f"Strip chart of the weight each head gives position 0. {findings.sink_by_layer(found)}",
         level(min(row["uniform_weight"] for row in rows), "uniform"),
         ticks.encode(tooltip=[layer, head, share(weight, title="Weight of position 0")]),
         means.encode(tooltip=[layer, share(mean, title="Mean over its heads")]),
@@ -106,12 +108,12 @@ def weight_variants(heads: pa.Table) -> alt.LayerChart:
         ``weights_fit_by_head``: variant (or NULL: no fit), status.
     """
     found = heads.to_pylist()
-    numbers = Counter(words.VARIANTS.get(row["variant"], f"no fit: {row['status']}") for row in found)
-    order = [*words.VARIANTS.values(), *sorted(set(numbers) - set(words.VARIANTS.values()))]
+    numbers = Counter(findings.VARIANTS.get(row["variant"], f"no fit: {row['status']}") for row in found)
+    order = [*findings.VARIANTS.values(), *sorted(set(numbers) - set(findings.VARIANTS.values()))]
     rows = [{"variant": name, "heads": numbers[name]} for name in order]
     y = alt.Y("variant:N", sort=order, title="Variant").axis(labelLimit=240, grid=False)
     x = alt.X("heads:Q", **counts("Heads", max(numbers.values())))
     tooltip = [alt.Tooltip("variant:N", title="Variant"), alt.Tooltip("heads:Q", title="Heads", format=",d")]
     bars = alt.Chart().mark_bar(style="bar").encode(x=x, y=y, tooltip=tooltip)
-    description = f"Bar chart of the number of heads by variant of the fit. {words.weight_variants(found)}"
+    description = f"Bar chart of the number of heads by variant of the fit. {findings.weight_variants(found)}"
     return layered(rows, "Phases of the heads", description, bars).properties(height=theme.HEIGHT)

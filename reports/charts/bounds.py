@@ -6,9 +6,10 @@ from functools import partial
 import altair as alt
 import pyarrow as pa
 
-from reports import words
 from reports.charts.elements import ABOVE, keyed, layered, level, n_axis, points
-from reports.words import Row
+from reports.findings import bounds as findings
+from reports.findings import numbers
+from reports.findings.numbers import Row
 
 COVERAGES = {
     "precision_coverage": "Precision, all rows",
@@ -29,9 +30,9 @@ def coverage(kappas: pa.Table) -> alt.LayerChart:
         premise_share, which does not depend on κ.
     """
     title, rows = "Coverage of the envelope against κ", kappas.to_pylist()
-    shares = [row["premise_share"] for row in words.known(words.printed(rows), "premise_share")]
+    shares = [row["premise_share"] for row in numbers.known(findings.printed(rows), "premise_share")]
     premise = [level(shares[0], "Δ > 0")] if shares else []
-    return _by_kappa(kappas, COVERAGES, title, "Coverage (share of rows)", words.coverage(rows), *premise)
+    return _by_kappa(kappas, COVERAGES, title, "Coverage (share of rows)", findings.coverage(rows), *premise)
 
 
 def width(kappas: pa.Table) -> alt.LayerChart:
@@ -43,15 +44,15 @@ def width(kappas: pa.Table) -> alt.LayerChart:
         ``coverage_by_kappa``: family, kappa, precision_width, recall_width (ratios, or NULL), serves_best.
     """
     title = "Width of the envelope against κ"
-    return _by_kappa(kappas, WIDTHS, title, "Upper minus lower bound (ratio)", words.width(kappas.to_pylist()))
+    return _by_kappa(kappas, WIDTHS, title, "Upper minus lower bound (ratio)", findings.width(kappas.to_pylist()))
 
 
 def _by_kappa(
     kappas: pa.Table, lines: dict[str, str], title: str, y_title: str, finding: str, *others: alt.LayerChart
 ) -> alt.LayerChart:
     """Quantities between 0 and 1 against κ on a log axis, the κ that serves best marked."""
-    rows = words.printed(kappas.to_pylist())
-    drawn = {column: name for column, name in lines.items() if words.known(rows, column)}
+    rows = findings.printed(kappas.to_pylist())
+    drawn = {column: name for column, name in lines.items() if numbers.known(rows, column)}
     ticks = [row["kappa"] for row in rows]
     x = alt.X("kappa:Q", scale=alt.Scale(type="log", nice=False, padding=14)).title("κ (log scale)")
     x = x.axis(values=ticks, format=".4~g", grid=False)
@@ -94,7 +95,7 @@ def margins(curve: pa.Table, regimes: pa.Table) -> alt.LayerChart:
     rows = curve.to_pylist()
     last = max(row["n"] for row in rows)
     x, y = n_axis(last), alt.Y("margin:Q", title="Δ/B, mean over heads")
-    starts = [{"n": row["first_n"], "note": row["regime"]} for row in words.known(regimes.to_pylist(), "first_n")]
+    starts = [{"n": row["first_n"], "note": row["regime"]} for row in numbers.known(regimes.to_pylist(), "first_n")]
     base = alt.Chart(alt.InlineData(values=starts)).encode(x="n:Q")
     name = base.mark_text(style="reference-label", align="left", baseline="top", dx=5)
     zero = alt.Chart(alt.InlineData(values=[{"margin": 0}])).mark_rule(style="reference").encode(y="margin:Q")
@@ -107,12 +108,12 @@ def margins(curve: pa.Table, regimes: pa.Table) -> alt.LayerChart:
     return layered(
         rows,
         "Δ/B against N",
-        f"Line chart against N on a log axis. {words.margins(rows)}",
+        f"Line chart against N on a log axis. {findings.margins(rows)}",
         zero,
         base.mark_rule(style="reference"),
         name.encode(y=alt.value(0), text="note:N"),
         line.mark_line(style="mean"),
-        points(line.encode(tooltip=tooltip), always=len(words.known(rows, "margin")) == 1),
+        points(line.encode(tooltip=tooltip), always=len(numbers.known(rows, "margin")) == 1),
     )
 
 
@@ -129,16 +130,18 @@ def gaps(grid: pa.Table, *, metric: str, title: str) -> alt.LayerChart:
     title
         What the chart shows.
     """
-    rows = words.gap_points(grid.to_pylist(), metric)
+    rows = findings.gap_points(grid.to_pylist(), metric)
     order = list({row["decay"]: None for row in sorted(rows, key=lambda row: row["beta"])})
     sizes = sorted({row["n"] for row in rows})
     color = alt.Color(
         "verdict:N",
         title=None,
-        scale=alt.Scale(domain=list(words.VERDICTS)),
+        scale=alt.Scale(domain=list(findings.VERDICTS)),
         legend=alt.Legend(orient="top", symbolType="circle", symbolSize=70),
     )
-    shape = alt.Shape("verdict:N", title=None, scale=alt.Scale(domain=list(words.VERDICTS), range=["circle", "cross"]))
+    shape = alt.Shape(
+        "verdict:N", title=None, scale=alt.Scale(domain=list(findings.VERDICTS), range=["circle", "cross"])
+    )
     tooltip = [
         alt.Tooltip("head_dim:Q", title="d", format=",d"),
         alt.Tooltip("n_keys:Q", title="Keys", format=",d"),
@@ -153,4 +156,4 @@ def gaps(grid: pa.Table, *, metric: str, title: str) -> alt.LayerChart:
     x = alt.X("decay:N", sort=order).title("β; within each, N from small to large").axis(labelAngle=0)
     y = alt.Y("gap:Q").title("Mean minus lower bound (ratio)")
     dots = marks.encode(x=x, xOffset=alt.XOffset("n:O", sort=sizes), y=y, color=color, shape=shape, tooltip=tooltip)
-    return layered(rows, title, f"Dot plot of mean minus lower bound by β. {words.gaps(rows, title)}", zero, dots)
+    return layered(rows, title, f"Dot plot of mean minus lower bound by β. {findings.gaps(rows, title)}", zero, dots)

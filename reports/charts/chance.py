@@ -5,14 +5,15 @@ from functools import partial
 import altair as alt
 import pyarrow as pa
 
-from reports import words
 from reports.charts.elements import DASHES, head_grid, layered, n_axis, points
-from reports.words import Row
+from reports.findings import chance as findings
+from reports.findings import numbers
+from reports.findings.numbers import Row
 
 SELECTED = "keys of largest weight"
 """The selections themselves, as the legend names them."""
 
-_LABELS = [SELECTED, *words.NULLS.values()]
+_LABELS = [SELECTED, *findings.NULLS.values()]
 
 
 def chance(curves: pa.Table, *, measure: str) -> alt.LayerChart:
@@ -28,7 +29,7 @@ def chance(curves: pa.Table, *, measure: str) -> alt.LayerChart:
     """
     rows = _beside(curves, measure)
     last = max(row["n"] for row in rows)
-    name = words.MEASURES[measure]
+    name = findings.MEASURES[measure]
     y = partial(alt.Y, title=f"{name} (ratio)", scale=alt.Scale(domain=[0, 1]))
     scale = alt.Scale(domain=_LABELS)
     color = alt.Color("label:N", title=None, scale=scale, legend=alt.Legend(orient="top", columns=2))
@@ -40,7 +41,7 @@ def chance(curves: pa.Table, *, measure: str) -> alt.LayerChart:
     return layered(
         rows,
         f"{name} beside chance",
-        f"Line chart against N on a log axis. {words.beside_nulls(curves.to_pylist(), measure)}",
+        f"Line chart against N on a log axis. {findings.beside_nulls(curves.to_pylist(), measure)}",
         base.mark_area().encode(y=y("band_low:Q"), y2="band_high:Q"),
         base.mark_line().encode(y=y("mean:Q"), strokeDash=alt.StrokeDash("label:N", title=None, scale=dashes)),
         points(base.encode(y=y("mean:Q"), tooltip=tooltip), always=last == 1),
@@ -62,7 +63,7 @@ def _beside(curves: pa.Table, measure: str) -> list[Row]:
             known = row["low"] is not None
             ends = {"band_low": value - row["high"], "band_high": value - row["low"]} if known else {}
             found.append(
-                {**same, "label": words.NULLS[null], "mean": row["null_value"], "band_low": None, "band_high": None}
+                {**same, "label": findings.NULLS[null], "mean": row["null_value"], "band_low": None, "band_high": None}
                 | ends
             )
     return found
@@ -93,8 +94,8 @@ def chance_map(heads: pa.Table, *, null: str) -> alt.LayerChart:
     tooltip += [alt.Tooltip(f"{column}:Q", title=title, format=".3~f") for column, title in shown.items()]
     return layered(
         rows,
-        f"AUC less that of {words.NULLS[null]}, N = {rows[0]['n']}",
-        f"Heat map, layers by heads. {words.heads_beside_nulls(rows, null)}",
+        f"AUC less that of {findings.NULLS[null]}, N = {rows[0]['n']}",
+        f"Heat map, layers by heads. {findings.heads_beside_nulls(rows, null)}",
         base.mark_rect().encode(color=color, tooltip=tooltip),
         *(
             base.mark_text(style=style).encode(text="clear:N").transform_filter(f"abs(datum.difference) {which}")
@@ -119,7 +120,7 @@ def separation_curves(curves: pa.Table) -> alt.LayerChart:
         ``separation_curves`` at one N: auc_rank, layer, head, auc, point, radius, precision, recall,
         false_positive_share (ratios from 0 to 1), in order of the points.
     """
-    rows = [{**row, "label": f"{row['auc_rank']} mean AUC: {words.place(row)}"} for row in curves.to_pylist()]
+    rows = [{**row, "label": f"{row['auc_rank']} mean AUC: {numbers.place(row)}"} for row in curves.to_pylist()]
     labels = list(dict.fromkeys(row["label"] for row in rows))
     scale = alt.Scale(domain=labels)
     dashes = alt.Scale(domain=labels, range=[list(dash) for dash in DASHES[: len(labels)]])
@@ -134,7 +135,7 @@ def separation_curves(curves: pa.Table) -> alt.LayerChart:
     return layered(
         rows,
         f"Recall over all radii at N = {rows[0]['n']}",
-        f"Line chart. {words.over_radii(rows)}",
+        f"Line chart. {findings.over_radii(rows)}",
         base.mark_line().encode(order="point:Q", strokeDash=stroke),
         points(base.encode(tooltip=tooltip)),
     )

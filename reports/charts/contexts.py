@@ -6,10 +6,12 @@ from functools import partial
 import altair as alt
 import pyarrow as pa
 
-from reports import theme, words
+from reports import theme
 from reports.charts.elements import DASHES, keyed, layered
 from reports.charts.labels import segments, stacked
-from reports.words import Row
+from reports.findings import contexts as findings
+from reports.findings import numbers
+from reports.findings.numbers import Row
 
 APART = 13
 """Names at the ends of lines stand at least so many pixels from each other."""
@@ -37,7 +39,7 @@ def context_metric(metrics: pa.Table, *, metric: str) -> alt.LayerChart:
     found = [_sized(row) for row in metrics.to_pylist() if row["metric"] == metric]
     rows = _telling(found, metric)
     top = max(row["mean"] for row in rows) or 1
-    y = alt.Y("mean:Q", title=f"{words.NAMES[metric]} (ratio)", scale=alt.Scale(domain=[0, top], nice=False))
+    y = alt.Y("mean:Q", title=f"{numbers.NAMES[metric]} (ratio)", scale=alt.Scale(domain=[0, top], nice=False))
     order = sorted({row["n"] for row in rows})
     color = alt.Color("n:O", legend=None, scale=alt.Scale(domain=order))
     dashes = [list(DASHES[index % len(DASHES)]) for index in range(len(order))]
@@ -46,13 +48,13 @@ def context_metric(metrics: pa.Table, *, metric: str) -> alt.LayerChart:
     tooltip = [
         _CONTEXT,
         alt.Tooltip("n:Q", title="N", format=",d"),
-        alt.Tooltip("mean:Q", title=f"Mean {words.NAMES[metric]}", format=".3~f"),
+        alt.Tooltip("mean:Q", title=f"Mean {numbers.NAMES[metric]}", format=".3~f"),
         alt.Tooltip("heads:Q", title="Heads", format=",d"),
     ]
     return layered(
         rows,
-        f"{words.NAMES[metric]} against context size",
-        f"Line chart against context size on a log axis, one line for each N. {words.context_metric(found, metric)}",
+        f"{numbers.NAMES[metric]} against context size",
+        f"Line chart against context size on a log axis, one line for each N. {findings.context_metric(found, metric)}",
         base.mark_line().encode(strokeDash=dash),
         base.mark_point(filled=True, size=45).encode(tooltip=tooltip),
         *_ends(rows, top, color),
@@ -65,7 +67,7 @@ def _telling(rows: Sequence[Row], metric: str) -> list[Row]:
 
 
 def _sized(row: Row) -> Row:
-    return {**row, "context": words.context(row)}
+    return {**row, "context": findings.context(row)}
 
 
 _CONTEXT = alt.Tooltip("context:Q", title="Tokens up to the query", format=",d")
@@ -125,7 +127,7 @@ def context_elbows(elbows: pa.Table) -> alt.LayerChart:
         alt.Tooltip("heads:Q", title="Heads with an elbow", format=",d"),
     ]
     base = alt.Chart().encode(x=_axis(rows), tooltip=tooltip)
-    drawn = {column: name for column, name in ELBOWS.items() if words.known(rows, column)}
+    drawn = {column: name for column, name in ELBOWS.items() if numbers.known(rows, column)}
     marks = [
         keyed(mark.encode(y=y(f"{column}:Q")), list(drawn.values()), name)
         for column, name in drawn.items()
@@ -134,7 +136,7 @@ def context_elbows(elbows: pa.Table) -> alt.LayerChart:
     return layered(
         rows,
         "Elbow against context size",
-        f"Line chart against context size on a log axis. {words.context_elbows(rows)}",
+        f"Line chart against context size on a log axis. {findings.context_elbows(rows)}",
         base.mark_area(style="band").encode(y=y("p25_elbow_n:Q"), y2="p75_elbow_n:Q"),
         *marks,
     )
@@ -161,6 +163,6 @@ def context_labels(shares: pa.Table, changes: pa.Table) -> alt.LayerChart:
     return layered(
         stacked(rows, "context"),
         "Kinds of heads against context size",
-        f"Stacked bars of the share of each kind of head. {words.context_labels(rows, changes.to_pylist())}",
+        f"Stacked bars of the share of each kind of head. {findings.context_labels(rows, changes.to_pylist())}",
         *segments(x, tooltip),
     )

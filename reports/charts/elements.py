@@ -8,7 +8,7 @@ import altair as alt
 import numpy as np
 
 from reports import theme
-from reports.words import Row
+from reports.findings.numbers import Row
 
 ABOVE = -3
 """Where the name of an upright rule stands from the top of the plotting area, in pixels: below the legend."""

@@ -13,10 +13,12 @@ from typing import Any
 import altair as alt
 import pyarrow as pa
 
-from reports import words
 from reports.charts.elements import head_grid, log_ticks
 from reports.charts.labels import label_colour
-from reports.words import Row
+from reports.findings import explorer as explorer_findings
+from reports.findings import numbers
+from reports.findings import taxonomy as taxonomy_findings
+from reports.findings.numbers import Row
 
 MAP_WIDTH, CURVE_WIDTH, CURVE_HEIGHT = 380, 230, 120
 """Sizes of the plotting areas, in pixels."""
@@ -78,7 +80,7 @@ def explorer(heads: pa.Table, curves: pa.Table, *, n: int) -> alt.ConcatChart:
     overview = alt.vconcat(_map(rows, chosen, n), _named(chosen), spacing=16)
     chart = alt.concat(overview, curves_of_one, columns=2, spacing=20, data=_as_text(rows))
     description = (
-        f"A map of {words.count(len(rows), 'head')}, layers by heads, beside four line charts of the head that is "
+        f"A map of {numbers.count(len(rows), 'head')}, layers by heads, beside four line charts of the head that is "
         "chosen, against N: Precision and Recall with their bounds, norms of the sum, cosines of the sum."
     )
     title = alt.Title("Heads, one by one", offset=28)
@@ -88,7 +90,7 @@ def explorer(heads: pa.Table, curves: pa.Table, *, n: int) -> alt.ConcatChart:
 def quantities(heads: Sequence[Row], n: int) -> dict[str, str]:
     """What the map can be coloured by: the columns that any head has a value in, as the dropdown names them."""
     named = {LABEL: "Kind of head", "elbow_n": "Elbow (N)", "recall_at_n": f"Recall at N = {n}", "rho_0": "ρ₀"}
-    return {name: title for name, title in named.items() if words.known(heads, name)}
+    return {name: title for name, title in named.items() if numbers.known(heads, name)}
 
 
 def _joined(heads: Sequence[Row], curves: Sequence[Row]) -> list[Row]:
@@ -124,7 +126,7 @@ def _choice(rows: Sequence[Row]) -> alt.Parameter:
         axis: alt.binding_select(options=sorted({row[axis] for row in rows}), name=axis.capitalize())
         for axis in ("layer", "head")
     }
-    first = words.clearest(rows)
+    first = explorer_findings.clearest(rows)
     value = [{axis: first[axis] for axis in inputs}]
     fields = ["head", "layer"]  # inputs stand in the reverse order
     return alt.selection_point("chosen", fields=fields, bind=inputs, on="rect:click", clear=False, value=value)
@@ -197,7 +199,7 @@ def _letters(base: alt.Chart, *, is_roomy: bool) -> alt.Chart:
     size = alt.Undefined if is_roomy else SMALL_LETTER
     letters: alt.Chart = base.mark_text(style="on-large", aria=False, fontSize=size).encode(text="letter:N")
     letters = letters.transform_filter(_IS_LABEL)
-    return letters.transform_calculate(letter=f"{dict(words.LETTERS)}[datum.label]")
+    return letters.transform_calculate(letter=f"{dict(taxonomy_findings.LETTERS)}[datum.label]")
 
 
 def _values(base: alt.Chart) -> list[alt.Chart]:
@@ -214,7 +216,8 @@ def _values(base: alt.Chart) -> list[alt.Chart]:
 def _named(chosen: alt.Parameter) -> alt.LayerChart:
     """Which head is shown, in words."""
     name = "'Layer ' + datum.layer + ', head ' + datum.head + (isValid(datum.label) ? ': ' + datum.label : '')"
-    nearest = f"(datum.label === '{words.OTHER}' && isValid(datum.nearest) ? ', nearest to ' + datum.nearest : '')"
+    is_other = f"datum.label === '{taxonomy_findings.OTHER}' && isValid(datum.nearest)"
+    nearest = f"({is_other} ? ', nearest to ' + datum.nearest : '')"
     parts = (
         "(isValid(datum.margin) ? 'margin ' + format(datum.margin, '.3~g') : 'no kind')",
         "(isValid(datum.agreement) ? 'agreement ' + format(100 * datum.agreement, '.3~g') + ' %' : 'no sequences')",

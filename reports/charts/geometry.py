@@ -9,10 +9,11 @@ import altair as alt
 import numpy as np
 import pyarrow as pa
 
-from reports import words
 from reports.charts.elements import DASH_DOT, DASHED, SOLID, keyed, layer_axis, layered, level, n_axis, points
 from reports.charts.plane import KEY, LAST, SINK, STEPS, equal, note, ring
-from reports.words import Row
+from reports.findings import geometry as findings
+from reports.findings import numbers
+from reports.findings.numbers import Row
 
 NORM_DASHES = {"norm_s": SOLID, "norm_s_without_sink": DASH_DOT, "norm_s_without_last": DASHED}
 COSINE_DASHES = {"cos_sink": SOLID, "cos_last": DASHED}
@@ -49,8 +50,8 @@ def norms(curve: pa.Table, *, title: str) -> alt.LayerChart:
     """
     rows = curve.to_pylist()
     y = partial(alt.Y, title="Norm (model units)", scale=alt.Scale(zero=True))
-    lines = _lines(rows, words.NORMS, NORM_DASHES, y)
-    return layered(rows, title, f"Line chart of norms against N on a log axis. {words.norms(rows)}", *lines)
+    lines = _lines(rows, findings.NORMS, NORM_DASHES, y)
+    return layered(rows, title, f"Line chart of norms against N on a log axis. {findings.norms(rows)}", *lines)
 
 
 def cosines(curve: pa.Table, *, title: str, domain: tuple[float, float]) -> alt.LayerChart:
@@ -67,15 +68,15 @@ def cosines(curve: pa.Table, *, title: str, domain: tuple[float, float]) -> alt.
     """
     rows = curve.to_pylist()
     y = partial(alt.Y, title="Cosine", scale=alt.Scale(domain=list(domain)))
-    lines = _lines(rows, words.COSINES, COSINE_DASHES, y)
-    return layered(rows, title, f"Line chart of cosines against N on a log axis. {words.cosines(rows)}", *lines)
+    lines = _lines(rows, findings.COSINES, COSINE_DASHES, y)
+    return layered(rows, title, f"Line chart of cosines against N on a log axis. {findings.cosines(rows)}", *lines)
 
 
 def _lines(
     rows: Sequence[Row], names: dict[str, str], dashes: Mapping[str, Sequence[int]], y: "partial[alt.Y]"
 ) -> list[alt.Chart]:
     """The columns that have a value as lines against N, and points that carry the tooltip."""
-    shown = {column: name for column, name in names.items() if words.known(rows, column)}
+    shown = {column: name for column, name in names.items() if numbers.known(rows, column)}
     base = alt.Chart().encode(x=n_axis(max(row["n"] for row in rows)).title("N (selected keys, log scale)"))
     single = len(rows) == 1
     styles = [dashes[column] for column in shown]
@@ -102,7 +103,7 @@ def contributions(keys: pa.Table, *, title: str, largest: float) -> alt.LayerCha
         Largest absolute cosine of the other keys of all charts that stand side by side.
     """
     found = keys.to_pylist()
-    rows = [_contribution(row) for row in _of_contexts(words.visible(found))]
+    rows = [_contribution(row) for row in _of_contexts(findings.visible(found))]
     decades = _decades([row["norm"] for row in rows])
     y = alt.Y("norm:Q", scale=alt.Scale(type="log", domain=[decades[0], decades[-1]]))
     base = alt.Chart().encode(
@@ -114,9 +115,11 @@ def contributions(keys: pa.Table, *, title: str, largest: float) -> alt.LayerCha
         shape=_kinds({row["kind"] for row in rows}),
         tooltip=_contribution_tooltip(),
     )
-    if words.known(rows, "cosine"):
+    if numbers.known(rows, "cosine"):
         base = base.encode(color=_diverging(largest))
-    description = f"Scatter plot of contributions by context size. {words.contributions(found)} {words.alike(found)}"
+    description = (
+        f"Scatter plot of contributions by context size. {findings.contributions(found)} {findings.alike(found)}"
+    )
     return layered(
         rows,
         title,
@@ -200,21 +203,20 @@ def sphere(directions: pa.Table, *, title: str, of_kv_head: Row, n: int) -> alt.
         So many keys of the largest weight are filled.
     """
     found = directions.to_pylist()
-    heavy = {row["position"] for row in words.heaviest(found, n)}
+    heavy = {row["position"] for row in findings.heaviest(found, n)}
     rows = sorted(
         (_turned(row, heavy=row["position"] in heavy) for row in found), key=lambda row: (row["marked"], row["depth"])
     )
     across, along = equal((0, 0), ROOM)
     x, y = alt.X("x:Q", scale=across, axis=None), alt.Y("y:Q", scale=along, axis=None)
-    description = (
-        f"A sphere seen from outside with one point per key. {words.directions(of_kv_head)} {words.together(found, n)}"
-    )
+    read = f"{findings.directions(of_kv_head)} {findings.together(found, n)}"
+    description = f"A sphere seen from outside with one point per key. {read}"
     return layered(
         rows,
         title,
         description.rstrip(),
         *_graticule(x, y),
-        *_inside(x, y, words.typical_length(of_kv_head)),
+        *_inside(x, y, findings.typical_length(of_kv_head)),
         _keys().encode(x=x, y=y),
         _names(x, y),
         note(f"filled: {len(heavy)} heaviest", "left"),
@@ -327,7 +329,7 @@ def dimensions(heads: pa.Table) -> alt.LayerChart:
         out), share_1, share_2, share_3 (shares of squared length), head_dim.
     """
     found = heads.to_pylist()
-    rows = words.known(found, "effective_dimension")
+    rows = numbers.known(found, "effective_dimension")
     largest = max(row["effective_dimension"] for row in rows)
     sizes = {row["head_dim"] for row in rows}
     near = [size for size in sizes if size <= NEAR * largest] if len(sizes) == 1 else []
@@ -351,7 +353,7 @@ def dimensions(heads: pa.Table) -> alt.LayerChart:
     return layered(
         rows,
         "Effective dimension by layer",
-        f"Strip chart of the effective dimension of each KV head. {words.dimensions(found)}",
+        f"Strip chart of the effective dimension of each KV head. {findings.dimensions(found)}",
         *(level(size, f"all {size}") for size in near),
         ticks.encode(tooltip=tooltip),
         means.encode(tooltip=of_layer),

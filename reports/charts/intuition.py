@@ -6,10 +6,11 @@ from typing import Any
 import altair as alt
 import pyarrow as pa
 
-from reports import words
 from reports.charts.elements import layered
 from reports.charts.plane import KEY, STAR, equal, note, ring
-from reports.words import Row
+from reports.findings import intuition as findings
+from reports.findings import numbers
+from reports.findings.numbers import Row
 
 KINDS = {"selected": STAR, "left out": KEY}
 """Shapes of the keys, as the legend names them."""
@@ -34,7 +35,7 @@ def value_states(keys: pa.Table) -> alt.LayerChart:
     """
     rows, plane = _rows(keys, "v", aside=0.15), equal((0, 0), ROOM)
     selected = sum(row["selected"] for row in rows)
-    description = f"{words.count(len(rows), 'key')} on a circle of radius 1, {selected} of them selected."
+    description = f"{numbers.count(len(rows), 'key')} on a circle of radius 1, {selected} of them selected."
     circle = ring(*_at(plane), (0, 0), 1, "outline")
     return _chart(rows, "Value states v", description, circle, _marks(plane), _names(plane))
 
@@ -50,8 +51,8 @@ def weighted(keys: pa.Table) -> alt.LayerChart:
     rows, plane = _rows(keys, "y"), equal((0, 0), ROOM)
     heaviest = max(rows, key=lambda row: row["weight"])
     description = (
-        f"The same {words.count(len(rows), 'key')}, each pulled towards the origin by its weight; the largest weight, "
-        f"{words.number(heaviest['weight'])}, is that of key {heaviest['key']}."
+        f"The same {numbers.count(len(rows), 'key')}, each pulled to the origin by its weight; the largest weight, "
+        f"{numbers.number(heaviest['weight'])}, is that of key {heaviest['key']}."
     )
     circle = ring(*_at(plane), (0, 0), 1, "outline")
     x, y = _at(plane, "v_")
@@ -76,7 +77,7 @@ def balls(keys: pa.Table, *, s: tuple[float, float], r_min: float, r_max: float)
     return _chart(
         rows,
         "Around their sum s",
-        f"The weighted keys around the sum of the selected ones. {words.example_keys(rows, r_min, r_max)}",
+        f"The weighted keys around the sum of the selected ones. {findings.example_keys(rows, r_min, r_max)}",
         *_ball(plane, s, r_min, "r_min", "outline"),
         *_ball(plane, s, r_max, "r_max", "reference"),
         *_sum(plane, s, rows),
@@ -101,7 +102,7 @@ def _rows(keys: pa.Table, drawn: str, *, aside: float = 0) -> list[Row]:
             "beside_y": row[f"{drawn}_y"] + aside * row["v_y"],
             "kind": "selected" if row["selected"] else "left out",
             "filled": int(row["within"]),
-            "counts": words.WITHIN if row["within"] else words.BEYOND,
+            "counts": findings.WITHIN if row["within"] else findings.BEYOND,
         }
         for row in keys.to_pylist()
     ]
@@ -127,7 +128,7 @@ def _at(plane: Plane, prefix: str = "") -> tuple[alt.X, alt.Y]:
 def _ball(plane: Plane, s: tuple[float, float], radius: float, name: str, style: str) -> list[alt.Chart]:
     """The edge of a ball, with its name below."""
     x, y = _at(plane)
-    below = alt.InlineData(values=[{"x": s[0], "y": s[1] - radius, "name": f"{name} = {words.number(radius)}"}])
+    below = alt.InlineData(values=[{"x": s[0], "y": s[1] - radius, "name": f"{name} = {numbers.number(radius)}"}])
     label = alt.Chart(below).mark_text(style="reference-label", baseline="top", dy=5)
     return [ring(x, y, s, radius, style), label.encode(x=x, y=y, text="name:N")]
 

@@ -1,7 +1,7 @@
 """The labels of heads as every chart shows them: one colour, shape, dash and letter each, in one order.
 
-Holds the channels that encode the column ``label`` (``words.LABELS``), marks for heads, and stacked bars of shares, so
-that a label looks the same on all charts.
+Holds the channels that encode the column ``label`` (``findings.LABELS``), marks for heads, and stacked bars of shares,
+so that a label looks the same on all charts.
 """
 
 from collections.abc import Sequence
@@ -9,11 +9,11 @@ from functools import partial
 
 import altair as alt
 
-from reports import words
-from reports.words import Row
+from reports.findings import taxonomy as findings
+from reports.findings.numbers import Row
 
-SHAPES = dict(zip(words.LABELS, ("triangle-up", "circle", "square", "cross"), strict=True))
-DASHES = dict(zip(words.LABELS, ([1, 0], [8, 4], [2, 4], [9, 3, 2, 3]), strict=True))
+SHAPES = dict(zip(findings.LABELS, ("triangle-up", "circle", "square", "cross"), strict=True))
+DASHES = dict(zip(findings.LABELS, ([1, 0], [8, 4], [2, 4], [9, 3, 2, 3]), strict=True))
 
 MANY = 256
 """More heads than this are drawn smaller."""
@@ -35,20 +35,20 @@ def label_colour(*, symbol: str | None = None, letters: bool = False) -> alt.Col
     letters
         Whether the legend also tells the letter of each kind, for charts that write it.
     """
-    told = {label: f"{letter}: {label}" for label, letter in words.LETTERS.items()}
+    told = {label: f"{letter}: {label}" for label, letter in findings.LETTERS.items()}
     named = alt.Legend(
         orient="top",
         symbolType=symbol or alt.Undefined,
         symbolSize=120 if symbol else alt.Undefined,
         labelExpr=f"{told}[datum.value]" if letters else alt.Undefined,
     )
-    scale = alt.Scale(domain=list(words.LABELS))
+    scale = alt.Scale(domain=list(findings.LABELS))
     return alt.Color("label:N", title=None, scale=scale, legend=named)
 
 
 def label_shape() -> alt.Shape:
     """Shape of a point by ``label``."""
-    scale = alt.Scale(domain=list(words.LABELS), range=list(SHAPES.values()))
+    scale = alt.Scale(domain=list(findings.LABELS), range=list(SHAPES.values()))
     return alt.Shape("label:N", title=None, scale=scale)
 
 
@@ -61,7 +61,7 @@ def dots(heads: Sequence[Row], *, filled: bool = True) -> alt.Chart:
 
 def label_dash() -> alt.StrokeDash:
     """Dashes of a line by ``label``."""
-    scale = alt.Scale(domain=list(words.LABELS), range=list(DASHES.values()))
+    scale = alt.Scale(domain=list(findings.LABELS), range=list(DASHES.values()))
     return alt.StrokeDash("label:N", title=None, scale=scale)
 
 
@@ -77,9 +77,9 @@ def stacked(rows: Sequence[Row], column: str) -> list[Row]:
     """
     segments, tops = [], dict.fromkeys((row[column] for row in rows), 0.0)
     lettered = len(tops) <= LETTERED
-    for row in sorted(rows, key=lambda row: words.LABELS.index(row["label"])):
+    for row in sorted(rows, key=lambda row: findings.LABELS.index(row["label"])):
         low, tops[row[column]] = tops[row[column]], tops[row[column]] + row["share"]
-        letter = words.LETTERS[row["label"]] if lettered and row["share"] >= LEAST_LETTER else ""
+        letter = findings.LETTERS[row["label"]] if lettered and row["share"] >= LEAST_LETTER else ""
         segments.append(
             {**row, "low": low, "high": low + row["share"], "middle": low + row["share"] / 2, "letter": letter}
         )

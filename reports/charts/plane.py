@@ -6,7 +6,7 @@ from typing import Literal
 
 import altair as alt
 
-from reports.words import Row
+from reports.findings.numbers import Row
 
 STEPS = 72
 """A circle is drawn as a polygon with so many corners."""

@@ -6,7 +6,7 @@ import altair as alt
 import pyarrow as pa
 
 from reports.charts.elements import points
-from reports.words import Row
+from reports.findings.numbers import Row
 
 POSITIONS = [
     alt.Tooltip("first_position:Q", title="From position", format=",d"),

@@ -3,8 +3,9 @@
 import altair as alt
 import pyarrow as pa
 
-from reports import theme, words
+from reports import theme
 from reports.charts.elements import layered
+from reports.findings import recovery as findings
 
 SHOWN = ("layer", "head", "planted", "fitted", "standard_error")
 """Columns of ``planted_recovery`` that a chart needs; there may be thousands of rows."""
@@ -18,9 +19,9 @@ def recovery(heads: pa.Table, *, parameter: str) -> alt.LayerChart:
     heads
         ``planted_recovery`` for one parameter: layer, head, planted, fitted (or NULL: left out), standard_error.
     parameter
-        Name of the parameter, one of ``reports.words.PARAMETERS``.
+        Name of the parameter, one of ``reports.findings.PARAMETERS``.
     """
-    found = words.compared(heads.to_pylist())
+    found = findings.compared(heads.to_pylist())
     rows = [{column: row[column] for column in SHOWN} for row in found]
     ends = [value for row in rows for value in (row["planted"], row["fitted"])]
     scale = alt.Scale(zero=False, nice=True, domain=[min(ends), max(ends)] if min(ends) < max(ends) else alt.Undefined)
@@ -34,11 +35,11 @@ def recovery(heads: pa.Table, *, parameter: str) -> alt.LayerChart:
         alt.Tooltip("fitted:Q", title="Fitted", format=".4~g"),
         alt.Tooltip("standard_error:Q", title="Standard error", format=".2~g"),
     ]
-    name = words.PARAMETERS[parameter]
+    name = findings.PARAMETERS[parameter]
     return layered(
         rows,
         name,
-        f"Scatter plot of {name} as fitted against the same as planted. {words.recovery(found, parameter)}",
+        f"Scatter plot of {name} as fitted against the same as planted. {findings.recovery(found, parameter)}",
         diagonal.mark_line(style="reference").encode(x=x, y=y),
         alt.Chart().mark_point(style="head", filled=True, size=40).encode(x=x, y=y, tooltip=tooltip),
     ).properties(height=theme.PANEL_HEIGHT)

@@ -7,18 +7,19 @@ from functools import partial
 import altair as alt
 import pyarrow as pa
 
-from reports import words
 from reports.charts.elements import counts, floor_of_precision, head_grid, keyed, layered, n_axis, points, rule_at_n
-from reports.words import Row
+from reports.findings import numbers
+from reports.findings import separation as findings
+from reports.findings.numbers import Row
 
 WRITTEN_HEADS = 12
 """A map with at most this many heads in a row has the value written in each cell."""
 
 BOUNDED = {
-    "precision": f"Figure 5 (left): {words.NAMES['precision']} against N, with bounds",
-    "recall": f"Figure 5 (right): {words.NAMES['recall']} against N, with bounds",
-    "f_r_max": f"{words.NAMES['f_r_max']} against N, with bounds",
-    "f_r_min": f"{words.NAMES['f_r_min']} against N, with bounds",
+    "precision": f"Figure 5 (left): {numbers.NAMES['precision']} against N, with bounds",
+    "recall": f"Figure 5 (right): {numbers.NAMES['recall']} against N, with bounds",
+    "f_r_max": f"{numbers.NAMES['f_r_max']} against N, with bounds",
+    "f_r_min": f"{numbers.NAMES['f_r_min']} against N, with bounds",
 }
 """Titles of charts with bounds; the paper draws no F."""
 
@@ -44,15 +45,15 @@ def bounded(curves: pa.Table, *, metric: str, elbow_n: int | None) -> alt.LayerC
     elbow_n
         Elbow of the model, which a rule marks; ``None``: there is none.
     """
-    rows = words.beside_bounds(curves.to_pylist(), metric)
+    rows = findings.beside_bounds(curves.to_pylist(), metric)
     last = max(row["n"] for row in rows)
-    y = partial(alt.Y, title=f"{words.NAMES[metric]} (ratio)", scale=alt.Scale(domain=[0, 1]))
+    y = partial(alt.Y, title=f"{numbers.NAMES[metric]} (ratio)", scale=alt.Scale(domain=[0, 1]))
     base = alt.Chart().encode(x=n_axis(last))
     outside = base.mark_point(style="outside", shape="diamond").encode(y=y("mean:Q")).transform_filter("datum.outside")
     return layered(
         rows,
         BOUNDED[metric],
-        f"Line chart against N on a log axis. {words.course(rows, metric)} {words.envelope(rows, metric)}",
+        f"Line chart against N on a log axis. {findings.course(rows, metric)} {findings.envelope(rows, metric)}",
         *([rule_at_n(elbow_n, f"elbow: N = {elbow_n}")] if elbow_n else []),
         *(floor_of_precision(base, y("precision_floor:Q"), rows) if metric == "precision" else []),
         base.mark_area(style="band").encode(y=y("ci_low:Q"), y2="ci_high:Q"),
@@ -68,7 +69,7 @@ def _line(base: alt.Chart, y: "partial[alt.Y]", column: str, *, always: bool) ->
 
 
 def _bounded_tooltip(metric: str) -> list[alt.Tooltip]:
-    lines = {"mean": words.NAMES[metric], "ci_low": "95 % interval from", "ci_high": "to"} | {
+    lines = {"mean": numbers.NAMES[metric], "ci_low": "95 % interval from", "ci_high": "to"} | {
         column: f"Bound: {name}" for column, name in LINES.items() if column != "mean"
     }
     shown = [alt.Tooltip(f"{column}:Q", title=title, format=".3~g") for column, title in lines.items()]
@@ -87,15 +88,15 @@ def precision_recall(curves: pa.Table, *, marked_n: int) -> alt.LayerChart:
     """
     metrics = ("precision", "recall")
     rows = _with_partners([row for row in curves.to_pylist() if row["metric"] in metrics])
-    labels = [words.NAMES[metric] for metric in metrics]
+    labels = [numbers.NAMES[metric] for metric in metrics]
     last = max(row["n"] for row in rows)
     y = partial(alt.Y, title=f"{', '.join(labels)} (ratio)", scale=alt.Scale(domain=[0, 1]))
     color = alt.Color("label:N", title=None, scale=alt.Scale(domain=labels), legend=alt.Legend(orient="top"))
     dash = alt.StrokeDash("label:N", title=None, scale=alt.Scale(domain=labels, range=[[1, 0], [7, 4]]))
     base = alt.Chart().encode(x=n_axis(last), color=color)
-    means = [alt.Tooltip(f"{metric}:Q", title=words.NAMES[metric], format=".3~g") for metric in metrics]
+    means = [alt.Tooltip(f"{metric}:Q", title=numbers.NAMES[metric], format=".3~g") for metric in metrics]
     tooltip = [alt.Tooltip("n:Q", title="N", format=",d"), *means, alt.Tooltip("heads:Q", title="Heads", format=",d")]
-    findings = " ".join(words.course(rows, metric) for metric in metrics)
+    findings = " ".join(findings.course(rows, metric) for metric in metrics)
     return layered(
         rows,
         "Precision and Recall over heads",
@@ -116,7 +117,7 @@ def _with_partners(rows: Sequence[Row]) -> list[Row]:
     means: dict[int, dict[str, float]] = {}
     for row in rows:
         means.setdefault(row["n"], {})[row["metric"]] = row["mean"]
-    return [{**row, "label": words.NAMES[row["metric"]], **means[row["n"]]} for row in rows]
+    return [{**row, "label": numbers.NAMES[row["metric"]], **means[row["n"]]} for row in rows]
 
 
 def precision_map(heads: pa.Table, *, n: int) -> alt.LayerChart:
@@ -149,7 +150,7 @@ def _map(heads: pa.Table, metric: str, n: int) -> alt.LayerChart:
     """Layers by heads, coloured by one metric; the value is written where there is room."""
     rows: list[Row] = heads.to_pylist()
     columns = len({row["head"] for row in rows})
-    name, middle = words.NAMES[metric], _middle(rows, metric)
+    name, middle = numbers.NAMES[metric], _middle(rows, metric)
     base, height = head_grid(rows)
     legend = alt.Legend(format=".2~f", gradientLength=height)
     tooltip = [alt.Tooltip("layer:O", title="Layer"), alt.Tooltip("head:O", title="Head")]
@@ -159,9 +160,9 @@ def _map(heads: pa.Table, metric: str, n: int) -> alt.LayerChart:
     )
     written = [_written(base, metric, f"<= {middle}", "on-small"), _written(base, metric, f"> {middle}", "on-large")]
     return layered(
-        words.known(rows, metric),
+        numbers.known(rows, metric),
         f"{name} of every head at N = {n}",
-        f"Heat map of {name}, layers by heads, at N = {n}. {words.extremes(rows, metric)}",
+        f"Heat map of {name}, layers by heads, at N = {n}. {findings.extremes(rows, metric)}",
         cells,
         *(written if columns <= WRITTEN_HEADS else []),
     ).properties(height=height)
@@ -169,7 +170,7 @@ def _map(heads: pa.Table, metric: str, n: int) -> alt.LayerChart:
 
 def _middle(rows: Sequence[Row], metric: str) -> float:
     """The value whose colour lies in the middle of the ramp."""
-    values: list[float] = [row[metric] for row in words.known(rows, metric)]
+    values: list[float] = [row[metric] for row in numbers.known(rows, metric)]
     return (min(values) + max(values)) / 2
 
 
@@ -187,20 +188,20 @@ def elbows(heads: pa.Table) -> alt.LayerChart:
     heads
         ``elbow_by_head``: elbow_n (or NULL: left out).
     """
-    numbers = Counter(_elbow_bin(row["elbow_n"]) for row in words.known(heads.to_pylist(), "elbow_n"))
-    inside, beyond = words.ELBOW_RANGES
+    bins = Counter(_elbow_bin(row["elbow_n"]) for row in numbers.known(heads.to_pylist(), "elbow_n"))
+    inside, beyond = findings.ELBOW_RANGES
     rows = [
-        {"bin": name, "first": first, "heads": numbers[first, name], "range": inside if first <= 4 else beyond}
-        for first, name in sorted(numbers)
+        {"bin": name, "first": first, "heads": bins[first, name], "range": inside if first <= 4 else beyond}
+        for first, name in sorted(bins)
     ]
-    order = [name for _, name in sorted(numbers)]
+    order = [name for _, name in sorted(bins)]
     x = alt.X("bin:N", sort=order).title("N of the elbow").axis(labelAngle=-35)
-    y = alt.Y("heads:Q", **counts("Heads", max(numbers.values())))
+    y = alt.Y("heads:Q", **counts("Heads", max(bins.values())))
     legend = alt.Legend(orient="top", symbolType="square", symbolSize=120)
     color = alt.Color("range:N", title=None, scale=alt.Scale(domain=[inside, beyond]), legend=legend)
     tooltip = [alt.Tooltip("bin:N", title="Elbow at N"), alt.Tooltip("heads:Q", title="Heads", format=",d")]
     bars = alt.Chart().mark_bar(style="bar").encode(x=x, y=y, color=color, tooltip=tooltip)
-    description = f"Bar chart of the number of heads by N of their elbow. {words.elbows(heads.to_pylist())}"
+    description = f"Bar chart of the number of heads by N of their elbow. {findings.elbows(heads.to_pylist())}"
     return layered(rows, "Elbow of every head", description, bars)
 
 

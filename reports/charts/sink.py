@@ -5,10 +5,11 @@ from functools import partial
 import altair as alt
 import pyarrow as pa
 
-from reports import words
 from reports.charts.elements import layered, level, n_axis, points
 from reports.charts.labels import dots, label_colour, label_shape
-from reports.words import Row
+from reports.findings import numbers
+from reports.findings import sink as findings
+from reports.findings.numbers import Row
 
 DASHES = ([1, 0], [7, 4], [2, 4], [9, 4, 1, 4], [12, 4])
 """Dashes of studies in turn: with four colours in turn, twenty studies look different."""
@@ -32,12 +33,12 @@ def sink_effect(curve: pa.Table) -> alt.LayerChart:
     return layered(
         rows,
         TITLE,
-        f"Line chart against N on a log axis. {words.sink_effect(rows)}",
-        *_rules(words.sink_peak(rows)),
+        f"Line chart against N on a log axis. {findings.sink_effect(rows)}",
+        *_rules(findings.sink_peak(rows)),
         base.mark_area(style="band").encode(y=_y("correlation_ci_low:Q"), y2="correlation_ci_high:Q"),
         base.mark_line(style="mean").encode(y=_y("correlation:Q")),
-        *_peak(base, words.sink_peak(rows)),
-        points(_pointed(base), always=len(words.known(rows, "correlation")) == 1),
+        *_peak(base, findings.sink_peak(rows)),
+        points(_pointed(base), always=len(numbers.known(rows, "correlation")) == 1),
     )
 
 
@@ -50,7 +51,7 @@ def _peak(base: alt.Chart, peak: Row) -> list[alt.Chart]:
 
 def _rules(peak: Row) -> list[alt.LayerChart]:
     """No correlation, and how far from it chance alone may lead."""
-    noise = words.chance(peak)
+    noise = findings.chance(peak)
     chance = [level(noise, "chance"), level(-noise, "")] if noise < 1 else []
     return [level(0, ""), *chance]
 
@@ -63,7 +64,7 @@ def sink_effects(curves: pa.Table) -> alt.LayerChart:
     curves
         ``sink_effect_by_n`` of each study, with the column study; studies without a correlation have no line.
     """
-    rows: list[Row] = words.known(curves.to_pylist(), "correlation")
+    rows: list[Row] = numbers.known(curves.to_pylist(), "correlation")
     studies = list(dict.fromkeys(row["study"] for row in rows))
     color = alt.Color(
         "study:N", title=None, scale=alt.Scale(domain=studies), legend=alt.Legend(orient="top", columns=2)
@@ -74,7 +75,7 @@ def sink_effects(curves: pa.Table) -> alt.LayerChart:
     return layered(
         rows,
         TITLE,
-        f"Line chart against N on a log axis, one line for each study. {words.sink_effects(rows)}",
+        f"Line chart against N on a log axis, one line for each study. {findings.sink_effects(rows)}",
         level(0, ""),
         base.mark_area().encode(y=_y("correlation_ci_low:Q"), y2="correlation_ci_high:Q"),
         base.mark_line().encode(y=_y("correlation:Q"), strokeDash=dash),
@@ -103,7 +104,7 @@ def sink_heads(heads: pa.Table, *, n: int) -> alt.LayerChart:
     n
         The N of the table.
     """
-    rows = words.sink_points(heads.select(["layer", "head", "label", "recall", "rho_0"]).to_pylist())
+    rows = findings.sink_points(heads.select(["layer", "head", "label", "recall", "rho_0"]).to_pylist())
     x = alt.X("rho_0:Q", scale=alt.Scale(zero=False, nice=True)).title("ρ₀, mean cosine with the sink")
     y = alt.Y("recall:Q", scale=alt.Scale(domain=[0, 1])).title(f"Recall at N = {n} (ratio)")
     tooltip = [
@@ -116,6 +117,6 @@ def sink_heads(heads: pa.Table, *, n: int) -> alt.LayerChart:
     return layered(
         rows,
         f"Recall at N = {n} against ρ₀",
-        f"Dot plot of Recall against ρ₀, one dot for each head. {words.sink_heads(rows, n)}",
+        f"Dot plot of Recall against ρ₀, one dot for each head. {findings.sink_heads(rows, n)}",
         dots(rows).encode(x=x, y=y, color=label_colour(symbol="circle"), shape=label_shape(), tooltip=tooltip),
     )

@@ -7,7 +7,6 @@ from typing import Literal
 import altair as alt
 import pyarrow as pa
 
-from reports import words
 from reports.charts.elements import ABOVE, head_grid, layer_axis, layered, layers_to_last, n_axis, points
 from reports.charts.labels import (
     LETTERED,
@@ -18,10 +17,12 @@ from reports.charts.labels import (
     segments,
     stacked,
 )
-from reports.words import Row
+from reports.findings import numbers
+from reports.findings import taxonomy as findings
+from reports.findings.numbers import Row
 
 VERDICT = ["layer", "head", "label", "nearest", "single_key", "margin", "agreement"]
-VERDICT += [f"{label.lower()}_score" for label in words.KINDS]
+VERDICT += [f"{label.lower()}_score" for label in findings.KINDS]
 """Columns of ``taxonomy_of_heads`` that say which kind a head is, and how surely."""
 
 SIGNATURE = ["layer", "head", "label", "nearest", "cos_last_level", "cos_last_change", "cos_last_p05"]
@@ -59,7 +60,7 @@ def kinds_by_layer(shares: pa.Table, heads: pa.Table) -> alt.LayerChart:
     return layered(
         stacked([row for row in shares.to_pylist() if row["heads"]], "layer"),
         "Kinds of heads over depth",
-        f"Stacked bars of the share of each kind of head by layer. {words.depths(found)}",
+        f"Stacked bars of the share of each kind of head by layer. {findings.depths(found)}",
         *segments(x, tooltip),
     )
 
@@ -72,7 +73,7 @@ def kinds_map(heads: pa.Table) -> alt.LayerChart:
     heads
         ``taxonomy_of_heads``: layer, head, label, nearest, margin, agreement (share of sequences), and the scores.
     """
-    rows = [{**row, "letter": words.LETTERS[row["label"]]} for row in heads.select(VERDICT).to_pylist()]
+    rows = [{**row, "letter": findings.LETTERS[row["label"]]} for row in heads.select(VERDICT).to_pylist()]
     base, height = head_grid(rows)
     lettered = len({row["head"] for row in rows}) <= LETTERED
     color = label_colour(symbol="square", letters=lettered)
@@ -85,7 +86,7 @@ def kinds_map(heads: pa.Table) -> alt.LayerChart:
     return layered(
         rows,
         "Kind of every head",
-        f"Map of the kind of every head, layers by heads. {words.kinds(heads.to_pylist())}",
+        f"Map of the kind of every head, layers by heads. {findings.kinds(heads.to_pylist())}",
         base.mark_rect().encode(color=color, tooltip=[*_HEAD, *_scores()]),
         sign,
     ).properties(height=height)
@@ -93,7 +94,7 @@ def kinds_map(heads: pa.Table) -> alt.LayerChart:
 
 def _scores() -> list[alt.Tooltip]:
     """How surely a head is what it is."""
-    scores = {f"{label.lower()}_score": f"Score as {label}" for label in words.KINDS}
+    scores = {f"{label.lower()}_score": f"Score as {label}" for label in findings.KINDS}
     numbers = {"margin": "Leads by"} | scores
     return [
         alt.Tooltip("nearest:N", title="Nearest kind"),
@@ -114,7 +115,7 @@ def kinds_plane(heads: pa.Table, thresholds: pa.Table) -> alt.LayerChart:
     thresholds
         ``taxonomy_thresholds``: threshold, value.
     """
-    rows = words.known(heads.select(SIGNATURE).to_pylist(), "cos_last_level")
+    rows = numbers.known(heads.select(SIGNATURE).to_pylist(), "cos_last_level")
     values = {row["threshold"]: row["value"] for row in thresholds.to_pylist()}
     (left, right), (low, high) = _extents(rows, values)
     x = partial(alt.X, title="Change of cos(s, v_L) over all N", scale=alt.Scale(domain=[left, right]))
@@ -129,12 +130,15 @@ def kinds_plane(heads: pa.Table, thresholds: pa.Table) -> alt.LayerChart:
             tooltip=[*_HEAD, *_signature()],
         )
         .transform_filter(which)
-        for filled, which in ((False, f"datum.label == '{words.OTHER}'"), (True, f"datum.label != '{words.OTHER}'"))
+        for filled, which in (
+            (False, f"datum.label == '{findings.OTHER}'"),
+            (True, f"datum.label != '{findings.OTHER}'"),
+        )
     ]
     return layered(
         rows,
         "Heads beside the thresholds",
-        f"Dot plot of the level of cos(s, v_L) against its change, one mark for each head. {words.planes(rows)}",
+        f"Dot plot of the level of cos(s, v_L) against its change, one mark for each head. {findings.planes(rows)}",
         *_borders(values, left),
         *marks,
     )
@@ -200,20 +204,21 @@ def kind_curves(curves: pa.Table, *, metric: str) -> alt.LayerChart:
     """
     rows = [row for row in curves.to_pylist() if row["metric"] == metric]
     last = max(row["n"] for row in rows)
-    y = partial(alt.Y, title=f"{words.NAMES[metric]} (ratio)", scale=alt.Scale(domain=[0, 1]))
+    y = partial(alt.Y, title=f"{numbers.NAMES[metric]} (ratio)", scale=alt.Scale(domain=[0, 1]))
     base = alt.Chart().encode(x=n_axis(last), color=label_colour())
     tooltip = [
         alt.Tooltip("label:N", title="Kind"),
         alt.Tooltip("n:Q", title="N", format=",d"),
-        alt.Tooltip("mean:Q", title=f"Mean {words.NAMES[metric]}", format=".3~f"),
+        alt.Tooltip("mean:Q", title=f"Mean {numbers.NAMES[metric]}", format=".3~f"),
         alt.Tooltip("p10:Q", title="10 % of heads below", format=".3~f"),
         alt.Tooltip("p90:Q", title="10 % of heads above", format=".3~f"),
         alt.Tooltip("heads:Q", title="Heads", format=",d"),
     ]
     return layered(
         rows,
-        f"{words.NAMES[metric]} by kind of head",
-        f"Line chart against N on a log axis, one line for each kind. {words.kind_curve(curves.to_pylist(), metric)}",
+        f"{numbers.NAMES[metric]} by kind of head",
+        "Line chart against N on a log axis, one line for each kind. "
+        f"{findings.kind_curve(curves.to_pylist(), metric)}",
         base.mark_area().encode(y=y("p10:Q"), y2="p90:Q"),
         base.mark_line().encode(y=y("mean:Q"), strokeDash=label_dash()),
         points(base.encode(y=y("mean:Q"), tooltip=tooltip), always=last == 1),

@@ -6,10 +6,11 @@ from functools import partial
 import altair as alt
 import pyarrow as pa
 
-from reports import words
 from reports.charts.elements import SEPARATION, counts, edges, histogram, keyed, layered, log_ticks, points
 from reports.charts.positions import POSITIONS, along_positions, labelled, spread
-from reports.words import Row
+from reports.findings import numbers
+from reports.findings import values as findings
+from reports.findings.numbers import Row
 
 VARIATIONS = {
     "cv_of_mean_norm": "of the mean norm over sequences",
@@ -46,7 +47,7 @@ def value_norm(norms: pa.Table) -> alt.LayerChart:
     return layered(
         rows,
         "Figure 2 (left): Norm of value states by position",
-        f"Line chart of the mean norm of value states against position. {words.value_norm(rows)}",
+        f"Line chart of the mean norm of value states against position. {findings.value_norm(rows)}",
         *along_positions(rows, x, y, tooltip),
     )
 
@@ -60,7 +61,7 @@ def norm_variation(heads: pa.Table) -> alt.LayerChart:
         ``norm_variation_by_head``: cv_of_mean_norm, cv_within_sequence (ratios, or NULL: left out).
     """
     found = heads.to_pylist()
-    values = {column: [row[column] for row in words.known(found, column)] for column in VARIATIONS}
+    values = {column: [row[column] for row in numbers.known(found, column)] for column in VARIATIONS}
     positive = {column: [value for value in some if value > 0] for column, some in values.items()}
     marks = edges([value for some in positive.values() for value in some] or [1.0], log=True)
     rows = [
@@ -75,7 +76,7 @@ def norm_variation(heads: pa.Table) -> alt.LayerChart:
     scale = alt.Scale(type="log", nice=False, domain=[marks[0], marks[-1]], padding=6)
     x = alt.X("low:Q", scale=scale).title("Coefficient of variation (ratio, log scale)")
     bars = _bars(rows, x.axis(format=".4~g", grid=False))
-    description = f"Histogram of both coefficients of variation over KV heads. {words.norm_variation(found)}"
+    description = f"Histogram of both coefficients of variation over KV heads. {findings.norm_variation(found)}"
     return layered(rows, "Figure 2 (right): Variation of norms over KV heads", description, bars.encode(color=color))
 
 
@@ -88,7 +89,7 @@ def similarity_errors(heads: pa.Table) -> alt.LayerChart:
         ``similarity_fit_by_head``: mae (a cosine, or NULL: left out).
     """
     found = heads.to_pylist()
-    values = [row["mae"] for row in words.known(found, "mae")]
+    values = [row["mae"] for row in numbers.known(found, "mae")]
     rows = histogram(values, edges([0.0, *values]))
     x = alt.X("low:Q").title("Mean absolute error of exp(−β k) (cosine)").axis(format=".4~g", grid=False)
     note = alt.InlineData(values=[{"mae": BOUNDARY, "note": "the paper’s mean"}])
@@ -97,7 +98,7 @@ def similarity_errors(heads: pa.Table) -> alt.LayerChart:
     return layered(
         rows,
         "Figure 3: Error of the exponential over KV heads",
-        f"Histogram of the error of the exponential fit over KV heads. {words.similarity_errors(found)}",
+        f"Histogram of the error of the exponential fit over KV heads. {findings.similarity_errors(found)}",
         _bars(rows, x),
         alt.LayerChart(layer=[rule.mark_rule(style="reference"), label.encode(y=alt.value(0), text="note:N")]),
     )
@@ -141,5 +142,5 @@ def similarity(curve: pa.Table, *, title: str, domain: tuple[float, float]) -> a
         *(alt.Tooltip(f"{column}:Q", title=name.capitalize(), format=".3~f") for column, name in SIMILARITIES.items()),
     ]
     dots = points(base.encode(y=y("mean_cosine:Q"), tooltip=tooltip), always=len(rows) == 1)
-    description = f"Line chart of the mean cosine against distance. {words.similarity_curve(rows, title)}"
+    description = f"Line chart of the mean cosine against distance. {findings.similarity_curve(rows, title)}"
     return layered(rows, title, description, *lines, dots)

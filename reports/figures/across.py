@@ -9,9 +9,11 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from reports import charts, words
+from reports.charts import sink as charts
 from reports.figures import separation, taxonomy
 from reports.figures.parts import Figure, Section, Source, any_known, missing
+from reports.findings import numbers
+from reports.findings import sink as findings
 from reports.queries import Answer
 
 
@@ -75,7 +77,9 @@ def _sink(sources: Sequence[Source]) -> Figure:
     return Figure(
         key,
         title,
-        words.sentences(words.sink_effects(answer.rows()), f"Without a line: {', '.join(without)}." if without else ""),
+        numbers.sentences(
+            findings.sink_effects(answer.rows()), f"Without a line: {', '.join(without)}." if without else ""
+        ),
         "Pearson correlation over heads, each first averaged over sequences, with its 95 % bootstrap interval over "
         "sequences. In the paper it peaks near N = 3, at about 0.6 for Gemma-7B and Mistral-7B.",
         answer.table,

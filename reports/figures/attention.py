@@ -1,8 +1,10 @@
 """Attention weights: the four phases (Assumption 3) and the sink."""
 
-from reports import charts, words
+from reports.charts import attention as charts
 from reports.figures.parts import NOT_ANALYSED, Figure, Section, Source, missing, only_row
 from reports.figures.values import NO_POSITIONS
+from reports.findings import attention as findings
+from reports.findings import numbers
 
 FITTED = [
     "layer",
@@ -47,7 +49,7 @@ def _attention(source: Source) -> Figure:
     return Figure(
         key,
         title,
-        words.sentences(words.attention(answer.rows(), source.query), words.phases(fit)),
+        numbers.sentences(findings.attention(answer.rows(), source.query), findings.phases(fit)),
         "Each head is first averaged over sequences. Line: mean over heads; band: the middle 80 % of them; dashed: "
         "the fit to the mean, on the log of the weight. Figure 4: in the paper the sink has a weight two orders of "
         "magnitude above other keys, the plateau reaches to position 100, the oscillation to 800, and growth to the "
@@ -66,7 +68,7 @@ def _variants(source: Source) -> Figure:
     return Figure(
         key,
         title,
-        words.weight_variants(answer.rows()),
+        findings.weight_variants(answer.rows()),
         "Each head’s mean weight over sequences is fitted by four variants of the phases, and BIC chooses: as printed "
         "there is one η for oscillation and growth. The paper fits no single heads.",
         answer.table.select(FITTED),
@@ -78,11 +80,13 @@ def _variants(source: Source) -> Figure:
 def _sinks(source: Source) -> Figure:
     key, title, answer = "sink-by-layer", "Attention on the sink by layer", source.of_query("sink_by_head")
     table = answer.table.select(["layer", "head", "sink_weight", "uniform_weight"])
-    rows: list[words.Row] = table.to_pylist()
-    if not words.known(rows, "sink_weight"):
+    rows: list[numbers.Row] = table.to_pylist()
+    if not numbers.known(rows, "sink_weight"):
         return missing(key, title, answer, NO_SINK)
     reading = (
         "Position 0 often gets much weight without much to say: a key counts by its weight times its value state. "
         "Each stroke is one head, averaged over sequences; each dot is the mean of its layer."
     )
-    return Figure(key, title, words.sink_by_layer(rows), reading, table, answer, charts=(charts.sink_by_layer(table),))
+    return Figure(
+        key, title, findings.sink_by_layer(rows), reading, table, answer, charts=(charts.sink_by_layer(table),)
+    )

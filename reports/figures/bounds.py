@@ -2,8 +2,11 @@
 
 import pyarrow.compute as pc
 
-from reports import charts, listings, words
+from reports import listings
+from reports.charts import bounds as charts
 from reports.figures.parts import Figure, Section, Source, any_known, missing, only_row
+from reports.findings import bounds as findings
+from reports.findings import numbers
 
 NO_BOUNDS = "No selection holds a key besides the sink and leaves one out, so there are no bounds."
 NO_PHASES = "The model’s mean weights have no fit of the four phases, so keys belong to none."
@@ -55,7 +58,7 @@ def expectation(source: Source) -> Section:
     """Monte Carlo of the bounds."""
     summary = _summary(source)
     drawn = {row["family"] for row in source.of_study("monte_carlo_summary").rows()}
-    gaps = (_gaps(source, family) for family in words.FAMILIES if family in drawn)
+    gaps = (_gaps(source, family) for family in findings.FAMILIES if family in drawn)
     return Section(
         "expectation",
         "The bounds in expectation",
@@ -68,12 +71,12 @@ def expectation(source: Source) -> Section:
 def _coverage(source: Source) -> Figure:
     key, title, answer = "coverage", "Coverage of the envelope against κ", source.of_query("coverage_by_kappa")
     rows = answer.rows()
-    if not words.known(words.printed(rows), "precision_coverage"):
+    if not numbers.known(findings.printed(rows), "precision_coverage"):
         return missing(key, title, answer, source.unless_old(NO_BOUNDS))
     return Figure(
         key,
         title,
-        words.coverage(rows),
+        findings.coverage(rows),
         "Rows with Δ > 0 are those with N > 1 where it holds in most sequences; at N = 1 Precision and Recall are 1 by "
         "definition. Dashed and level: the share of selections of N > 1 with Δ > 0. Figure 5: in the paper the means "
         "of the model lie within the bounds at every N; the paper names neither κ nor the share of heads.",
@@ -86,12 +89,12 @@ def _coverage(source: Source) -> Figure:
 def _width(source: Source) -> Figure:
     key, title, answer = "width", "Width of the envelope against κ", source.of_query("coverage_by_kappa")
     rows = answer.rows()
-    if not words.known(words.printed(rows), "precision_width"):
+    if not numbers.known(findings.printed(rows), "precision_width"):
         return missing(key, title, answer, source.unless_old(NO_BOUNDS))
     return Figure(
         key,
         title,
-        words.width(rows),
+        findings.width(rows),
         "Mean over rows of the upper minus the lower bound. Figure 5: in the paper upper bounds are tight at small "
         "and at large N, lower ones conservative between; it gives no width.",
         answer.table,
@@ -113,10 +116,10 @@ def _effects(source: Source) -> Figure:
     return Figure(
         key,
         title,
-        words.effects(rows),
-        f"Mean over {words.count(row['draws'], 'head')} drawn from the assumptions as fitted to this study, β and then "
-        "d raised if need be until some N has Δ > 0, for else few parameters matter; at N = "
-        f"{row['n']}, κ = {words.number(row['kappa'])} and scale ‘{row['scale']}’; one parameter goes from low to "
+        findings.effects(rows),
+        f"Mean over {numbers.count(row['draws'], 'head')} drawn from the assumptions as fitted to this study, β and "
+        "then d raised if need be until some N has Δ > 0, for else few parameters matter; at N = "
+        f"{row['n']}, κ = {numbers.number(row['kappa'])} and scale ‘{row['scale']}’; one parameter goes from low to "
         "high, the others stay. The miss is what 1 − Recall is bounded by; its log tells how the bounds move where "
         "they are next to 0. Table 1: the paper’s arrows; for N and the profile of weights it says mixed.",
         answer.table,
@@ -139,7 +142,7 @@ def _regimes(source: Source) -> Figure:
     return Figure(
         key,
         title,
-        words.regimes(rows, counts),
+        findings.regimes(rows, counts),
         "Keys are taken in order of mean weight. Regimes begin at N = 1, 2, m₁ (first peak of the oscillation), m₂ "
         "(first valley or key of the plateau) and m₃ (all but the rest of the plateau). Trend: sign of the slope of "
         "mean Δ/B over log N. Table 2: in the paper Δ/B rises while only the tail is taken, and falls from the first "
@@ -159,7 +162,7 @@ def _margins(source: Source) -> Figure:
     return Figure(
         key,
         title,
-        words.margins(table.to_pylist()),
+        findings.margins(table.to_pylist()),
         "Mean over heads and sequences, Δ with its sign (equation 8); dashed: 0, and where each regime of the model "
         "begins. The premise of Theorems 1 and 2 is Δ > 0.",
         table,
@@ -178,7 +181,7 @@ def _summary(source: Source) -> Figure:
     return Figure(
         key,
         title,
-        words.monte_carlo(rows),
+        findings.monte_carlo(rows),
         "Share of the points with a bound at which each inequality holds; in brackets the least of mean minus lower "
         "bound, or upper bound minus mean. It holds unless the mean over draws lies beyond by more than three standard "
         "errors. Met: where the family’s assumptions are, for the printed bounds Δ > 0 in every draw, as Theorems 1 "
@@ -197,7 +200,7 @@ def _failures(source: Source) -> Figure:
     return Figure(
         key,
         title,
-        words.failures(rows),
+        findings.failures(rows),
         "One row per bound that fails at some point of the grid, with the point where it does so worst. Gap: mean "
         "minus lower bound, or upper bound minus mean; below 0 the inequality fails by so much. The paper prints its "
         "inequalities without such a test.",
@@ -208,19 +211,19 @@ def _failures(source: Source) -> Figure:
 
 
 def _gaps(source: Source, family: str) -> Figure:
-    name = words.FAMILIES[family]
+    name = findings.FAMILIES[family]
     key, title = f"{family.replace('_', '-')}-gaps", f"Lower bounds in expectation, {name}"
     answer = source.of_study("monte_carlo_grid")
     table = answer.table.filter(pc.equal(answer.table["family"], family))
     metrics = [metric for metric in ("precision", "recall") if any_known(table, f"{metric}_holds")]
-    panels = {metric: f"{words.NAMES[metric]}, {name}" for metric in metrics}
+    panels = {metric: f"{numbers.NAMES[metric]}, {name}" for metric in metrics}
     if not panels:
         return missing(key, title, answer, "No point of the grid has such a bound.")
-    points = {metric: words.gap_points(table.to_pylist(), metric) for metric in metrics}
+    points = {metric: findings.gap_points(table.to_pylist(), metric) for metric in metrics}
     return Figure(
         key,
         title,
-        words.sentences(*(words.gaps(points[metric], panel) for metric, panel in panels.items())),
+        numbers.sentences(*(findings.gaps(points[metric], panel) for metric, panel in panels.items())),
         _GAPS[family],
         table,
         answer,

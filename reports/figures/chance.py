@@ -2,8 +2,11 @@
 
 import pyarrow.compute as pc
 
-from reports import charts, listings, words
+from reports import listings
+from reports.charts import chance as charts
 from reports.figures.parts import NOTHING_SELECTED, Figure, Section, Source, missing
+from reports.findings import chance as findings
+from reports.findings import numbers
 
 _NO_NULLS = "The study draws no nulls, or an earlier version landed it: set analysis.nulls and run it again."
 
@@ -33,9 +36,9 @@ def _of_model(source: Source) -> Figure:
     return Figure(
         key,
         title,
-        words.sentences(*(words.beside_nulls(rows, measure) for measure in _DRAWN)),
-        f"Mean over heads and the first {words.count(first['sequences'], 'sequence')}, with "
-        f"{words.count(first['draws'], 'draw')} of each null. Band: around each null, where the selections would not "
+        numbers.sentences(*(findings.beside_nulls(rows, measure) for measure in _DRAWN)),
+        f"Mean over heads and the first {numbers.count(first['sequences'], 'sequence')}, with "
+        f"{numbers.count(first['draws'], 'draw')} of each null. Band: around each null, where the selections would not "
         "differ from it clearly (95 % interval of the difference over sequences and KV groups). The paper draws no "
         "such figure, and compares with no null.",
         answer.table,
@@ -54,13 +57,13 @@ def _of_heads(source: Source) -> Figure:
     return Figure(
         key,
         title,
-        words.sentences(*(words.heads_beside_nulls(rows, null) for null in words.NULLS)),
+        numbers.sentences(*(findings.heads_beside_nulls(rows, null) for null in findings.NULLS)),
         "Blue: AUC is higher than by chance, orange: lower. + and −: the whole 95 % interval over sequences lies on "
         "that side of 0; of heads that do not differ from chance, about one in twenty has a mark. The paper draws no "
         "such figure.",
         answer.table,
         answer,
-        charts=tuple(charts.chance_map(answer.table, null=null) for null in words.NULLS),
+        charts=tuple(charts.chance_map(answer.table, null=null) for null in findings.NULLS),
         titled=True,
     )
 
@@ -73,7 +76,7 @@ def _curves(source: Source) -> Figure:
     return Figure(
         key,
         title,
-        words.over_radii(largest.to_pylist()),
+        findings.over_radii(largest.to_pylist()),
         "As the ball around s grows, how much of the selected keys it holds (R(r, N), equations 3 and 32 of the paper) "
         "against how much of the others; AUC is the area under the curve. Heads of highest, median and lowest mean AUC "
         "at N = 4.",
@@ -93,11 +96,11 @@ def _arithmetic(source: Source) -> Figure:
     return Figure(
         key,
         title,
-        words.plain_arithmetic(rows),
+        findings.plain_arithmetic(rows),
         "Counts on this page are exact on the float32 tensors that are stored: keys are ordered by ‖y‖² − 2⟨s, y⟩, "
         "ties included. Distances ‖s − y‖ as the formulas stand lose the difference between keys in ‖s‖², which all of "
         "them share; a figure that was published from such distances, the paper’s included, may differ by as much. "
-        f"Of {words.count(first['heads'], 'head')} and {words.count(first['sequences'], 'sequence')}.",
+        f"Of {numbers.count(first['heads'], 'head')} and {numbers.count(first['sequences'], 'sequence')}.",
         answer.table,
         answer,
         listing=listings.arithmetic(rows),

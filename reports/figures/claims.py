@@ -1,7 +1,8 @@
 """The paper's claims at a glance."""
 
-from reports import listings, words
+from reports import listings
 from reports.figures.parts import NOT_ANALYSED, Figure, Section, Source, missing
+from reports.findings import claims as findings
 
 TABLE = "claims-table"
 """Key of the figure that shows every claim."""
@@ -54,9 +55,9 @@ def section(source: Source) -> Section:
     )
 
 
-def verdicts(source: Source) -> list[words.Verdict]:
+def verdicts(source: Source) -> list[findings.Verdict]:
     """The claims by what this study says of them, each with the figure that shows it."""
-    return words.verdicts(source.of_study("claims").rows(), SHOWN_BY)
+    return findings.verdicts(source.of_study("claims").rows(), SHOWN_BY)
 
 
 def _claims(source: Source) -> Figure:
@@ -65,4 +66,4 @@ def _claims(source: Source) -> Figure:
     if not rows:
         return missing(TABLE, title, answer, NOT_ANALYSED)
     reading = "Figures and tables are the paper’s, measured there on LLaMA-2-7B and others at 1024 tokens."
-    return Figure(TABLE, title, words.claims(rows), reading, answer.table, answer, listing=listings.claims(rows))
+    return Figure(TABLE, title, findings.claims(rows), reading, answer.table, answer, listing=listings.claims(rows))

@@ -1,7 +1,10 @@
 """How Precision, Recall, elbows and kinds of heads move with the size of the context."""
 
-from reports import charts, words
+from reports.charts import contexts as charts
 from reports.figures.parts import NOT_ANALYSED, Figure, Section, Source, any_known, missing
+from reports.findings import contexts as contexts_findings
+from reports.findings import numbers
+from reports.findings import taxonomy as taxonomy_findings
 
 ONE_QUERY = (
     "The study names one query position, so there is one context size and nothing to compare; to compare several, name "
@@ -21,7 +24,7 @@ def section(source: Source) -> Section:
 
 def _figures(source: Source) -> tuple[Figure, ...]:
     answer = source.of_study("labels_by_query")
-    if words.several_contexts(answer.rows()):
+    if contexts_findings.several_contexts(answer.rows()):
         return (_metrics(source), _elbows(source), _labels(source))
     why = ONE_QUERY if answer.table.num_rows else NOT_ANALYSED
     return (missing("contexts-none", "Measures against context size", answer, why),)
@@ -31,13 +34,13 @@ def _metrics(source: Source) -> Figure:
     key, title = "context-metrics", "Precision and Recall against context size"
     answer = source.of_study("metrics_by_query")
     rows = answer.rows()
-    if not words.several_contexts(rows):
+    if not contexts_findings.several_contexts(rows):
         return missing(key, title, answer, "Fewer than two of the queries have two keys to choose between.")
     metrics = ("precision", "recall")
     return Figure(
         key,
         title,
-        words.sentences(*(words.context_metric(rows, metric) for metric in metrics)),
+        numbers.sentences(*(contexts_findings.context_metric(rows, metric) for metric in metrics)),
         "Each point is a mean over heads, each first averaged over sequences. Darker lines, or lighter ones on a dark "
         "page, are larger N; Recall at N = 1 is 1 by definition and left out. The paper measures at 1024 tokens alone.",
         answer.table,
@@ -49,11 +52,11 @@ def _metrics(source: Source) -> Figure:
 def _elbows(source: Source) -> Figure:
     key, title, answer = "context-elbows", "Elbow against context size", source.of_study("elbows_by_query")
     if not any_known(answer.table, "model_elbow_n") and not any_known(answer.table, "median_elbow_n"):
-        return missing(key, title, answer, source.unless_old(words.context_elbows(answer.rows())))
+        return missing(key, title, answer, source.unless_old(contexts_findings.context_elbows(answer.rows())))
     return Figure(
         key,
         title,
-        words.context_elbows(answer.rows()),
+        contexts_findings.context_elbows(answer.rows()),
         "Band: the middle half of the heads that have an elbow. In the paper the strongest separability that is not "
         "trivial lies at N from 1 to 4, at 1024 tokens.",
         answer.table,
@@ -68,8 +71,8 @@ def _labels(source: Source) -> Figure:
     return Figure(
         key,
         title,
-        words.context_labels(answer.rows(), changes.rows()),
-        f"{words.EXPLAINED}. Every query labels every head again, so that heads near to a threshold may change theirs.",
+        contexts_findings.context_labels(answer.rows(), changes.rows()),
+        f"{taxonomy_findings.EXPLAINED}. Every query labels every head again, so heads near a threshold may change theirs.",
         answer.table,
         answer,
         charts=(charts.context_labels(answer.table, changes.table),),

@@ -1,7 +1,9 @@
 """The explorer: one chart in which a reader chooses a head."""
 
-from reports import charts, words
+from reports.charts import explorer as charts
 from reports.figures.parts import NOT_ANALYSED, NOTHING_SELECTED, Figure, Section, Source, missing
+from reports.findings import explorer as explorer_findings
+from reports.findings import taxonomy as taxonomy_findings
 
 
 def section(source: Source) -> Section:
@@ -26,8 +28,8 @@ def _explorer(source: Source) -> Figure:
     return Figure(
         key,
         title,
-        words.explorer(rows, source.n),
-        f"Means over sequences. {words.EXPLAINED}. Upper and lower: the printed bounds of Theorems "
+        explorer_findings.explorer(rows, source.n),
+        f"Means over sequences. {taxonomy_findings.EXPLAINED}. Upper and lower: the printed bounds of Theorems "
         "1 and 2, at the κ that serves best, or the middle one; scale-free: the lower one that needs no κ. Norms and "
         "cosines, as in Figure 7 of the paper: of the sum s_N, without the value state of the sink, v_0, or of the "
         "last token, v_L. The curves come from sql/queries/explorer_curves.sql.",

@@ -5,8 +5,10 @@ from functools import partial
 
 import pyarrow as pa
 
-from reports import charts, words
+from reports.charts import geometry as charts
 from reports.figures.parts import NOT_ANALYSED, NOTHING_SELECTED, Figure, Section, Source, any_known, missing
+from reports.findings import geometry as findings
+from reports.findings import numbers
 from reports.queries import Answer
 
 
@@ -26,15 +28,15 @@ def section(source: Source) -> Section:
 class _Example:
     """One head that stands for its kind, and what a query gave of it."""
 
-    head: words.Row
+    head: numbers.Row
     answer: Answer
 
     @property
     def title(self) -> str:
-        return words.example(self.head)
+        return findings.example(self.head)
 
     @property
-    def rows(self) -> list[words.Row]:
+    def rows(self) -> list[numbers.Row]:
         return self.answer.rows()
 
     @property
@@ -61,8 +63,8 @@ def _of_all(examples: list[_Example]) -> pa.Table:
 def _missing(examples: list[_Example], shown: list[_Example], why: str) -> str:
     """Which kinds are absent, and which examples are not shown and ``why``."""
     hidden = [example.title for example in examples if example not in shown]
-    return words.sentences(
-        words.absent([example.head for example in examples]),
+    return numbers.sentences(
+        findings.absent([example.head for example in examples]),
         f"Not shown, since {why}: {'; '.join(hidden)}." if hidden else "",
     )
 
@@ -84,14 +86,14 @@ def _diagnostics(source: Source) -> Figure:
     for example in shown:
         table = example.answer.table
         panels.append(charts.norms(table, title=example.title))
-        if any(any_known(table, column) for column in words.COSINES):
-            panels.append(charts.cosines(table, title=f"Cosines: {words.place(example.head)}", domain=domain))
+        if any(any_known(table, column) for column in findings.COSINES):
+            panels.append(charts.cosines(table, title=f"Cosines: {numbers.place(example.head)}", domain=domain))
     return Figure(
         key,
         title,
         _paragraphs(
-            words.standing([example.head for example in shown]),
-            *(f"{example.title}. {words.norms(example.rows)} {words.cosines(example.rows)}" for example in shown),
+            findings.standing([example.head for example in shown]),
+            *(f"{example.title}. {findings.norms(example.rows)} {findings.cosines(example.rows)}" for example in shown),
             _missing(examples, shown, "it attends to one key"),
         ),
         "Means over sequences. Above: the norm of s_N, also without the sink’s part and without the last token’s; "
@@ -106,9 +108,9 @@ def _diagnostics(source: Source) -> Figure:
     )
 
 
-def _domain(rows: list[words.Row]) -> tuple[float, float]:
+def _domain(rows: list[numbers.Row]) -> tuple[float, float]:
     """Least and largest cosine of all curves, 0 and 0.1 among them."""
-    cosines = [row[column] for column in words.COSINES for row in words.known(rows, column)]
+    cosines = [row[column] for column in findings.COSINES for row in numbers.known(rows, column)]
     return min([0.0, *cosines]), max([0.1, *cosines])
 
 
@@ -125,11 +127,11 @@ def _contributions(source: Source) -> Figure:
         title,
         _paragraphs(
             *(
-                words.sentences(
+                numbers.sentences(
                     f"{example.title}.",
-                    words.contributions(example.rows),
-                    words.alike(example.rows),
-                    words.faint(example.rows),
+                    findings.contributions(example.rows),
+                    findings.alike(example.rows),
+                    findings.faint(example.rows),
                 )
                 for example in shown
             ),
@@ -148,21 +150,21 @@ def _contributions(source: Source) -> Figure:
     )
 
 
-def _largest(keys: list[words.Row]) -> float:
+def _largest(keys: list[numbers.Row]) -> float:
     """Largest absolute cosine of a key with the last token, at least 0.1."""
-    others = [row for row in words.known(keys, "mean_cos_last") if row["role"] != "last"]
+    others = [row for row in numbers.known(keys, "mean_cos_last") if row["role"] != "last"]
     return max([0.1, *(abs(float(row["mean_cos_last"])) for row in others)])
 
 
 def _spheres(source: Source) -> Figure:
     key, title = "spheres", "Figure 9: value states of heads on a sphere"
     heads = source.of_study("principal_directions_by_head").rows()
-    of_kv_head = {(row["layer"], row["kv_head"]): row for row in words.known(heads, "effective_dimension")}
+    of_kv_head = {(row["layer"], row["kv_head"]): row for row in numbers.known(heads, "effective_dimension")}
     examples = _examples(source, "directions_of_head")
     directions = [(example, of_kv_head.get((example.head["layer"], example.head["kv_head"]))) for example in examples]
     shown = [(example, row) for example, row in directions if row and example.rows]
     if not shown:
-        why = words.dimensions(heads) if heads and not of_kv_head else NOT_ANALYSED
+        why = findings.dimensions(heads) if heads and not of_kv_head else NOT_ANALYSED
         return missing(key, title, source.of_query("label_examples"), why)
     n = max(source.n, 1)
     draw = partial(charts.sphere, n=n)
@@ -170,7 +172,10 @@ def _spheres(source: Source) -> Figure:
         key,
         title,
         _paragraphs(
-            *(words.sentences(f"{e.title}.", words.directions(row), words.together(e.rows, n)) for e, row in shown),
+            *(
+                numbers.sentences(f"{e.title}.", findings.directions(row), findings.together(e.rows, n))
+                for e, row in shown
+            ),
             _missing(examples, [e for e, _ in shown], "its value states have norm 0"),
         ),
         "Value states of sequence 0 divided by their norm, seen along the first three principal directions of their KV "
@@ -189,11 +194,11 @@ def _dimensions(source: Source) -> Figure:
     answer = source.of_study("principal_directions_by_head")
     rows = answer.rows()
     if not any_known(answer.table, "effective_dimension"):
-        return missing(key, title, answer, words.dimensions(rows) if rows else NOT_ANALYSED)
+        return missing(key, title, answer, findings.dimensions(rows) if rows else NOT_ANALYSED)
     return Figure(
         key,
         title,
-        words.dimensions(rows),
+        findings.dimensions(rows),
         "Beside Figure 9, for all KV heads: one over the sum of the squared shares of all principal directions. It is "
         "1 if all value states lie along one line, and the number of their components if they spread evenly; each "
         "stroke is one KV head, each dot the mean of its layer. The paper has no such figure.",

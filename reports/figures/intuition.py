@@ -4,8 +4,10 @@ import numpy as np
 import pyarrow as pa
 
 from geometry.intuition import Intuition, intuition
-from reports import charts, words
+from reports.charts import intuition as charts
 from reports.figures.parts import Figure, Section
+from reports.findings import intuition as findings
+from reports.findings import numbers
 
 
 def section() -> Section:
@@ -26,11 +28,11 @@ def section() -> Section:
 def _example() -> Figure:
     example = intuition()
     table = keys(example)
-    rows: list[words.Row] = table.to_pylist()
+    rows: list[numbers.Row] = table.to_pylist()
     return Figure(
         "example",
         "Figure 1: tokens on a circle, weighted, and the two balls",
-        words.example_keys(rows, example.r_min, example.r_max),
+        findings.example_keys(rows, example.r_min, example.r_max),
         "An example, not this study. Left: value states of length 1. Middle: each times its weight, which pulls it to "
         "the origin. Right: the same, nearer; the cross is s, the sum of the selected ones; solid and dashed circles "
         "are the balls of r_min and r_max, lines lead to the keys that set them. Filled stars count for Recall, filled "

@@ -6,9 +6,9 @@ import altair as alt
 import duckdb
 import pyarrow as pa
 
+from reports.findings.numbers import Row
 from reports.listings import Listing
 from reports.queries import Answer, Parameter, ask
-from reports.words import Row
 from storage.errors import UserError
 
 Chart = alt.LayerChart | alt.ConcatChart

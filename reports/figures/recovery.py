@@ -3,8 +3,10 @@
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from reports import charts, listings, words
+from reports import listings
+from reports.charts import recovery as charts
 from reports.figures.parts import Figure, Section, Source
+from reports.findings import recovery as findings
 
 WORST = 5
 """The table behind the figure has so many rows of each parameter; a large study would have thousands."""
@@ -16,11 +18,11 @@ def sections(source: Source) -> tuple[Section, ...]:
     rows = answer.rows()
     if not rows:
         return ()
-    panels = [name for name in words.PARAMETERS if any(row["parameter"] == name for row in words.compared(rows))]
+    panels = [name for name in findings.PARAMETERS if any(row["parameter"] == name for row in findings.compared(rows))]
     figure = Figure(
         "planted-recovery",
         "Parameters as planted and as fitted",
-        words.recovered(rows),
+        findings.recovered(rows),
         "Each dot is one head, or KV head; the dashed line is where both agree. The table below has the "
         f"{WORST} heads with the largest error of each parameter, its SQL all of them. The tensors of this study are "
         "drawn from Assumptions 1 to 3 with the planted parameters, so what the fits miss is their own error. The "
@@ -47,7 +49,7 @@ def sections(source: Source) -> tuple[Section, ...]:
 
 def _worst(table: pa.Table, parameters: list[str]) -> pa.Table:
     """The rows of each parameter with the largest errors, largest first."""
-    found = words.compared(table.to_pylist())
+    found = findings.compared(table.to_pylist())
     rows = [
         row
         for name in parameters

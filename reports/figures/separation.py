@@ -5,7 +5,7 @@ from collections.abc import Callable
 import altair as alt
 import pyarrow.compute as pc
 
-from reports import charts, words
+from reports.charts import separation as charts
 from reports.charts.separation import BOUNDED
 from reports.figures.parts import (
     NOT_ANALYSED,
@@ -17,6 +17,9 @@ from reports.figures.parts import (
     missing,
     only_row,
 )
+from reports.findings import bounds as bounds_findings
+from reports.findings import numbers
+from reports.findings import separation as separation_findings
 
 FLOOR = (
     "Precision is never below N/n, the share of the keys that is selected (dashed), and so rises towards 1 by itself."
@@ -72,14 +75,14 @@ def bounded(source: Source, metric: str) -> Figure:
     key, title = f"{metric.replace('_', '-')}-bounds", BOUNDED[metric]
     answer = source.of_query("bounds_by_n")
     table = answer.table.filter(pc.equal(answer.table["metric"], metric))
-    rows = words.beside_bounds(table.to_pylist(), metric)
+    rows = separation_findings.beside_bounds(table.to_pylist(), metric)
     if not rows:
         return missing(key, title, answer, NOT_ANALYSED if source.last_n else NOTHING_SELECTED)
     elbow = only_row(source.of_query("elbow_of_model"))
     return Figure(
         key,
         title,
-        words.sentences(words.course(rows, metric), words.envelope(rows, metric)),
+        numbers.sentences(separation_findings.course(rows, metric), separation_findings.envelope(rows, metric)),
         f"Line: mean over heads, each first averaged over sequences; band: its 95 % bootstrap interval over sequences. "
         f"Diamonds: N where the mean lies outside a bound. {_settings(source)} "
         f"{FLOOR + ' ' if metric == 'precision' else ''}{_PAPER[metric]}",
@@ -91,23 +94,26 @@ def bounded(source: Source, metric: str) -> Figure:
 
 def _settings(source: Source) -> str:
     """κ and scale of the printed bounds that are drawn."""
-    row = words.shown(source.of_query("coverage_by_kappa").rows())
+    row = bounds_findings.shown(source.of_query("coverage_by_kappa").rows())
     if row is None:
         return ""
     chosen = "which serves best" if row["serves_best"] else "in the middle of those computed"
-    return f"Printed bounds at κ = {words.number(row['kappa'])}, {chosen}, in scale ‘{row['scale']}’."
+    return f"Printed bounds at κ = {numbers.number(row['kappa'])}, {chosen}, in scale ‘{row['scale']}’."
 
 
 def _elbows(source: Source) -> Figure:
     key, title, answer = "elbows", "Elbow of every head", source.of_query("elbow_by_head")
     rows = answer.rows()
     if not any_known(answer.table, "elbow_n"):
-        why = source.unless_old(words.elbows(rows)) if source.last_n else NOTHING_SELECTED
+        why = source.unless_old(separation_findings.elbows(rows)) if source.last_n else NOTHING_SELECTED
         return missing(key, title, answer, why)
     return Figure(
         key,
         title,
-        words.sentences(words.elbow_of_model(only_row(source.of_query("elbow_of_model"))), words.elbows(rows)),
+        numbers.sentences(
+            separation_findings.elbow_of_model(only_row(source.of_query("elbow_of_model"))),
+            separation_findings.elbows(rows),
+        ),
         "Separability is the harmonic mean of mean Precision and mean Recall. The elbow is the N where it lies "
         "highest above the straight line, over log N, from N = 2 to its lowest; N = 1 is trivial. Figure 5: in the "
         "paper the strongest separability that is not trivial lies at N from 1 to 4.",
@@ -123,12 +129,14 @@ def _spread(source: Source) -> Figure:
     table = answer.table.filter(pc.or_(*(pc.equal(answer.table["metric"], metric) for metric in metrics)))
     if not table.num_rows:
         return missing(key, title, answer, NOTHING_SELECTED)
-    rows: list[words.Row] = table.to_pylist()
-    heads = words.count(max(row["heads"] for row in rows), "head")
+    rows: list[numbers.Row] = table.to_pylist()
+    heads = numbers.count(max(row["heads"] for row in rows), "head")
     return Figure(
         key,
         title,
-        words.sentences(*(words.course(rows, metric) for metric in metrics), words.fewer_heads(rows)),
+        numbers.sentences(
+            *(separation_findings.course(rows, metric) for metric in metrics), separation_findings.fewer_heads(rows)
+        ),
         f"Each head is first averaged over sequences. Line: mean of {heads}; band: the middle 80 % of them. {FLOOR}",
         table,
         answer,
@@ -137,18 +145,20 @@ def _spread(source: Source) -> Figure:
 
 
 def _map(source: Source, metric: str, draw: Callable[..., alt.LayerChart]) -> Figure:
-    key, title = f"{metric}-map", f"{words.NAMES[metric]} of every head"
+    key, title = f"{metric}-map", f"{numbers.NAMES[metric]} of every head"
     answer = source.of_query("heads_at_n", n=source.n)
     table = answer.table.select(["layer", "head", "sequences", metric])
-    rows: list[words.Row] = table.to_pylist()
-    if not words.known(rows, metric):
+    rows: list[numbers.Row] = table.to_pylist()
+    if not numbers.known(rows, metric):
         return missing(key, title, answer, NOTHING_SELECTED)
     fallback = f"N = {source.asked_n} was asked for, but no head goes beyond N = {source.n}."
     return Figure(
         key,
         title,
-        words.sentences(words.extremes(rows, metric), words.blanks(rows, metric, source.n)),
-        words.sentences(
+        numbers.sentences(
+            separation_findings.extremes(rows, metric), separation_findings.blanks(rows, metric, source.n)
+        ),
+        numbers.sentences(
             "Mean over sequences; the colours span what this study shows.",
             FLOOR.replace(" (dashed)", "") if metric == "precision" else "",
             fallback if source.asked_n > source.n else "",

@@ -1,7 +1,10 @@
 """How the sink's similarity to other value states goes with Recall (Figure 6)."""
 
-from reports import charts, words
+from reports.charts import sink as charts
 from reports.figures.parts import NOT_ANALYSED, NOTHING_SELECTED, Figure, Section, Source, any_known, missing
+from reports.findings import claims as claims_findings
+from reports.findings import numbers
+from reports.findings import sink as sink_findings
 
 CLAIMS = ("sink_raises_recall", "sink_effect_peaks_early", "sink_widens_r_min")
 """The claims that the figure says something of, beside those of the summary."""
@@ -24,16 +27,16 @@ def _effect(source: Source) -> Figure:
     rows = answer.rows()
     if not any_known(answer.table, "correlation"):
         return missing(key, title, answer, _why_not(source, rows))
-    peak = words.sink_peak(rows)["n"]
+    peak = sink_findings.sink_peak(rows)["n"]
     heads = source.of_query("explorer_heads", n=peak).table
-    seen = bool(words.sink_points(heads.to_pylist()))
+    seen = bool(sink_findings.sink_points(heads.to_pylist()))
     return Figure(
         key,
         title,
-        words.sentences(
-            words.sink_effect(rows),
-            words.sink_heads(heads.to_pylist(), peak) if seen else "",
-            words.said(source.of_study("claims").rows(), *CLAIMS),
+        numbers.sentences(
+            sink_findings.sink_effect(rows),
+            sink_findings.sink_heads(heads.to_pylist(), peak) if seen else "",
+            claims_findings.said(source.of_study("claims").rows(), *CLAIMS),
         ),
         "Left: Pearson correlation over heads of Recall R(rₘᵢₙ, N) and ρ₀, each a mean over sequences, with its 95 % "
         "bootstrap interval over sequences; the mark is the N farthest from 0. Right: the heads themselves at that N; "
@@ -45,7 +48,7 @@ def _effect(source: Source) -> Figure:
     )
 
 
-def _why_not(source: Source, rows: list[words.Row]) -> str:
+def _why_not(source: Source, rows: list[numbers.Row]) -> str:
     if not source.last_n:
         return NOTHING_SELECTED
-    return words.no_sink_effect(rows) if rows else NOT_ANALYSED
+    return sink_findings.no_sink_effect(rows) if rows else NOT_ANALYSED

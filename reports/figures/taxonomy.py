@@ -1,8 +1,12 @@
 """Which kind each head is, why, how surely, and how well each kind separates (Figures 8 and 11)."""
 
-from reports import charts, listings, words
+from reports import listings
+from reports.charts import taxonomy as charts
 from reports.charts.taxonomy import SIGNATURE, VERDICT
 from reports.figures.parts import NOT_ANALYSED, NOTHING_SELECTED, Figure, Section, Source, any_known, missing
+from reports.findings import claims as claims_findings
+from reports.findings import numbers
+from reports.findings import taxonomy as taxonomy_findings
 
 _KINDS = (
     "A Retriever’s last token contributes most and s_N keeps near its value state; a Mixer turns from the sink to the "
@@ -35,10 +39,14 @@ def depth(source: Source) -> Figure:
     return Figure(
         key,
         title,
-        words.sentences(words.kinds(rows), words.depths(rows), words.said(source.of_study("claims").rows(), *CLAIMS)),
-        f"Each head has exactly one label. {words.EXPLAINED} (shapes where cells are small); the nearest kind stands "
-        "beside each. In the paper (LLaMA-2-7B) Retrievers are seen most in the first two layers, Reset heads prevail "
-        "in the next few, and Mixers from the lower middle on.",
+        numbers.sentences(
+            taxonomy_findings.kinds(rows),
+            taxonomy_findings.depths(rows),
+            claims_findings.said(source.of_study("claims").rows(), *CLAIMS),
+        ),
+        f"Each head has exactly one label. {taxonomy_findings.EXPLAINED} (shapes where cells are small); the nearest "
+        "kind is beside each. In the paper (LLaMA-2-7B) Retrievers are seen most in the first two layers, Reset heads "
+        "prevail in the next few, and Mixers from the lower middle on.",
         answer.table.select(VERDICT),
         answer,
         charts=(charts.kinds_by_layer(shares, answer.table), charts.kinds_map(answer.table)),
@@ -57,7 +65,7 @@ def _plane(source: Source) -> Figure:
     return Figure(
         key,
         title,
-        words.planes(answer.rows()),
+        taxonomy_findings.planes(answer.rows()),
         "Dashed: as far as level and change of cos(s, v_L) go, Mixers lie right of the upright line and Reset heads "
         "below the level one. What the other conditions look at stands beside each mark; all of them, with what they "
         "are held against, are in the table head_conditions. Hollow marks: heads that meet no rule.",
@@ -77,7 +85,7 @@ def _sensitivity(source: Source) -> Figure:
     return Figure(
         key,
         title,
-        words.sensitivity(rows),
+        taxonomy_findings.sensitivity(rows),
         "One threshold moves by 10 % and all others stay. The paper gives no thresholds; these are settings of one SQL "
         'macro, to be run with others: attention-geometry sql "FROM taxonomy(last_high := 0.6)".',
         answer.table,
@@ -94,7 +102,7 @@ def _curves(source: Source) -> Figure:
     return Figure(
         key,
         title,
-        words.kind_curves(answer.rows()),
+        taxonomy_findings.kind_curves(answer.rows()),
         "Each head is first averaged over sequences. Line: mean over the heads of a kind; band: the middle 80 % of "
         "them. In the paper Retrievers have relatively higher Recall at large N but lower Precision, Mixers moderate "
         "Recall and Precision that falls slowly, and Reset heads a U in both.",

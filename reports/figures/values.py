@@ -2,8 +2,10 @@
 
 import pyarrow.compute as pc
 
-from reports import charts, words
+from reports.charts import values as charts
 from reports.figures.parts import NOT_ANALYSED, Figure, Section, Source, any_known, missing, only_row
+from reports.findings import numbers
+from reports.findings import values as findings
 
 NO_POSITIONS = "The warehouse holds no row by position for this study."
 
@@ -35,11 +37,11 @@ def _value_norm(source: Source) -> Figure:
     if not answer.table.num_rows:
         return missing(key, title, answer, NO_POSITIONS)
     rows = answer.rows()
-    heads = words.count(max(row["kv_heads"] for row in rows), "KV head")
+    heads = numbers.count(max(row["kv_heads"] for row in rows), "KV head")
     return Figure(
         key,
         title,
-        words.value_norm(rows),
+        findings.value_norm(rows),
         f"Each KV head is first averaged over sequences. Line: mean of {heads}; band: the middle 80 % of them. "
         "Figure 2 (left): in the paper norms stay level over positions but for the sink’s, which is smaller.",
         answer.table,
@@ -55,11 +57,11 @@ def _variation(source: Source) -> Figure:
     if not rows:
         return missing(key, title, answer, NOT_ANALYSED)
     if not any(row["cv_of_mean_norm"] or row["cv_within_sequence"] for row in rows):
-        return missing(key, title, answer, words.norm_variation(rows))
+        return missing(key, title, answer, findings.norm_variation(rows))
     return Figure(
         key,
         title,
-        words.norm_variation(rows),
+        findings.norm_variation(rows),
         "Coefficient of variation: standard deviation over mean, over positions but the sink’s. Figure 2 (right): the "
         "paper finds 0.02 to 0.03 and few above 0.05, which only the mean norm over sequences can show. That one "
         "shrinks like one over the root of their number, so it says how many were averaged; only the one within a "
@@ -79,7 +81,7 @@ def _errors(source: Source) -> Figure:
     return Figure(
         key,
         title,
-        words.similarity_errors(rows),
+        findings.similarity_errors(rows),
         "Fits of the mean cosine over sequences by least squares over distances. Figure 3: in the paper the error is "
         "0.09 on average, 0.05 to 0.10 in most heads and 0.20 to 0.25 in a few.",
         answer.table,
@@ -90,7 +92,7 @@ def _errors(source: Source) -> Figure:
 
 def _no_fit(source: Source) -> str:
     rows = source.of_study("similarity_fit_by_head").rows()
-    return words.similarity_errors(rows) if rows else NOT_ANALYSED
+    return findings.similarity_errors(rows) if rows else NOT_ANALYSED
 
 
 _WHICH = {"best": "Best fit", "median": "Median fit", "worst": "Worst fit"}
@@ -106,7 +108,9 @@ def _of_model(source: Source) -> Figure:
     return Figure(
         key,
         title,
-        words.sentences(words.similarity_curve(table.to_pylist(), "All KV heads"), words.similarity_of_model(model)),
+        numbers.sentences(
+            findings.similarity_curve(table.to_pylist(), "All KV heads"), findings.similarity_of_model(model)
+        ),
         "Mean cosine over pairs at that distance, over sequences and over KV heads, with both fits; ± is the standard "
         "error over sequences. The fit with a floor, c + (1 − c) exp(−β k), is not the paper’s. ρ₀ is the mean cosine "
         "of the sink’s value state with the others, which the paper takes for constant.",
@@ -127,7 +131,9 @@ def _curves(source: Source) -> Figure:
     return Figure(
         key,
         title,
-        words.sentences(*(words.similarity_curve(table.to_pylist(), titles[which]) for which, table in curves.items())),
+        numbers.sentences(
+            *(findings.similarity_curve(table.to_pylist(), titles[which]) for which, table in curves.items())
+        ),
         "KV heads are ranked by the mean absolute error of the exponential; the axes are the same for all. Section "
         "3.2: in the paper the exponential follows the curves of most heads.",
         answer.table.filter(pc.not_equal(answer.table["which"], "model")),
@@ -139,12 +145,12 @@ def _curves(source: Source) -> Figure:
     )
 
 
-def _domain(rows: list[words.Row]) -> tuple[float, float]:
+def _domain(rows: list[numbers.Row]) -> tuple[float, float]:
     """Least and largest cosine of all curves, 0 among them."""
     cosines = [row[name] for row in rows for name in ("mean_cosine", "exponential", "with_floor")]
     known = [cosine for cosine in cosines if cosine is not None]
     return min(0.0, *known), max(0.0, *known)
 
 
-def _kv_head(row: words.Row) -> str:
+def _kv_head(row: numbers.Row) -> str:
     return f"layer {row['layer']}, KV head {row['kv_head']}"

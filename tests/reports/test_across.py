@@ -7,8 +7,8 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from reports import words
 from reports.compare import write_comparison
+from reports.findings import numbers
 from reports.index import write_index
 from storage.errors import UserError
 from storage.warehouse.relations import paper_claims
@@ -101,7 +101,7 @@ def test_claims_stand_beside_each_other_with_verdict_and_value(pair: Path, sever
         mine = [found for of_study, *found in claims if of_study == study]
         assert len(mine) == len(paper_claims())
         for row, (verdict, *ends) in enumerate(mine):
-            value, low, high = (None if end is None else words.number(end) for end in ends)
+            value, low, high = (None if end is None else numbers.number(end) for end in ends)
             found = "" if value is None else f"\u2002{value} ({low} to {high})"
             assert cells[4 * row + column][1:].strip() == f"{verdict}{found}"
 

@@ -10,7 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from reports import charts, theme
+from reports import theme
+from reports.charts import attention as attention_charts
+from reports.charts import bounds as bounds_charts
+from reports.charts import chance as chance_charts
+from reports.charts import recovery as recovery_charts
+from reports.charts import separation as separation_charts
+from reports.charts import values as values_charts
 from reports.charts.bounds import COVERAGES
 from reports.charts.elements import BARS, SEPARATION, edges, histogram
 from reports.queries import ask
@@ -39,44 +45,52 @@ def only(table: pa.Table, column: str, value: str | int) -> pa.Table:
 
 def attention(connection: duckdb.DuckDBPyConnection, study: Synthetic) -> alt.LayerChart:
     curve, fits = (of_query(connection, study, name) for name in ("weights_fit_curve", "weights_fit_of_model"))
-    return charts.attention(
+    return attention_charts.attention(
         positions(connection, study), curve, query=study.query, fit=next(iter(fits.to_pylist()), None)
     )
 
 
 def margins(connection: duckdb.DuckDBPyConnection, study: Synthetic) -> alt.LayerChart:
     curve = only(of_query(connection, study, "bounds_by_n"), "family", "printed")
-    return charts.margins(only(curve, "metric", "recall"), of_query(connection, study, "regimes_of_model"))
+    return bounds_charts.margins(only(curve, "metric", "recall"), of_query(connection, study, "regimes_of_model"))
 
 
 CHARTS: dict[str, Draw] = {
-    "precision_bounds": lambda c, s: charts.bounded(of_query(c, s, "bounds_by_n"), metric="precision", elbow_n=2),
-    "f_r_min_bounds": lambda c, s: charts.bounded(of_query(c, s, "bounds_by_n"), metric="f_r_min", elbow_n=None),
-    "precision_recall": lambda c, s: charts.precision_recall(curves(c, s), marked_n=1),
-    "elbows": lambda c, s: charts.elbows(of_query(c, s, "elbow_by_head")),
-    "precision_map": lambda c, s: charts.precision_map(heads(c, s, 1), n=1),
-    "recall_map": lambda c, s: charts.recall_map(heads(c, s, 1), n=1),
-    "auc": lambda c, s: charts.chance(of_query(c, s, "separability_by_n"), measure="auc"),
-    "auc_map": lambda c, s: charts.chance_map(
+    "precision_bounds": lambda c, s: separation_charts.bounded(
+        of_query(c, s, "bounds_by_n"), metric="precision", elbow_n=2
+    ),
+    "f_r_min_bounds": lambda c, s: separation_charts.bounded(
+        of_query(c, s, "bounds_by_n"), metric="f_r_min", elbow_n=None
+    ),
+    "precision_recall": lambda c, s: separation_charts.precision_recall(curves(c, s), marked_n=1),
+    "elbows": lambda c, s: separation_charts.elbows(of_query(c, s, "elbow_by_head")),
+    "precision_map": lambda c, s: separation_charts.precision_map(heads(c, s, 1), n=1),
+    "recall_map": lambda c, s: separation_charts.recall_map(heads(c, s, 1), n=1),
+    "auc": lambda c, s: chance_charts.chance(of_query(c, s, "separability_by_n"), measure="auc"),
+    "auc_map": lambda c, s: chance_charts.chance_map(
         ask(c, "separability_at_n", study=s.study, query=s.query, n=min(4, s.query)).table, null="shuffled_values"
     ),
-    "separation_curves": lambda c, s: charts.separation_curves(only(of_query(c, s, "separation_curves"), "n", 4)),
-    "coverage": lambda c, s: charts.coverage(of_query(c, s, "coverage_by_kappa")),
-    "width": lambda c, s: charts.width(of_query(c, s, "coverage_by_kappa")),
-    "value_norm": lambda c, s: charts.value_norm(of_study(c, s, "value_norm_over_heads")),
-    "norm_variation": lambda c, s: charts.norm_variation(of_study(c, s, "norm_variation_by_head")),
-    "similarity_errors": lambda c, s: charts.similarity_errors(of_study(c, s, "similarity_fit_by_head")),
-    "similarity": lambda c, s: charts.similarity(
+    "separation_curves": lambda c, s: chance_charts.separation_curves(
+        only(of_query(c, s, "separation_curves"), "n", 4)
+    ),
+    "coverage": lambda c, s: bounds_charts.coverage(of_query(c, s, "coverage_by_kappa")),
+    "width": lambda c, s: bounds_charts.width(of_query(c, s, "coverage_by_kappa")),
+    "value_norm": lambda c, s: values_charts.value_norm(of_study(c, s, "value_norm_over_heads")),
+    "norm_variation": lambda c, s: values_charts.norm_variation(of_study(c, s, "norm_variation_by_head")),
+    "similarity_errors": lambda c, s: values_charts.similarity_errors(of_study(c, s, "similarity_fit_by_head")),
+    "similarity": lambda c, s: values_charts.similarity(
         only(of_study(c, s, "similarity_curves"), "which", "worst"), title="Worst", domain=(0, 1)
     ),
     "attention": attention,
-    "weight_variants": lambda c, s: charts.weight_variants(of_query(c, s, "weights_fit_by_head")),
-    "sink_by_layer": lambda c, s: charts.sink_by_layer(of_query(c, s, "sink_by_head")),
+    "weight_variants": lambda c, s: attention_charts.weight_variants(of_query(c, s, "weights_fit_by_head")),
+    "sink_by_layer": lambda c, s: attention_charts.sink_by_layer(of_query(c, s, "sink_by_head")),
     "margins": margins,
-    "gaps": lambda c, s: charts.gaps(
+    "gaps": lambda c, s: bounds_charts.gaps(
         only(of_study(c, s, "monte_carlo_grid"), "family", "printed"), metric="precision", title="Precision"
     ),
-    "recovery": lambda c, s: charts.recovery(only(of_query(c, s, "planted_recovery"), "parameter", "C"), parameter="C"),
+    "recovery": lambda c, s: recovery_charts.recovery(
+        only(of_query(c, s, "planted_recovery"), "parameter", "C"), parameter="C"
+    ),
 }
 NOTHING_OF_LEAST = {
     "separation_curves",
@@ -195,7 +209,7 @@ def test_one_changed_row_changes_the_chart(name: str, change: str) -> None:
 def test_charts_hold_the_rows(small: duckdb.DuckDBPyConnection) -> None:
     """Six significant digits of every number of the table."""
     table = curves(small, SMALL)
-    shown_rows = drawn(charts.precision_recall(table, marked_n=4))
+    shown_rows = drawn(separation_charts.precision_recall(table, marked_n=4))
     expected = [row for row in table.to_pylist() if row["metric"] in {"precision", "recall"}]
     assert len(shown_rows) == len(expected)
     for shown, row in zip(shown_rows, expected, strict=True):
@@ -208,7 +222,7 @@ def test_charts_hold_the_rows(small: duckdb.DuckDBPyConnection) -> None:
 def test_maps_hold_every_head_that_has_a_value() -> None:
     study = DEGENERATE["window"]
     with warehouse(study) as connection:
-        chart = charts.recall_map(heads(connection, study, 5), n=5)
+        chart = separation_charts.recall_map(heads(connection, study, 5), n=5)
     assert len(drawn(chart)) == 2 * study.heads
     scales = [part["encoding"]["y"]["scale"]["domain"] for part in parts(chart.to_dict()) if "encoding" in part]
     assert all(domain == [0, 1, 2] for domain in scales)
@@ -218,7 +232,7 @@ def test_weights_that_underflow_stay_on_the_log_axis(small: duckdb.DuckDBPyConne
     table = positions(small, SMALL)
     zero = [{**row, "p10": 0.0} for row in table.to_pylist()]
     none = pa.table({"first_position": pa.array([], pa.int32()), "fitted": pa.array([], pa.float64())})
-    spec = charts.attention(pa.Table.from_pylist(zero), none, query=SMALL.query, fit=None).to_dict()
+    spec = attention_charts.attention(pa.Table.from_pylist(zero), none, query=SMALL.query, fit=None).to_dict()
     domains = [
         part["encoding"]["y"]["scale"]["domain"]
         for part in parts(spec)
@@ -232,11 +246,12 @@ def test_a_mean_outside_its_bounds_is_marked(small: duckdb.DuckDBPyConnection) -
     table = of_query(small, SMALL, "bounds_by_n")
     rows = [row | {"lower": 0.0, "upper": 1.0 if row["upper"] is not None else None} for row in table.to_pylist()]
     assert not any(
-        row["outside"] for row in drawn(charts.bounded(pa.Table.from_pylist(rows), metric="recall", elbow_n=1))
+        row["outside"]
+        for row in drawn(separation_charts.bounded(pa.Table.from_pylist(rows), metric="recall", elbow_n=1))
     )
     for family, bound, value in (("printed", "upper", 0.0), ("printed", "lower", 1.0), ("scale_free", "lower", 1.0)):
         moved = [row | {bound: value} if (row["family"], row["n"]) == (family, 6) else row for row in rows]
-        chart = charts.bounded(pa.Table.from_pylist(moved), metric="recall", elbow_n=1)
+        chart = separation_charts.bounded(pa.Table.from_pylist(moved), metric="recall", elbow_n=1)
         assert [row["n"] for row in drawn(chart) if row["outside"]] == [6]
         filters = [part["filter"] for part in parts(chart.to_dict()) if "filter" in part]
         assert "datum.outside" in filters
@@ -257,7 +272,7 @@ def test_coverage_draws_no_line_for_what_no_row_has(small: duckdb.DuckDBPyConnec
     rows = of_query(small, SMALL, "coverage_by_kappa").to_pylist()
 
     def lines(**changed: Any) -> list[str]:
-        spec = charts.coverage(pa.Table.from_pylist([row | changed for row in rows])).to_dict()
+        spec = bounds_charts.coverage(pa.Table.from_pylist([row | changed for row in rows])).to_dict()
         dashes = [part["encoding"]["strokeDash"] for part in parts(spec) if "strokeDash" in part.get("encoding", {})]
         domain: list[str] = dashes[0]["scale"]["domain"]
         return domain
@@ -287,7 +302,7 @@ def test_edges_hold_their_values(values: list[float]) -> None:
 
 def test_elbows_far_out_share_bars() -> None:
     rows = [{"elbow_n": n, "status": "ok"} for n in (1, 4, 5, 8, 9, 300)] + [{"elbow_n": None, "status": "no_decline"}]
-    bars = drawn(charts.elbows(pa.Table.from_pylist(rows)))
+    bars = drawn(separation_charts.elbows(pa.Table.from_pylist(rows)))
     assert {bar["bin"]: bar["heads"] for bar in bars} == {"1": 1, "4": 1, "5–8": 2, "9–16": 1, "257–512": 1}
     assert len({bar["range"] for bar in bars[:2]}) == 1
     assert {bar["range"] for bar in bars[2:]}.isdisjoint({bar["range"] for bar in bars[:2]})
@@ -297,7 +312,7 @@ def test_phases_are_marked_where_there_are_some(small: duckdb.DuckDBPyConnection
     table, curve = positions(small, SMALL), of_query(small, SMALL, "weights_fit_curve")
 
     def notes(**fit: Any) -> list[str]:
-        spec = charts.attention(table, curve, query=SMALL.query, fit=fit).to_dict()
+        spec = attention_charts.attention(table, curve, query=SMALL.query, fit=fit).to_dict()
         return [row["note"] for rows in spec["datasets"].values() for row in rows if "note" in row]
 
     assert notes(variant="tied", t_1=6, t_2=18) == ["uniform", "T₁ = 6", "T₂ = 18"]
@@ -317,7 +332,7 @@ def test_numbers_that_are_not_finite_are_left_out() -> None:
         {"parameter": "beta", "layer": 0, "head": 0, "standard_error": None, "difference": 0.0, **ends}
         for ends in ({"planted": 1.0, "fitted": 1.0}, {"planted": float("inf"), "fitted": 2.0})
     ]
-    assert len(drawn(charts.recovery(pa.Table.from_pylist(rows), parameter="beta"))) == 1
+    assert len(drawn(recovery_charts.recovery(pa.Table.from_pylist(rows), parameter="beta"))) == 1
 
 
 def test_the_palettes_are_distinct_and_monotone() -> None:

@@ -12,12 +12,14 @@ import pyarrow as pa
 import pytest
 
 from geometry.intuition import intuition
-from reports import charts, theme, words
+from reports import theme
+from reports.charts import geometry as charts
 from reports.charts.geometry import CONTEXTS, view
 from reports.charts.plane import equal
 from reports.figures import geometry
 from reports.figures import intuition as example
 from reports.figures.parts import NOT_ANALYSED, NOTHING_SELECTED, Figure, find_source
+from reports.findings import geometry as findings
 from tests.reports.conftest import DEGENERATE
 from tests.reports.drawings import drawn, parts
 from tests.reports.synthetic import Synthetic, warehouse
@@ -119,7 +121,7 @@ def test_lines_hold_the_rows_in_the_dashes_of_the_paper(several: dict[str, Figur
     norms, cosines = several["diagnostics"].charts[:2]
     table = several["diagnostics"].table.to_pylist()
     first = [row for row in table if row["label"] == table[0]["label"]]
-    for chart, columns in ((norms, words.NORMS), (cosines, words.COSINES)):
+    for chart, columns in ((norms, findings.NORMS), (cosines, findings.COSINES)):
         for shown, row in zip(drawn(chart), first, strict=True):
             assert {name: shown[name] for name in columns} == {
                 name: pytest.approx(row[name], rel=1e-5) for name in columns

@@ -13,11 +13,15 @@ import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
 
-from reports import charts, theme, words
+from reports import theme
+from reports.charts import contexts as contexts_charts
 from reports.charts import labels
+from reports.charts import sink as sink_charts
+from reports.charts import taxonomy as taxonomy_charts
 from reports.charts.contexts import APART
 from reports.figures import contexts, sink, taxonomy
 from reports.figures.parts import NOT_ANALYSED, NOTHING_SELECTED, Figure, Source
+from reports.findings import taxonomy as findings
 from tests.reports.conftest import DEGENERATE
 from tests.reports.drawings import drawn, of_query, of_study, parts
 from tests.reports.synthetic import Synthetic, warehouse
@@ -35,31 +39,35 @@ def source(connection: duckdb.DuckDBPyConnection, study: Synthetic) -> Source:
 
 
 def sink_heads(connection: duckdb.DuckDBPyConnection, study: Synthetic) -> alt.LayerChart:
-    return charts.sink_heads(source(connection, study).of_query("explorer_heads", n=2).table, n=2)
+    return sink_charts.sink_heads(source(connection, study).of_query("explorer_heads", n=2).table, n=2)
 
 
 def several(connection: duckdb.DuckDBPyConnection, study: Synthetic) -> alt.LayerChart:
     rows = of_query(connection, study, "sink_effect_by_n").to_pylist()
-    return charts.sink_effects(pa.Table.from_pylist([{**row, "study": name} for name in ("a", "b'") for row in rows]))
+    return sink_charts.sink_effects(
+        pa.Table.from_pylist([{**row, "study": name} for name in ("a", "b'") for row in rows])
+    )
 
 
 CHARTS: dict[str, Draw] = {
-    "sink_effect": lambda c, s: charts.sink_effect(of_query(c, s, "sink_effect_by_n")),
+    "sink_effect": lambda c, s: sink_charts.sink_effect(of_query(c, s, "sink_effect_by_n")),
     "sink_effects": several,
     "sink_heads": sink_heads,
-    "kinds_by_layer": lambda c, s: charts.kinds_by_layer(
+    "kinds_by_layer": lambda c, s: taxonomy_charts.kinds_by_layer(
         of_query(c, s, "taxonomy_by_layer"), of_query(c, s, "taxonomy_of_heads")
     ),
-    "kinds_map": lambda c, s: charts.kinds_map(of_query(c, s, "taxonomy_of_heads")),
-    "kinds_plane": lambda c, s: charts.kinds_plane(
+    "kinds_map": lambda c, s: taxonomy_charts.kinds_map(of_query(c, s, "taxonomy_of_heads")),
+    "kinds_plane": lambda c, s: taxonomy_charts.kinds_plane(
         of_query(c, s, "taxonomy_of_heads"), of_query(c, s, "taxonomy_thresholds")
     ),
-    "kinds_precision": lambda c, s: charts.kind_curves(of_query(c, s, "curves_by_label"), metric="precision"),
-    "kinds_recall": lambda c, s: charts.kind_curves(of_query(c, s, "curves_by_label"), metric="recall"),
-    "context_precision": lambda c, s: charts.context_metric(of_study(c, s, "metrics_by_query"), metric="precision"),
-    "context_recall": lambda c, s: charts.context_metric(of_study(c, s, "metrics_by_query"), metric="recall"),
-    "context_elbows": lambda c, s: charts.context_elbows(of_study(c, s, "elbows_by_query")),
-    "context_labels": lambda c, s: charts.context_labels(
+    "kinds_precision": lambda c, s: taxonomy_charts.kind_curves(of_query(c, s, "curves_by_label"), metric="precision"),
+    "kinds_recall": lambda c, s: taxonomy_charts.kind_curves(of_query(c, s, "curves_by_label"), metric="recall"),
+    "context_precision": lambda c, s: contexts_charts.context_metric(
+        of_study(c, s, "metrics_by_query"), metric="precision"
+    ),
+    "context_recall": lambda c, s: contexts_charts.context_metric(of_study(c, s, "metrics_by_query"), metric="recall"),
+    "context_elbows": lambda c, s: contexts_charts.context_elbows(of_study(c, s, "elbows_by_query")),
+    "context_labels": lambda c, s: contexts_charts.context_labels(
         of_study(c, s, "labels_by_query"), of_study(c, s, "label_changes")
     ),
 }
@@ -163,13 +171,13 @@ def test_segments_stand_on_each_other_with_a_letter_where_there_is_room() -> Non
     rows = [
         {"layer": layer, "label": label, "share": share}
         for layer, found in shares
-        for label, share in reversed(list(zip(words.LABELS, found, strict=True)))
+        for label, share in reversed(list(zip(findings.LABELS, found, strict=True)))
     ]
     segments = {(row["layer"], row["label"]): row for row in labels.stacked(rows, "layer")}
-    assert [segments[0, label]["low"] for label in words.LABELS] == [0, 0.5, 0.54]
-    assert [segments[0, label]["high"] for label in words.LABELS] == [0.5, 0.54, 1]
-    assert [segments[0, label]["letter"] for label in words.LABELS] == ["R", "", "S"]
-    assert [segments[1, label]["letter"] for label in words.LABELS] == ["", "M", ""]
+    assert [segments[0, label]["low"] for label in findings.LABELS] == [0, 0.5, 0.54]
+    assert [segments[0, label]["high"] for label in findings.LABELS] == [0.5, 0.54, 1]
+    assert [segments[0, label]["letter"] for label in findings.LABELS] == ["R", "", "S"]
+    assert [segments[1, label]["letter"] for label in findings.LABELS] == ["", "M", ""]
     assert segments[0, "Reset"]["middle"] == pytest.approx(0.77)
     many = [{"layer": layer, "label": "Mixer", "share": 1.0} for layer in range(labels.LETTERED + 1)]
     assert {row["letter"] for row in labels.stacked(many, "layer")} == {""}
@@ -179,13 +187,13 @@ def test_kinds_are_told_apart_without_colour(made_up: duckdb.DuckDBPyConnection)
     def ranges(name: str, channel: str) -> list[Any]:
         encodings = [part["encoding"] for part in parts(CHARTS[name](made_up, STUDY).to_dict()) if "encoding" in part]
         found = [encoding[channel]["scale"] for encoding in encodings if channel in encoding]
-        assert all(scale["domain"] == list(words.LABELS) for scale in found)
+        assert all(scale["domain"] == list(findings.LABELS) for scale in found)
         return [scale["range"] for scale in found]
 
     assert ranges("kinds_recall", "strokeDash") == [list(labels.DASHES.values())]
     assert {str(found) for found in ranges("kinds_plane", "shape")} == {str(list(labels.SHAPES.values()))}
     assert len({str(dash) for dash in labels.DASHES.values()}) == len(set(labels.SHAPES.values())) == 3
-    assert len(set(words.LETTERS.values())) == 3
+    assert len(set(findings.LETTERS.values())) == 3
     for name in ("kinds_map", "kinds_by_layer"):
         spec = CHARTS[name](made_up, STUDY).to_dict()
         assert [part for part in parts(spec) if part.get("field") == "letter"]
@@ -224,10 +232,10 @@ def test_cells_without_room_for_letters_have_shapes(made_up: duckdb.DuckDBPyConn
     head = of_query(made_up, STUDY, "taxonomy_of_heads").to_pylist()[0]
     for columns in (labels.LETTERED, labels.LETTERED + 1):
         rows = [
-            {**head, "head": index, "label": words.LABELS[index % 3], "fits_rule": index % 2 == 0}
+            {**head, "head": index, "label": findings.LABELS[index % 3], "fits_rule": index % 2 == 0}
             for index in range(columns)
         ]
-        spec = charts.kinds_map(pa.Table.from_pylist(rows)).to_dict()
+        spec = taxonomy_charts.kinds_map(pa.Table.from_pylist(rows)).to_dict()
         shapes = [part["shape"]["scale"]["range"] for part in parts(spec) if "field" in part.get("shape", {})]
         letters = [part for part in parts(spec) if part.get("field") == "letter"]
         assert (len(letters), len(shapes)) == ((2, 0) if columns == labels.LETTERED else (0, 2))
@@ -252,7 +260,7 @@ def test_names_of_lines_stay_apart_and_within_the_chart() -> None:
         for index, mean in enumerate(means)
     ]
     rows = [row | {"metric": "precision"} for row in rows]
-    chart = charts.context_metric(pa.Table.from_pylist(rows), metric="precision").to_dict()
+    chart = contexts_charts.context_metric(pa.Table.from_pylist(rows), metric="precision").to_dict()
     ends = next(rows for rows in chart["datasets"].values() if "place" in rows[0])
     places = [row["place"] for row in ends]
     assert {row["note"]: row["end"] for row in ends} == {f"N = {2**index}": mean for index, mean in enumerate(means)}
@@ -268,21 +276,23 @@ def test_recall_against_context_size_fills_the_axis_and_leaves_out_what_is_trivi
         for query in (7, 15)
         for n, mean in means.items()
     ]
-    chart = charts.context_metric(pa.Table.from_pylist(rows), metric="recall")
+    chart = contexts_charts.context_metric(pa.Table.from_pylist(rows), metric="recall")
     assert {row["n"] for row in drawn(chart)} == {2, 4}
     spec = chart.to_dict()
     domains = [part["y"]["scale"]["domain"] for part in parts(spec) if "scale" in part.get("y", {})]
     assert {tuple(domain) for domain in domains} == {(0, 0.2)}
     (dash,) = (part["strokeDash"]["scale"] for part in parts(spec) if isinstance(part.get("strokeDash"), dict))
     assert len({str(style) for style in dash["range"]}) == len(dash["domain"]) == 2
-    alone = charts.context_metric(pa.Table.from_pylist([row for row in rows if row["n"] == 1]), metric="recall")
+    alone = contexts_charts.context_metric(
+        pa.Table.from_pylist([row for row in rows if row["n"] == 1]), metric="recall"
+    )
     assert {row["n"] for row in drawn(alone)} == {1}
 
 
 def test_studies_side_by_side_look_different() -> None:
     names = [f"study '{index}'</script>" for index in range(8)]
     effect = {"n": 2, "heads": 9, "correlation": 0.5, "correlation_ci_low": None, "correlation_ci_high": None}
-    chart = charts.sink_effects(pa.Table.from_pylist([effect | {"study": name} for name in names])).to_dict()
+    chart = sink_charts.sink_effects(pa.Table.from_pylist([effect | {"study": name} for name in names])).to_dict()
     dashes = next(
         part["encoding"]["strokeDash"]["scale"] for part in parts(chart) if "strokeDash" in part.get("encoding", {})
     )
@@ -406,7 +416,7 @@ def test_series_stay_apart_for_every_eye(palette: theme.Palette, kind: str) -> N
 
 @pytest.mark.parametrize("palette", [theme.LIGHT, theme.DARK], ids=["light", "dark"])
 def test_marks_and_letters_stand_out(palette: theme.Palette) -> None:
-    kinds = palette.series[: len(words.LABELS)]
+    kinds = palette.series[: len(findings.LABELS)]
     assert min(contrast(colour, palette.surface) for colour in kinds) >= 4.5  # letters on segments and cells
     assert min(contrast(colour, palette.surface) for colour in palette.series) >= 3
     assert min(contrast(colour, palette.surface) for colour in palette.ramp[theme.FIRST_SEEN :]) >= 3

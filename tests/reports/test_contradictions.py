@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from reports import words
+from reports.findings import claims as findings
+from reports.findings import numbers
+from reports.findings.claims import CLAUSES
 from reports.page import write_report
 from reports.queries import ask
-from reports.words.claims import CLAUSES
 from tests.reports.conftest import DEGENERATE
 from tests.reports.pages import Page
 from tests.reports.synthetic import Synthetic, warehouse
@@ -21,7 +22,7 @@ STUDIES = {
 }
 
 
-def page_of(study: Synthetic, folder: Path, *changes: str) -> tuple[str, list[words.Row]]:
+def page_of(study: Synthetic, folder: Path, *changes: str) -> tuple[str, list[numbers.Row]]:
     """The text of a study's page, and its claims."""
     with warehouse(study, Synthetic("random", layers=1, seed=5)) as connection:
         for change in changes:
@@ -51,7 +52,7 @@ def test_every_verdict_reaches_the_page_alike(verdict: str, tmp_path: Path) -> N
     text, claims = page_of(Synthetic("alike", twin="random"), tmp_path, change)
     assert {row["verdict"] for row in claims} == {verdict}
     assert contradictions(text, claims) == []
-    told = [row["claim"] for row in claims if words.sentence(row) in text]
+    told = [row["claim"] for row in claims if findings.sentence(row) in text]
     assert (len(told) > 10) == (verdict != "not testable")
 
 

@@ -8,8 +8,9 @@ import pyarrow as pa
 import pytest
 import vl_convert
 
-from reports import charts, words
+from reports.charts import explorer as charts
 from reports.charts.explorer import LINES, quantities
+from reports.findings import explorer as findings
 
 N = [1, 2, 3, 5, 8]
 
@@ -94,7 +95,7 @@ def test_it_begins_with_the_clearest_head() -> None:
     heads[0] |= {"margin": 9.0, "fits_rule": False}
     heads[4] |= {"margin": 0.9}
     assert param(explorer(heads, curves), "chosen")["value"] == [{"layer": 1, "head": 1}]
-    assert "layer 1, head 1" in words.explorer(heads, 4)
+    assert "layer 1, head 1" in findings.explorer(heads, 4)
 
 
 def test_both_inputs_and_a_click_choose() -> None:
@@ -110,14 +111,14 @@ def test_blank_cells_are_counted_and_explained() -> None:
     heads, _ = made()
     heads[1] |= {"rho_0": None}
     heads[2] |= {"rho_0": None, "recall": None, "elbow_n": None, "fits_rule": False}
-    told = words.explorer(heads, 4)
+    told = findings.explorer(heads, 4)
     assert (
         "2 heads without a ρ₀: a sliding window hides the sink, or its value state or all others have norm 0." in told
     )
     assert "1 head without a Recall at N = 4" in told
     assert "without an elbow: after N = 2 separability does not fall, or there is no N but the trivial one" in told
     assert "1 head fits no rule and bears" in told
-    assert "Blank" not in words.explorer(made()[0], 4)
+    assert "Blank" not in findings.explorer(made()[0], 4)
 
 
 NOTHING: dict[str, Any] = dict.fromkeys(("norm_s_without_sink", "cos_sink"), [None] * len(N))

@@ -7,10 +7,11 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from reports import words
 from reports.browser import bundle, packed
 from reports.figures import find_source, recovery
 from reports.figures.claims import SHOWN_BY
+from reports.findings import claims as findings
+from reports.findings import numbers
 from reports.page import EXAMPLES, ReportSummary, write_report
 from storage.errors import UserError
 from storage.warehouse.query import query
@@ -192,7 +193,7 @@ def test_the_summary_names_every_claim_once_with_its_value_and_figure(
         among = [row for row in rows if row["verdict"] == verdict]
         assert f"{verdict.capitalize()}: {len(among)} claims" in shown
     for row in rows:
-        value, low, high = (words.number(row[name]) if row["low"] else "" for name in ("value", "low", "high"))
+        value, low, high = (numbers.number(row[name]) if row["low"] else "" for name in ("value", "low", "high"))
         found = row["reason"] or f"{value} ({low} to {high}), needs "
         assert f"{row['figure']} {' '.join(row['statement'].split())} {row['measure']}: {found}" in shown
     links = [attributes["href"] for attributes, _ in page.find("a", **{"class": "place"})]
@@ -208,8 +209,8 @@ def test_every_claim_of_the_paper_has_a_figure() -> None:
 def test_what_stands_out_is_told_in_a_few_sentences(page: Page, small: duckdb.DuckDBPyConnection) -> None:
     shown = page.text("section", id="summary")
     rows = small.sql("FROM claims").to_arrow_table().to_pylist()
-    assert words.claims(rows) in shown
-    told = [row for row in rows if words.sentence(row) in shown]
+    assert findings.claims(rows) in shown
+    told = [row for row in rows if findings.sentence(row) in shown]
     assert len(told) > 3
     assert {row["verdict"] for row in told} == {"supported", "not supported", "undecided"}
     counts = dict(small.sql("SELECT label, count(*) FROM head_taxonomy GROUP BY label").fetchall())

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 import sql
+from reports.findings.numbers import Row
 from reports.queries import ask
-from reports.words import Row
 from sql.thresholds import THRESHOLDS
 from tests.reports.conftest import DEGENERATE, SMALL
 from tests.reports.synthetic import Synthetic, tables, warehouse

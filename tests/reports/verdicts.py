@@ -3,8 +3,8 @@
 import re
 from collections.abc import Iterable, Iterator
 
-from reports.words import Row
-from reports.words.claims import CLAUSES
+from reports.findings.claims import CLAUSES
+from reports.findings.numbers import Row
 
 JUDGEMENT = re.compile(
     r"(?:as|like|unlike) (?:in )?the paper(?!:)|beyond chance|contradict|refute|confirm|says nothing of|"

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from math import isinf
 
-from reports.words.numbers import NAMES, Row, count, known, number, percent, sentences, spans
+from reports.findings.numbers import NAMES, Row, count, known, number, percent, sentences, spans
 
 
 def printed(kappas: Sequence[Row]) -> list[Row]:

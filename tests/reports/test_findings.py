@@ -4,9 +4,17 @@ import re
 
 import pytest
 
-from reports import listings, words
-from reports.words import Row
-from reports.words.claims import CLAUSES, VERDICTS
+from reports import listings
+from reports.findings import bounds as bounds_findings
+from reports.findings import chance as chance_findings
+from reports.findings import claims as claims_findings
+from reports.findings import headlines as headlines_findings
+from reports.findings import numbers
+from reports.findings import recovery as recovery_findings
+from reports.findings import separation as separation_findings
+from reports.findings import values as values_findings
+from reports.findings.claims import CLAUSES, VERDICTS
+from reports.findings.numbers import Row
 from storage.warehouse.relations import paper_claims
 
 
@@ -24,21 +32,21 @@ from storage.warehouse.relations import paper_claims
     ],
 )
 def test_numbers(value: float, written: str) -> None:
-    assert words.number(value) == written
+    assert numbers.number(value) == written
 
 
 @pytest.mark.parametrize(
     ("share", "written"), [(0, "0"), (0.123456, "12.3"), (0.9994, "99.9"), (0.99996, "over 99.9"), (1, "100")]
 )
 def test_a_hundred_per_cent_is_all(share: float, written: str) -> None:
-    assert words.percent(share) == f"{written}\u00a0%"
+    assert numbers.percent(share) == f"{written}\u00a0%"
 
 
 def test_runs_are_written_from_end_to_end() -> None:
     shown = [1, 2, 3, 5, 8, 13, 21]
-    assert words.spans([5, 3, 2, 21], shown) == "2 to 5, 21"
-    assert words.spans([], shown) == ""
-    assert words.spans(range(1, 13, 2), range(13)) == "1, 3, 5, 7, 9 and more"
+    assert numbers.spans([5, 3, 2, 21], shown) == "2 to 5, 21"
+    assert numbers.spans([], shown) == ""
+    assert numbers.spans(range(1, 13, 2), range(13)) == "1, 3, 5, 7, 9 and more"
 
 
 def bounds(n: int, mean: float, lower: float | None, upper: float | None, free: float | None) -> list[Row]:
@@ -60,16 +68,16 @@ def test_auc_is_clearly_above_a_null_where_the_interval_says_so() -> None:
     random = [beside(n, "random_selection", 0.1, 0.3) for n in (1, 2, 4, 8)]
     ends = {1: (0.0, 0.0), 2: (0.01, 0.1), 4: (-0.1, 0.2), 8: (-0.3, -0.1)}
     shuffled = [beside(n, "shuffled_values", *interval) for n, interval in ends.items()]
-    assert words.beside_nulls([*random, *shuffled], "auc") == (
+    assert chance_findings.beside_nulls([*random, *shuffled], "auc") == (
         "AUC is clearly above that of random selections at N = 1 to 8. AUC is clearly above that of shuffled value "
         "states at N = 2, and below that of shuffled value states at N = 8."
     )
-    same = [beside(n, null, -0.1, 0.1) for n in (1, 2) for null in words.NULLS]
-    assert words.beside_nulls(same, "auc").startswith(
+    same = [beside(n, null, -0.1, 0.1) for n in (1, 2) for null in chance_findings.NULLS]
+    assert chance_findings.beside_nulls(same, "auc").startswith(
         "AUC is clearly different from that of random selections at none of the 2 N shown."
     )
-    unknown = [beside(1, null, None, None) for null in words.NULLS]
-    assert "no intervals for AUC" in words.beside_nulls(unknown, "auc")
+    unknown = [beside(1, null, None, None) for null in chance_findings.NULLS]
+    assert "no intervals for AUC" in chance_findings.beside_nulls(unknown, "auc")
 
 
 def test_heads_beside_a_null_are_counted() -> None:
@@ -79,11 +87,11 @@ def test_heads_beside_a_null_are_counted() -> None:
         | {"low": low, "high": high, "difference": (low + high) / 2}
         for head, (low, high) in enumerate(ends)
     ]
-    assert words.heads_beside_nulls(rows, "shuffled_values") == (
+    assert chance_findings.heads_beside_nulls(rows, "shuffled_values") == (
         "At N = 4, AUC is clearly above that of shuffled value states in 2 of 4 heads, and clearly below in 1. The "
         "difference from shuffled value states is 0.1 in the median head, and largest in layer 0, head 0, with 0.3."
     )
-    alone = words.heads_beside_nulls([row | {"low": None, "high": None} for row in rows], "shuffled_values")
+    alone = chance_findings.heads_beside_nulls([row | {"low": None, "high": None} for row in rows], "shuffled_values")
     assert alone.startswith("The difference from shuffled value states is")
 
 
@@ -92,12 +100,12 @@ def test_plain_arithmetic_is_told_beside_exact_counts() -> None:
         {"arithmetic": name, "recall_differs": share, "recall_at_4": 0.8, "recall_difference_at_4": share / 10}
         for name, share in (("float32_loop", 0.5), ("float32_cdist", 0.6), ("float64_literal", 0.0))
     ]
-    assert words.plain_arithmetic(rows) == (
+    assert chance_findings.plain_arithmetic(rows) == (
         "Recall would be wrong at 50\u00a0% with a float32 loop, 60\u00a0% with torch.cdist in float32, 0\u00a0% with "
         "the literal formula in float64 of all N. Mean Recall at N = 4 would be 0.85, 0.86, 0.8 instead of 0.8."
     )
     without = [row | {"recall_at_4": None, "recall_difference_at_4": None} for row in rows]
-    assert "N = 4" not in words.plain_arithmetic(without)
+    assert "N = 4" not in chance_findings.plain_arithmetic(without)
 
 
 CURVE = [
@@ -110,7 +118,7 @@ CURVE = [
 
 
 def test_a_mean_is_set_beside_the_bounds_of_its_own_metric() -> None:
-    rows = words.beside_bounds(CURVE, "recall")
+    rows = separation_findings.beside_bounds(CURVE, "recall")
     assert [row["n"] for row in rows] == [1, 2, 3, 4, 5]
     assert [row["outside"] for row in rows] == [False, False, True, True, True]
     assert rows[4]["scale_free_lower"] == 0.4
@@ -118,23 +126,26 @@ def test_a_mean_is_set_beside_the_bounds_of_its_own_metric() -> None:
 
 
 def test_the_envelope_is_told_with_what_lies_outside() -> None:
-    text = words.envelope(words.beside_bounds(CURVE, "recall"), "recall")
+    text = separation_findings.envelope(separation_findings.beside_bounds(CURVE, "recall"), "recall")
     assert "inside the printed envelope at 2 of the 4 N shown, above it at N = 3, below it at N = 4." in text
     assert "below the scale-free lower bound at N = 5." in text
 
 
 def test_a_bound_of_nothing_but_zero_is_told_so() -> None:
     rows = [*bounds(1, 1.0, None, None, 1.0), *bounds(2, 0.8, 0.1, 0.9, 0.0)]
-    assert "is 0 at every N above 1" in words.envelope(words.beside_bounds(rows, "recall"), "recall")
+    assert "is 0 at every N above 1" in separation_findings.envelope(
+        separation_findings.beside_bounds(rows, "recall"), "recall"
+    )
     only = bounds(1, 1.0, None, None, 1.0)
     assert (
-        words.envelope(words.beside_bounds(only, "recall"), "recall") == "No N has printed bounds to compare it with."
+        separation_findings.envelope(separation_findings.beside_bounds(only, "recall"), "recall")
+        == "No N has printed bounds to compare it with."
     )
 
 
 def test_elbows_count_those_without_one() -> None:
     heads = [{"elbow_n": n} for n in (1, 3, 9, None)]
-    text = words.elbows(heads)
+    text = separation_findings.elbows(heads)
     assert text.startswith("2 of 3 heads have their elbow at N = 1 to 4; the median is N = 3, the largest N = 9.")
     assert text.endswith("1 head more has none.")
 
@@ -148,21 +159,21 @@ def elbow(status: str | None, **found: float | None) -> Row:
 def test_why_there_is_no_elbow_follows_from_the_status() -> None:
     falling, trivial = "after N = 2 separability does not fall", "there is no N but the trivial one, N = 1"
     straight = "separability falls from N = 2 on without bending downwards"
-    assert words.elbows([elbow("trivial")]) == f"No head has an elbow: in 1 head {trivial}."
-    assert words.elbows([elbow("no_decline")] * 2) == f"No head has an elbow: in 2 heads {falling}."
-    text = words.elbows([elbow("trivial"), elbow(None), elbow("no_decline"), elbow("no_bend")])
+    assert separation_findings.elbows([elbow("trivial")]) == f"No head has an elbow: in 1 head {trivial}."
+    assert separation_findings.elbows([elbow("no_decline")] * 2) == f"No head has an elbow: in 2 heads {falling}."
+    text = separation_findings.elbows([elbow("trivial"), elbow(None), elbow("no_decline"), elbow("no_bend")])
     assert text.startswith("No head has an elbow: ")
     for told in (falling, trivial, straight, "there is no N"):
         assert f"in 1 head {told}" in text
     for status, told in (("trivial", trivial), ("no_decline", falling), ("no_bend", straight)):
-        assert words.elbow_of_model(elbow(status)).endswith(f"no elbow: {told}.")
+        assert separation_findings.elbow_of_model(elbow(status)).endswith(f"no elbow: {told}.")
 
 
 def test_learned_sinks_are_told_where_there_are_some() -> None:
     """Studies of an earlier version do not know of any."""
 
     def told(*learned: float | None) -> list[str]:
-        return words.outstanding([], [], [{"mean_learned_sink": one} for one in learned], [])[1:-1]
+        return headlines_findings.outstanding([], [], [{"mean_learned_sink": one} for one in learned], [])[1:-1]
 
     assert told(None, None) == told(0, 0) == []
     (one,), (two,) = told(0, 0.25), told(0.5, 0.25, 0)
@@ -183,7 +194,7 @@ def claim(name: str, verdict: str, twin: str | None = None) -> Row:
 
 @pytest.mark.parametrize("name", [stated["claim"] for stated in paper_claims()])
 def test_each_verdict_has_a_sentence_of_its_own(name: str) -> None:
-    told = {verdict: words.sentence(claim(name, verdict)) for verdict in VERDICTS}
+    told = {verdict: claims_findings.sentence(claim(name, verdict)) for verdict in VERDICTS}
     assert len(set(told.values())) == len(VERDICTS)
     assert told["undecided"].startswith("Whether ")
     assert "is undecided (0.5 (0.4 to 0.6)" in told["undecided"]
@@ -192,8 +203,8 @@ def test_each_verdict_has_a_sentence_of_its_own(name: str) -> None:
     assert told["not supported"][0].isupper()
     for verdict in ("supported", "not supported"):
         assert "(0.5 (0.4 to 0.6), " in told[verdict]
-        assert ", as with random weights (" in words.sentence(claim(name, verdict, twin=verdict))
-        assert "random" not in words.sentence(claim(name, verdict, twin="undecided")).replace("at random", "")
+        assert ", as with random weights (" in claims_findings.sentence(claim(name, verdict, twin=verdict))
+        assert "random" not in claims_findings.sentence(claim(name, verdict, twin="undecided")).replace("at random", "")
 
 
 def test_every_claim_has_its_clauses() -> None:
@@ -209,9 +220,12 @@ def test_only_what_can_be_tested_is_said() -> None:
         claim("kinds_in_order", "not testable"),
         claim("phases_fit", "undecided"),
     ]
-    assert words.said(rows, "kinds_in_order", "absent") == ""
-    assert words.said(rows, "kinds_in_order", "regimes_fit") == words.sentence(rows[0])
-    assert words.said(rows, "phases_fit", "regimes_fit") == f"{words.sentence(rows[2])} {words.sentence(rows[0])}"
+    assert claims_findings.said(rows, "kinds_in_order", "absent") == ""
+    assert claims_findings.said(rows, "kinds_in_order", "regimes_fit") == claims_findings.sentence(rows[0])
+    assert (
+        claims_findings.said(rows, "phases_fit", "regimes_fit")
+        == f"{claims_findings.sentence(rows[2])} {claims_findings.sentence(rows[0])}"
+    )
 
 
 def test_claims_are_counted_beside_random_weights() -> None:
@@ -223,23 +237,23 @@ def test_claims_are_counted_beside_random_weights() -> None:
         claim("premise_holds", "not supported", "not supported"),
         claim("kinds_in_order", "not testable"),
     ]
-    assert words.claims(rows) == (
+    assert claims_findings.claims(rows) == (
         "Of 6 claims of the paper, 3 supported (1 of them not by random weights, 1 by random weights too, so no "
         "finding, 1 with nothing known of random weights); 1 not supported, 1 undecided, 1 not testable."
     )
-    assert words.claims(rows[3:]) == (
+    assert claims_findings.claims(rows[3:]) == (
         "Of 3 claims of the paper, 0 supported; 1 not supported, 1 undecided, 1 not testable."
     )
-    assert words.headlines(rows, [], [], [], 4)[2].value == "1"
-    assert words.headlines([claim("phases_fit", "supported")], [], [], [], 4)[2].value == "–"
-    assert words.headlines(rows[3:], [], [], [], 4)[2].value == "0"
+    assert headlines_findings.headlines(rows, [], [], [], 4)[2].value == "1"
+    assert headlines_findings.headlines([claim("phases_fit", "supported")], [], [], [], 4)[2].value == "–"
+    assert headlines_findings.headlines(rows[3:], [], [], [], 4)[2].value == "0"
 
 
 def test_a_summary_says_what_the_verdicts_say() -> None:
     rows = [claim("intermediate_weakest", "not supported"), claim("sink_predicts_recall", "undecided")]
-    told = words.outstanding(rows, [], [], [])
-    assert [words.sentence(row) for row in rows] == [told[0], told[-2]]
-    assert told[-1] == words.claims(rows)
+    told = headlines_findings.outstanding(rows, [], [], [])
+    assert [claims_findings.sentence(row) for row in rows] == [told[0], told[-2]]
+    assert told[-1] == claims_findings.claims(rows)
 
 
 def test_listings_have_a_cell_for_every_heading() -> None:
@@ -263,7 +277,7 @@ def test_listings_have_a_cell_for_every_heading() -> None:
 )
 def test_a_verdict_names_what_is_measured(verdict: str, twin: str | None, found: str) -> None:
     row = claim("regimes_fit", verdict, twin)
-    (shown,) = words.verdicts([row], {"regimes_fit": "elbows"})
+    (shown,) = claims_findings.verdicts([row], {"regimes_fit": "elbows"})
     assert [one.found for one in shown.claims] == [f"{row['measure']}{found}"]
 
 
@@ -284,18 +298,18 @@ def covered(kappa: float, *, best: bool, **changed: float | None) -> Row:
     [(0.5, "serves best, the smallest computed"), (5, "serves best."), (50, "serves best, the largest computed")],
 )
 def test_a_kappa_at_the_end_of_the_list_is_told_so(best: float, told: str) -> None:
-    text = words.coverage([covered(kappa, best=kappa == best) for kappa in (0.5, 5, 50)])
+    text = bounds_findings.coverage([covered(kappa, best=kappa == best) for kappa in (0.5, 5, 50)])
     assert told in text
 
 
 def test_a_single_kappa_is_at_no_end() -> None:
-    assert "computed" not in words.coverage([covered(0.5, best=True)])
+    assert "computed" not in bounds_findings.coverage([covered(0.5, best=True)])
 
 
 def test_where_the_premise_never_holds_no_kappa_can_be_told_apart() -> None:
     never = {"premise_share": 0.0, "premise_rows": 0}
-    assert "nothing speaks for one κ over another" in words.coverage([covered(0.5, best=True, **never)])
-    text = words.coverage([covered(0.5, best=True, premise_rows=0)])
+    assert "nothing speaks for one κ over another" in bounds_findings.coverage([covered(0.5, best=True, **never)])
+    text = bounds_findings.coverage([covered(0.5, best=True, premise_rows=0)])
     assert "holds in 20\u00a0% of all selections of N > 1, and on no row in most sequences." in text
 
 
@@ -306,11 +320,11 @@ def judged(column: str, share: float | None) -> Row:
 def test_upper_bounds_that_fail_where_they_should_hold_are_told() -> None:
     lower = judged("precision", 1.0) | judged("recall", 0.9)
     row = {"family": "printed"} | lower | judged("precision_upper", 0.3) | judged("recall_upper", 0.1)
-    text = words.monte_carlo([row])
+    text = bounds_findings.monte_carlo([row])
     assert text.count("so they fail at most of these") == 1
     assert text.endswith("and 10\u00a0% of the points for Recall, so they fail at most of these.")
     free = {"family": "scale_free"} | lower | judged("precision_upper", None) | judged("recall_upper", None)
-    assert "Upper" not in words.monte_carlo([free])
+    assert "Upper" not in bounds_findings.monte_carlo([free])
 
 
 EFFECT = {
@@ -333,31 +347,31 @@ def test_weights_that_do_not_oscillate_have_neither_frequency_nor_start() -> Non
 def test_bounds_that_hardly_move_are_told() -> None:
     still = EFFECT | {"parameter": "d", "agrees": True, "precision_lower_high": 0.5049}
     moving = EFFECT | {"parameter": "L", "agrees": True}
-    assert "move by less than 1 % with d." in words.effects([still, moving])
-    assert "less than 1 %" not in words.effects([moving])
+    assert "move by less than 1 % with d." in bounds_findings.effects([still, moving])
+    assert "less than 1 %" not in bounds_findings.effects([moving])
 
 
 def test_parameters_that_are_not_tested_are_told_with_the_reason() -> None:
     rows = [EFFECT | {"parameter": "d", "agrees": True}, EFFECT | {"parameter": "beta", "untested": "ρ_out is noise"}]
-    text = words.effects(rows)
+    text = bounds_findings.effects(rows)
     assert text.startswith("1 of 1 parameter with an arrow move")
     assert "Not tested: β, for ρ_out is noise." in text
 
 
 def test_an_exact_parameter_has_no_error_to_lie_within() -> None:
     row = {"planted": 1.0, "fitted": 1.1, "difference": 0.1}
-    text = words.recovered([row | {"standard_error": error} for error in (1e-9, 0.06, 0.04)])
+    text = recovery_findings.recovered([row | {"standard_error": error} for error in (1e-9, 0.06, 0.04)])
     assert text == "3 of 3 planted parameters were fitted; 1 of 2 lie within two standard errors, where 95 % should."
 
 
 def test_the_sink_alone_gives_a_floor() -> None:
     fit = {"status": "ok", "beta": None, "floor": 0.05, "floor_se": None, "beta_floor": None, "mae_floor": 0.01}
-    text = words.similarity_of_model(fit | {"rho_0": 0.2, "rho_0_se": None, "rho_0_sd": 0.1})
+    text = values_findings.similarity_of_model(fit | {"rho_0": 0.2, "rho_0_se": None, "rho_0_sd": 0.1})
     assert "a floor of about ρ₀² = 0.04" in text
 
 
 def test_the_sinks_norm_is_lambda_where_it_is_known() -> None:
     sinks = [{"layer": 0, "kv_head": 0, "norm_ratio": 0.5, "sink_weight": None}]
     norms = [{"lambda_sink": value} for value in (0.1, 0.2, 0.3, None)]
-    assert words.headlines([], [], sinks, norms, 4)[-1].value == "0.2 ×"
-    assert words.headlines([], [], sinks, [], 4)[-1].value == "0.5 ×"
+    assert headlines_findings.headlines([], [], sinks, norms, 4)[-1].value == "0.2 ×"
+    assert headlines_findings.headlines([], [], sinks, [], 4)[-1].value == "0.5 ×"

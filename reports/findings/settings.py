@@ -4,7 +4,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from reports.words.numbers import Row, count, spans
+from reports.findings.numbers import Row, count, spans
 
 CAPTURED = {
     "AttentionInterface": "rows of the queries, computed beside the forward pass (AttentionInterface)",

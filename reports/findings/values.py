@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from math import sqrt
 from statistics import fmean, median
 
-from reports.words.numbers import Row, count, known, number, sentences
+from reports.findings.numbers import Row, count, known, number, sentences
 
 
 def value_norm(norms: Sequence[Row]) -> str:

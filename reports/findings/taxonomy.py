@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from statistics import fmean
 
-from reports.words.numbers import NAMES, Row, count, known, number, percent, sentences
+from reports.findings.numbers import NAMES, Row, count, known, number, percent, sentences
 
 KINDS = ("Retriever", "Mixer", "Reset")
 """The kinds of heads, in the order of every chart and table."""

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from reports.words.claims import claims as verdict_counts
-from reports.words.claims import said
-from reports.words.numbers import NAMES, Row, count, known, number, percent, place
-from reports.words.taxonomy import OTHER
+from reports.findings.claims import claims as verdict_counts
+from reports.findings.claims import said
+from reports.findings.numbers import NAMES, Row, count, known, number, percent, place
+from reports.findings.taxonomy import OTHER
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from reports.words.numbers import Row, count, known, number, percent, place, sentences, spans
+from reports.findings.numbers import Row, count, known, number, percent, place, sentences, spans
 
 MEASURES = {"auc": "AUC", "specificity": "Specificity", "recall": "Recall", "precision": "Precision"}
 """Measures that are held against nulls on the page."""

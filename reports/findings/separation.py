@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from statistics import median
 
-from reports.words.numbers import NAMES, Row, count, known, number, place, sentences, spans
+from reports.findings.numbers import NAMES, Row, count, known, number, place, sentences, spans
 
 ELBOW_RANGES = ("in the paper’s range, N from 1 to 4", "beyond it")
 """Where an elbow may lie, as the legend names it."""

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from math import pi
 from statistics import fmean
 
-from reports.words.numbers import Row, count, known, number, percent, place, sentences
+from reports.findings.numbers import Row, count, known, number, percent, place, sentences
 
 VARIANTS = {
     "plateau": "a plateau alone",

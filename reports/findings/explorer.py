@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from reports.words.numbers import Row, count, known, place, sentences
-from reports.words.separation import WITHOUT_ELBOW
-from reports.words.sink import NO_RHO_0
-from reports.words.taxonomy import OTHER
+from reports.findings.numbers import Row, count, known, place, sentences
+from reports.findings.separation import WITHOUT_ELBOW
+from reports.findings.sink import NO_RHO_0
+from reports.findings.taxonomy import OTHER
 
 
 def explorer(heads: Sequence[Row], n: int) -> str:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from reports.words.numbers import Row, count, number, sentences
+from reports.findings.numbers import Row, count, number, sentences
 
 VERDICTS = {
     "supported": ("✓", "Supported"),

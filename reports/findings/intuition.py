@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from reports.words.numbers import Row, count, number
+from reports.findings.numbers import Row, count, number
 
 WITHIN, BEYOND = "within the ball that counts it", "beyond it"
 """Whether a key counts: a selected one within r_min, one left out within r_max."""

@@ -7,8 +7,8 @@ from statistics import fmean, median
 import numpy as np
 from numpy.typing import NDArray
 
-from reports.words.numbers import Row, count, known, number, percent, place, sentences
-from reports.words.taxonomy import KINDS, OTHER
+from reports.findings.numbers import Row, count, known, number, percent, place, sentences
+from reports.findings.taxonomy import KINDS, OTHER
 
 NORMS = {
     "norm_s": "s_N",

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from math import sqrt
 
-from reports.words.numbers import Row, count, known, number, sentences
+from reports.findings.numbers import Row, count, known, number, sentences
 
 FEWEST = 3
 """A correlation over fewer heads than this is −1 or 1 whatever they do."""

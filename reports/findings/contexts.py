@@ -5,8 +5,8 @@ A context is as large as its query's position plus 1.
 
 from collections.abc import Sequence
 
-from reports.words.numbers import NAMES, Row, known, number, percent, sentences, spans
-from reports.words.taxonomy import LABELS
+from reports.findings.numbers import NAMES, Row, known, number, percent, sentences, spans
+from reports.findings.taxonomy import LABELS
 
 
 def context(row: Row) -> int:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from math import isfinite
 from statistics import median
 
-from reports.words.numbers import Row, count, known, number
+from reports.findings.numbers import Row, count, known, number
 
 PARAMETERS = {
     "C": "C",
