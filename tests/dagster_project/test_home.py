@@ -174,6 +174,14 @@ def test_what_a_table_must_hold_follows_from_the_tensors_alone(home: Home) -> No
         "principal_directions": 2 * 2,
         "separability": 12 * 4 * (2 * below[5] + 2 * below[8] + below[11] + below[8]),
         "separability_model": 12 * (below[5] + below[8] + below[11]),
+        "distance_means": 4 * (keys - 6),
+        "convergence": 3 * 8,
+        "convergence_model": 3,
+        "convergence_fits": 3 * 8,
+        "convergence_fits_model": 3,
+        "temperature_concentration": 3 * 8 * 5,
+        "sensitivity": 3 * 3 * 8 * 5,
+        "logit_range": 3 * 3 * 8,
     }
     without = expected_rows(tensor_store(home.tensors("small")), kappas=3, nulls=False)
     assert without == expected | {"separability": 0, "separability_model": 0}
