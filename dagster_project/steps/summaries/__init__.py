@@ -77,7 +77,13 @@ SUMMARIES: tuple[Asset, ...] = (
         settings=("kappas", "scale"),
     ),
     tables_asset(
-        "head_ablation", head_ablation, tables=("head_ablation",), version=ABLATION_VERSION, settings=("effects",)
+        "head_ablation",
+        head_ablation,
+        tables=("head_ablation",),
+        version=ABLATION_VERSION,
+        settings=("effects",),
+        kinds=("torch", "parquet"),
+        pool="gpu",
     ),
     tables_asset(
         "sparsified_loss",
@@ -86,6 +92,8 @@ SUMMARIES: tuple[Asset, ...] = (
         version=SPARSIFIED_VERSION,
         after=(MEANS,),
         settings=("effects",),
+        kinds=("torch", "parquet"),
+        pool="gpu",
     ),
 )
 """Their records, in an order in which they can be made."""
