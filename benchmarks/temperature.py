@@ -1,4 +1,4 @@
-"""Counts at several temperatures against those at one, and the softmax Jacobian's norm against sorting the weights.
+"""Counts and selections at several temperatures against those at one, and the Jacobian's norm against a sort.
 
 Holds the benchmarks ``temperature.*``. What does not belong here: the cost of counts (``benchmarks.selection``).
 """
@@ -13,10 +13,11 @@ from benchmarks.selection import draw, one_thread
 from geometry import selection_counts
 from geometry.jacobian import jacobian_norm, sensitivity
 from geometry.temperature import TEMPERATURES, counts_by_temperature
+from geometry.tempered import selection_by_temperature
 
 
 def temperatures(*, n: int, head_dim: int, points: int, repeats: int) -> list[Result]:
-    """One head at five temperatures, for all N and for a grid of N, against its counts as they are."""
+    """One head at five temperatures, for all N, a grid of N and with all measures, against its counts as they are."""
     weights, values = draw(n, head_dim=head_dim)
     grid = np.unique(np.geomspace(1, n - 1, points).round().astype(int)).tolist()
     with one_thread():
@@ -24,16 +25,19 @@ def temperatures(*, n: int, head_dim: int, points: int, repeats: int) -> list[Re
             lambda: selection_counts(weights, values),
             lambda: counts_by_temperature(weights, values),
             lambda: counts_by_temperature(weights, values, n=grid),
+            lambda: selection_by_temperature(weights, values),
             repeats=repeats,
             clock=process_time,
         )
     one = ("selection_counts of it, all N, one thread", seconds[:, 0])
     every = (f"counts_by_temperature of one head at {len(TEMPERATURES)} temperatures, all N", seconds[:, 1])
     some = (f"the same at a grid of {points} N", seconds[:, 2])
+    whole = ("selection_by_temperature of it: counts, AUC, distances, concentration, on the log grid", seconds[:, 3])
     sizes = {"n": n, "head_dim": head_dim}
     return [
         compare("temperature.counts", "cost", every, one, sizes=sizes, target=6.0),
         compare("temperature.grid", "cost", some, one, sizes=sizes | {"grid": len(grid)}, target=2.0),
+        compare("temperature.selections", "cost", whole, one, sizes=sizes, target=6.0),
     ]
 
 

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, NoReturn, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError, PydanticKnownError
 
+from extract.hub import means_a_path
 from storage.errors import UserError
 from storage.files.differences import differences
 
@@ -81,8 +82,6 @@ class ModelSettings(_Settings):
     @classmethod
     def _belongs_to_the_hub(cls, revision: str, known: ValidationInfo) -> str:
         """A model that is not of the hub has no revisions."""
-        from extract.hub import means_a_path
-
         name = known.data.get("id")
         if revision != MAIN and name and (name in {EMBEDDED, SYNTHETIC} or means_a_path(name)):
             _refuse("input goes with a hub id only, and the model '{name}' is local; leave it out", name=name)

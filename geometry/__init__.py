@@ -20,10 +20,12 @@ if TYPE_CHECKING:
     from geometry.decay import fit_decay as fit_decay
     from geometry.distances import critical_n as critical_n
     from geometry.distances import random_subset_distance as random_subset_distance
+    from geometry.distances import rest_distance as rest_distance
     from geometry.effective_keys import concentration as concentration
     from geometry.grids import log_grid as log_grid
     from geometry.jacobian import bounds_held as bounds_held
     from geometry.jacobian import jacobian_norm as jacobian_norm
+    from geometry.jacobian import sensitivity as sensitivity
     from geometry.lower import lower_bounds as lower_bounds
     from geometry.parts import output_parts as output_parts
     from geometry.phases import fit_phases as fit_phases
@@ -48,6 +50,8 @@ if TYPE_CHECKING:
     from geometry.temperature import TEMPERATURES as TEMPERATURES
     from geometry.temperature import counts_by_temperature as counts_by_temperature
     from geometry.temperature import temper as temper
+    from geometry.tempered import SelectionByTemperature as SelectionByTemperature
+    from geometry.tempered import selection_by_temperature as selection_by_temperature
 
 _MODULES = {
     "arithmetic": ("PlainArithmetic", "plain_arithmetic"),
@@ -55,7 +59,7 @@ _MODULES = {
     "curves": ("SeparationCurve", "separation_curve"),
     "grids": ("log_grid",),
     "decay": ("fit_decay",),
-    "distances": ("critical_n", "random_subset_distance"),
+    "distances": ("critical_n", "random_subset_distance", "rest_distance"),
     "effective_keys": ("concentration",),
     "lower": ("lower_bounds",),
     "parts": ("output_parts",),
@@ -76,6 +80,7 @@ _MODULES = {
     "power_law": ("PowerLaw", "fit_log_log"),
     "jacobian": ("bounds_held", "jacobian_norm", "sensitivity"),
     "temperature": ("TEMPERATURES", "counts_by_temperature", "temper"),
+    "tempered": ("SelectionByTemperature", "selection_by_temperature"),
     "similarity": ("cosine_by_distance", "sink_cosines"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}

@@ -1,8 +1,9 @@
 """Percentile bootstrap of means over sequences, in memory that does not grow with the number of sequences.
 
-Holds the resampling, an accumulator of one mean and its resampled means, the means of Precision, Recall and F of a
-layer's heads and of the whole model, and the correlation over heads of mean Recall and mean ρ_0. What does not belong
-here: where the counts come from (stores, Dask), and statistics of anything but means over sequences.
+Holds the resampling, an accumulator of one mean and its resampled means, the means of Precision, Recall and what else
+follows from the counts, of a layer's heads and of the whole model, and the correlation over heads of mean Recall and
+mean ρ_0. What does not belong here: where the counts come from (stores, Dask), and statistics of anything but means
+over sequences.
 
 The same resampled sequences serve every head, N and metric of a study, so intervals of sums and differences of means
 can be taken from the same replicates.
@@ -25,8 +26,8 @@ REPLICATES = 1000
 LEVEL = 0.95
 """Share of the replicates that an interval holds."""
 
-METRICS = ("precision", "recall", "f_r_max", "f_r_min")
-"""What ``selection_means`` averages, in order of its first axis."""
+METRICS = ("precision", "recall", "f_r_max", "f_r_min", "specificity", "precision_excess")
+"""What ``selection_means`` averages, in order of its first axis; the last follows from the first."""
 
 ACCUMULATOR_BYTES = 2**27
 """Most memory that ``selection_means`` gives to resampled sums at a time, unless those of a single N take more."""
@@ -188,10 +189,11 @@ class LayerMeans:
 def selection_means(
     sequences: Callable[[], Iterable[Counts]], *, heads: int, n_keys: int, drawn: F32, level: float = LEVEL
 ) -> LayerMeans:
-    """Mean Precision P(r_max, N), Recall R(r_min, N), F(r_max, N) and F(r_min, N) of the heads of one layer.
+    """Mean ``METRICS`` of the heads of one layer.
 
-    Definitions 1-3 and eq. 4 of the paper: P = N/(N + K_out), R = K_in/N, F = 2x/(1 + x) of each, per sequence; then
-    the mean over sequences.
+    Definitions 1-3 and eq. 4 of the paper: P = N/(N + K_out), R = K_in/N, F = 2x/(1 + x) of each; specificity
+    1 − K_out/(n − N), and Precision's excess (P − N/n)/(1 − N/n) above its floor; per sequence, then the mean over
+    sequences.
 
     Parameters
     ----------
@@ -216,15 +218,19 @@ def selection_means(
     -----
     Memory beside the result: ``accumulator_bytes`` of ``ACCUMULATOR_BYTES`` / (4 · replicates) quantities, 182 MiB for
     1000 replicates, whatever the number of sequences, heads and keys. The deviations take
-    16 · (``n_keys`` − 1) · replicates bytes in the result, and no more than that once again.
+    24 · (``n_keys`` − 1) · replicates bytes in the result, and no more than that once again.
     """
-    replicates = drawn.shape[1]
-    mean, low, high = means = np.empty((3, len(METRICS), heads, n_keys - 1))
+    replicates, resampled = drawn.shape[1], len(METRICS) - 1
+    means = np.empty((3, len(METRICS), heads, n_keys - 1))
     deviations = np.empty((len(METRICS), n_keys - 1, replicates), np.float32)
-    step = max(1, ACCUMULATOR_BYTES // (4 * len(METRICS) * heads * replicates))
+    step = max(1, ACCUMULATOR_BYTES // (4 * resampled * heads * replicates))
     for first in range(0, n_keys - 1, step):
         part = slice(first, min(first + step, n_keys - 1))
-        means[..., part], deviations[:, part] = _means_of(sequences(), part, heads, n_keys, drawn, level)
+        means[:, :-1, :, part], deviations[:-1, part] = _means_of(sequences(), part, heads, n_keys, drawn, level)
+    floor = np.arange(1, n_keys) / n_keys
+    means[:, -1] = (means[:, 0] - floor) / (1 - floor)  # the same line for all sequences, and so for their means
+    deviations[-1] = deviations[0] / (1 - floor[:, None])
+    mean, low, high = _shares(means)
     return LayerMeans(mean, low, high, deviations)
 
 
@@ -459,12 +465,15 @@ def _correlations(sums: F64) -> F64:
 def _means_of(
     sequences: Iterable[Counts], part: slice, heads: int, n_keys: int, drawn: F32, level: float
 ) -> tuple[F64, F32]:
-    """Mean and ends of its interval for the N of ``part``, (3, metric, head, N), and deviations summed over heads."""
-    means = MeansAccumulator((len(METRICS), heads, part.stop - part.start), drawn)
-    metrics = (_metrics(*_checked(counts, heads, n_keys), part) for counts in sequences)
+    """Mean and ends of its interval for the N of ``part``, (3, metric, head, N), and deviations summed over heads.
+
+    Of all metrics but the last.
+    """
+    means = MeansAccumulator((len(METRICS) - 1, heads, part.stop - part.start), drawn)
+    metrics = (_metrics(*_checked(counts, heads, n_keys), part, n_keys) for counts in sequences)
     while block := list(islice(metrics, BLOCK)):
         means.add(block)
-    return _shares(np.stack([means.mean, *means.interval(level)])), means.deviations(axis=1)
+    return np.stack([means.mean, *means.interval(level)]), means.deviations(axis=1)
 
 
 def _shares(means: F64) -> F64:
@@ -487,11 +496,11 @@ def _check(name: str, count: NDArray[np.integer], heads: int, n_keys: int) -> No
         raise ValueError(msg)
 
 
-def _metrics(k_in: NDArray[np.integer], k_out: NDArray[np.integer], part: slice) -> F64:
-    """Precision, Recall and both F of a sequence, (metric, head, N)."""
+def _metrics(k_in: NDArray[np.integer], k_out: NDArray[np.integer], part: slice, n_keys: int) -> F64:
+    """All metrics of a sequence but the last, (metric, head, N)."""
     n = np.arange(part.start + 1, part.stop + 1, dtype=np.float64)
-    precision, recall = n / (n + k_out[:, part]), k_in[:, part] / n
-    return np.stack([precision, recall, *(2 * other / (1 + other) for other in (precision, recall))])
+    precision, recall, specificity = n / (n + k_out[:, part]), k_in[:, part] / n, 1 - k_out[:, part] / (n_keys - n)
+    return np.stack([precision, recall, *(2 * other / (1 + other) for other in (precision, recall)), specificity])
 
 
 def _quantiles(resampled: NDArray[np.floating], level: float) -> F64:

@@ -1,19 +1,62 @@
 """The distance of what is selected from what is left out, beside that of a random selection.
 
-Holds the closed form for random selections and the N at which both meet, in float64 NumPy. What does not belong here:
-``distance_rest`` itself, which ``geometry.selection_profile`` computes for every N.
+Holds the distance for some N, the closed form for random selections and the N at which both meet, in float64 NumPy.
+What does not belong here: the distance for every N, which ``geometry.selection_profile`` computes as ``distance_rest``.
 
 The question is that of *Limitations of Normalization in Attention Mechanism* (arXiv 2508.17821): whether attention by
 softmax still tells the selected keys from the rest as their number and the context grow.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import ArrayLike
 
+from geometry.chance import each_head
+from geometry.grids import I64, grid_of
+from geometry.profile import _array, _check
 from geometry.quantities import F64
 
 SLACK = 1e-6
 """Distances that differ by less than this share are equal: they may have been stored in float32."""
+
+
+def rest_distance(weights: ArrayLike, values: ArrayLike, n: Sequence[int] | I64 | None = None) -> F64:
+    """d̃(N) = ‖Σ_{i∉I_N} y_i − s_N‖ = ‖s_n − 2 s_N‖ for some N, y_i = α_i v_i.
+
+    Parameters
+    ----------
+    weights, values, n
+        As for ``geometry.chance.separation``: weights (…, n), values (…, n, d), ascending N (grid,).
+
+    Returns
+    -------
+    ndarray
+        float64 (…, grid), in the unit of ``values``: what ``selection_profile`` gives as ``distance_rest`` at these N.
+
+    Raises
+    ------
+    ValueError
+        As ``geometry.chance.separation``.
+
+    Notes
+    -----
+    O(n log n + n d) per head. All products and sums are in float64.
+
+    References
+    ----------
+    *Limitations of Normalization in Attention Mechanism*, arXiv 2508.17821.
+    """
+    alpha, states = _array(weights), _array(values)
+    _check(alpha, states)
+    sizes = grid_of(n, alpha.shape[-1])
+    found = np.empty((*np.broadcast_shapes(alpha.shape[:-1], states.shape[:-2]), sizes.size))
+    for head, row, of_keys in each_head(alpha, states):
+        order = np.argsort(-row, kind="stable")
+        contributions = row[order, None].astype(np.float64) * of_keys[order]
+        sums = np.cumsum(np.add.reduceat(contributions, np.append(0, sizes), axis=0), axis=0)  # the last one is s_n
+        found[head] = np.linalg.norm(sums[-1] - 2 * sums[:-1], axis=1)
+    return found
 
 
 def random_subset_distance(

@@ -57,6 +57,10 @@ class Spread:
         """The standard deviation, divided by the number of elements that were not NaN; NaN where every one was."""
         return np.sqrt(_divide(self._squares, self._known))
 
+    def standard_error(self) -> F64:
+        """The standard error of the mean; NaN where fewer than two elements were not NaN."""
+        return np.sqrt(_divide(self._squares, self._known * np.maximum(self._known - 1, 0)))
+
 
 def mean_of(parts: Iterable[F64]) -> F64:
     """Mean of arrays of one shape, element by element, without NaN."""

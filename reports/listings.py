@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import isinf
 from statistics import median
 
-from reports.words import EFFECTS, FAMILIES, PARAMETERS, Row, compared, known, number, percent
+from reports.words import ARITHMETICS, EFFECTS, FAMILIES, PARAMETERS, Row, compared, known, number, percent
 
 DASH = "–"
 SUPPORTED = {True: "✓ yes", False: "✗ no", None: "? cannot be judged"}
@@ -73,6 +73,23 @@ def _judged(claim: Row) -> str:
 
 def _needed(claim: Row) -> str:
     return f"{'≤' if claim['direction'] == '<=' else '≥'} {number(claim['threshold'])}"
+
+
+def arithmetic(rows: Iterable[Row]) -> Listing:
+    """How far plain arithmetic is off (``arithmetic``)."""
+    return Listing(
+        ("Distances by", "Recall differs at", "by, on average", "Precision differs at", "by, on average"),
+        tuple(
+            (
+                ARITHMETICS[row["arithmetic"]],
+                f"{percent(row['recall_differs'])} of N",
+                number(row["recall_difference"]),
+                f"{percent(row['precision_differs'])} of N",
+                number(row["precision_difference"]),
+            )
+            for row in rows
+        ),
+    )
 
 
 _ROLES = {

@@ -5,7 +5,7 @@
 - ``views``: what follows from the tables while one looks at it.
 - ``derived``: a SELECT for each table that follows from the others when a study lands; its name is the table's.
 - ``queries``: named questions, with named parameters (``$study``).
-- ``tour``: twenty worked examples, in the order of their numbers, from which one learns to ask; parameter ``$study``.
+- ``tour``: worked examples, in the order of their numbers, from which one learns to ask; parameter ``$study``.
 - ``checks``: violations of what must be true; no row when all is well.
 
 Every file opens with a header of three comments, ``grain``, ``inputs`` and ``meaning``, indented lines of which go on
@@ -133,10 +133,11 @@ def _environment() -> "Environment":
         "by_kv_head": _stored(quantities.BY_KV_HEAD),
         "followed": dict(quantities.derived(quantities.SelectionCounts)),
         "metrics": columns.METRICS,
+        "means": columns.MEANS,
         **{
             name: getattr(columns, name)
             for name in (
-                *("key_columns", "mean_columns", "quantity_columns", "signature_columns"),
+                *("fit_columns", "key_columns", "mean_columns", "quantity_columns", "signature_columns"),
                 *("key_names", "quantity_names", "violations"),
             )
         },

@@ -13,6 +13,7 @@ KEYS: Mapping[str, tuple[str, str]] = {
     "layer": ("SMALLINT", "layer, from 0"),
     "head": ("SMALLINT", "query head, from 0"),
     "kv_head": ("SMALLINT", "KV head, from 0"),
+    "temperature": ("DOUBLE", "T, by which logits are divided; at 1 the model's own weights"),
     "n": ("INTEGER", "N, the number of selected keys"),
     "sequences": ("INTEGER", "number of sequences averaged"),
     "heads": ("INTEGER", "number of heads averaged"),
@@ -26,6 +27,31 @@ METRICS: Mapping[str, str] = {
     "f_r_min": "F(r_min, N)",
 }
 """The metrics that are averaged and bounded, and what comments call them."""
+
+FIT: Mapping[str, tuple[str, str]] = {
+    "status": ("VARCHAR NOT NULL", "'ok'; 'too_few': fewer than two points; 'one_x': all points have the same x"),
+    "slope": ("DOUBLE", "b of y = e^a x^b, by least squares of ln y over ln x; NULL unless status is 'ok'"),
+    "slope_se": ("DOUBLE", "its standard error, by the jackknife over clusters; NULL for fewer than two of them"),
+    "slope_low": (
+        "DOUBLE",
+        "lower end of its 95 % interval, by Student's t with one degree of freedom per cluster less 1",
+    ),
+    "slope_high": ("DOUBLE", "upper end of that interval"),
+    "intercept": ("DOUBLE", "a, ln y at x = 1"),
+    "intercept_se": ("DOUBLE", "its standard error"),
+    "r2": ("DOUBLE", "share of the variance of ln y that the line explains; NULL where ln y does not vary"),
+    "points": ("INTEGER NOT NULL", "number of points fitted"),
+    "left_out": ("INTEGER NOT NULL", "number of points without a logarithm: y is 0 or missing"),
+    "clusters": ("INTEGER NOT NULL", "number of clusters of the points fitted"),
+}
+"""Type and comment of the columns of a fit on two logarithmic axes, as ``geometry.power_law.PowerLaw`` has them."""
+
+MEANS: Mapping[str, str] = {
+    **METRICS,
+    "specificity": "specificity, the share of the keys left out that are farther than r_max",
+    "precision_excess": "Precision above its floor n / n_keys, as a share of what is possible",
+}
+"""The metrics that are averaged, in the order of ``geometry.bootstrap.METRICS``, and what comments call them."""
 
 CONCENTRATION = tuple(
     quantity for quantity in declared(Concentration).values() if quantity.unit not in {"index", "code"}
@@ -73,6 +99,13 @@ def quantity_columns(quantities: Iterable[Quantity], *, last: bool = False) -> s
 def _define(quantity: Quantity) -> str:
     null = " NOT NULL" if quantity.missing is None else ""
     return f"    {quantity.name} {TYPES[quantity.dtype]}{null}, -- {quantity.describe()}"
+
+
+def fit_columns() -> str:
+    """The lines of a table definition for a fit on two logarithmic axes; nothing follows them."""
+    lines = [f"    {name} {kind}, -- {meaning}" for name, (kind, meaning) in FIT.items()]
+    lines[-1] = lines[-1].replace(", -- ", " -- ", 1)
+    return "\n".join(lines)
 
 
 def mean_columns(quantities: Iterable[Quantity]) -> str:

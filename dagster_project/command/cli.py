@@ -204,7 +204,9 @@ def drop(study: Annotated[str, typer.Argument(help="A study that has been run.")
     from dagster_project.study.studies import find_study
 
     root = _use_home(home)
-    freed = drop_tensors(root, study, find_study(root, study))
+    found = find_study(root, study)
+    with root.running(study):
+        freed = drop_tensors(root, study, found)
     typer.echo(f"{study}: {gigabytes(freed)} freed in {root.tensors(study)}")
 
 
@@ -389,7 +391,7 @@ def tour(
     only_sql: Annotated[bool, typer.Option("--sql", help="Print the statement alone, to paste or to change.")] = False,
     form: Annotated[str, typer.Option("--format", help="table, or markdown for the page of all questions.")] = "table",
 ) -> None:
-    """Learn to ask: twenty worked questions with their SQL and their answers from your own data.
+    """Learn to ask: worked questions with their SQL and their answers from your own data.
 
     What there is: `attention-geometry tour`
 

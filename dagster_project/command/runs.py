@@ -36,7 +36,8 @@ def run_study(home: Home, name: str, *, fresh: bool = False, force: str | None =
     Raises
     ------
     UserError
-        If the study or the asset is unknown, a setting cannot be met, or a blocking check finds a violation.
+        If the study or the asset is unknown, another process runs the study, a setting cannot be met, or a blocking
+        check finds a violation.
     """
     study, known = find_study(home, name), [asset.name for asset in ASSETS]
     if force is not None and force not in known:
@@ -44,7 +45,7 @@ def run_study(home: Home, name: str, *, fresh: bool = False, force: str | None =
         raise UserError(msg)
     if fresh:
         home.prepare()
-        with home.without_stores(name):
+        with home.running(name), home.without_stores(name):
             _materialise(home, name, known)
         return known
     reasons = stale(home, name, study, force)
@@ -73,7 +74,8 @@ def run_assets(
         As ``run_study``.
     """
     home.prepare()
-    _materialise(home, name, assets, tags=tags, force=force)
+    with home.running(name):
+        _materialise(home, name, assets, tags=tags, force=force)
 
 
 def run_report(home: Home, name: str) -> None:

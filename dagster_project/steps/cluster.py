@@ -11,7 +11,8 @@ import time
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, nullcontext
+from contextvars import ContextVar
 from functools import lru_cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -87,7 +88,7 @@ def connected(scheduler: str) -> "Iterator[Client | None]":
     if scheduler == "threads":
         import dask
 
-        with dask.config.set(scheduler="threads"):
+        with dask.config.set(scheduler="threads"), _in_use(None):
             yield None
         return
     try:
@@ -102,7 +103,8 @@ def connected(scheduler: str) -> "Iterator[Client | None]":
         _await_workers(client)
         _check_versions(client)
         try:
-            yield client
+            with _in_use(client):
+                yield client
         except KilledWorker as error:
             msg = f"A task ended every worker that computed it; give workers of {address} more memory and run again"
             raise UserError(msg) from error
@@ -111,6 +113,19 @@ def connected(scheduler: str) -> "Iterator[Client | None]":
                 raise
             msg = f"The Dask scheduler at {address} was lost; what was written stays, run again to continue"
             raise UserError(msg) from error
+
+
+_client_in_use: "ContextVar[Client | None]" = ContextVar("client", default=None)
+
+
+@contextmanager
+def _in_use(client: "Client | None") -> Iterator[None]:
+    """Have ``in_parallel`` know the client while the body runs."""
+    token = _client_in_use.set(client)
+    try:
+        yield
+    finally:
+        _client_in_use.reset(token)
 
 
 @contextmanager
@@ -382,15 +397,44 @@ def _completed(client: "Client", futures: "Sequence[Future[T]]") -> "Iterator[tu
             time.sleep(TICK)
 
 
-def in_parallel(tasks: Iterable[Callable[[], T]]) -> list[T]:
-    """Results of ``tasks``, in order, computed where ``connected`` says, else on all cores; one BLAS thread each."""
+def in_parallel(
+    tasks: Iterable[Callable[[], T]], *, reads: Iterable[Place] = (), threads: int | None = None
+) -> list[T]:
+    """Results of ``tasks``, in order, computed where ``connected`` says, else on all cores; one BLAS thread each.
+
+    Parameters
+    ----------
+    tasks
+        What is computed; on a cluster each is sent to a worker with all that it holds.
+    reads
+        Stores that the tasks read by themselves, which all workers must see.
+    threads
+        Most tasks at once on threads; by default one to a core.
+
+    Raises
+    ------
+    UserError
+        If a worker does not see what this process writes into a store, or has other libraries.
+    """
+    import dask
     from dask.base import compute
     from dask.delayed import delayed
     from threadpoolctl import threadpool_limits
 
-    libraries = installed(LIBRARIES)
-    with threadpool_limits(limits=1, user_api="blas"):
-        return list(compute(*(delayed(_checked, pure=False)(task, libraries) for task in tasks)))
+    libraries, client = installed(LIBRARIES), _client_in_use.get()
+    with (
+        threadpool_limits(limits=1, user_api="blas"),
+        nullcontext(()) if client is None else probed(client, reads) as probes,
+        dask.config.set({"num_workers": threads} if threads else {}),
+    ):
+        seeing = (partial(_seeing, task, probes) for task in tasks)
+        return list(compute(*(delayed(_checked, pure=False)(task, libraries) for task in seeing)))
+
+
+def _seeing(task: Callable[[], T], probes: tuple[Place, ...]) -> T:
+    """The result of a task in a process that sees these probes."""
+    check_seen(probes)
+    return task()
 
 
 def one_blas_thread() -> None:

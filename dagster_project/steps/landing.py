@@ -31,6 +31,7 @@ from dagster_project.steps.tables import check_tables
 from dagster_project.study.home import Home
 from dagster_project.study.studies import Study
 from extract.settings import SYNTHETIC
+from geometry.grids import log_grid
 from storage.errors import UserError
 from storage.files.locks import exclusive
 from storage.files.places import Local
@@ -57,14 +58,20 @@ DROPPED = ("attention", "values")
 SELECTION_BYTES, KAPPA_BYTES = 100, 8
 """Bytes in the tables for every selection (a sequence, query, layer, head and N), and for each of its κ on top."""
 
-MEAN_BYTES, MEAN_KAPPA_BYTES = 350, 60
+MEAN_BYTES, MEAN_KAPPA_BYTES = 430, 60
 """The same for every selection of one sequence: means, bounds and diagnostics over all sequences have rows for each."""
 
 EXTERNAL = "external_scores"
 """The table of scores of heads by other people's tools."""
 
-EMPTY_TABLES = 12 * 10**6
-"""Bytes of tables that hold next to nothing. These five are held against real landings in the tests."""
+TEMPERATURE_BYTES, SENSITIVITY_BYTES = 160, 20
+"""Bytes for every temperature of a query and head: for each N of the log grid, and for each sequence."""
+
+NULL_BYTES = 1500
+"""The same for every N of the log grid of a query and head that is measured beside nulls: six measures, two nulls."""
+
+EMPTY_TABLES = 15 * 10**6
+"""Bytes of tables that hold next to nothing. These seven are held against real landings in the tests."""
 
 
 def make_warehouse(work: Work) -> Made:
@@ -103,7 +110,14 @@ def land_study(work: Work) -> "Landing":
         tables = {table: read_table(path) for table, path in paths.items()}
         tables |= _tables(sources, known_of_summaries(home, sources.name))
         tables["external_scores"] = _batches(external_scores(home, name))
-        landing = land(home.warehouse, name, tables, expected_rows(sources.tensors, kappas=len(study.analysis.kappas)))
+        analysis = study.analysis
+        expected = expected_rows(
+            sources.tensors,
+            kappas=len(analysis.kappas),
+            temperatures=len(analysis.temperatures),
+            nulls=analysis.nulls.draws > 0,
+        )
+        landing = land(home.warehouse, name, tables, expected)
     total = f"{sum(landing.rows.values()):,}"
     logger.info("%s: %s rows landed, %.1f MB, %.1f s", name, total, landing.bytes / 1e6, landing.seconds)
     if landing.published and not study.keep_tensors:
@@ -232,14 +246,19 @@ def _position_tables(metrics: "SequenceStore") -> dict[str, Any]:
     }
 
 
-def expected_rows(tensors: "SequenceStore", *, kappas: int) -> dict[str, int]:
-    """How many rows each table must get, from what was extracted and the number of κ alone."""
+def expected_rows(tensors: "SequenceStore", *, kappas: int, nulls: bool, temperatures: int = 5) -> dict[str, int]:
+    """How many rows each table must get, from what was extracted and the analysis asked for alone."""
+    from geometry.comparisons import MEASURES
+    from geometry.nulls import NULLS
+
     sizes, queries, layers = tensors.sizes, np.asarray(query_positions(tensors)), attending(tensors)
     keys = queries[:, None] + 1 - tensors.read("first_key", slice(None))[:, :, layers]  # (sequence, query, layer)
     by_layer = np.array([tensors.layers[layer].heads for layer in layers])
     heads, kv_heads = int(by_layer.sum()), sum(tensors.layers[layer].kv_heads for layer in layers)
     selections, positions = int(((keys - 1) * by_layer).sum()), int((keys.min(axis=0) * by_layer).sum())
     rows = sizes["sequence"] * queries.size
+    grid = log_grid(max(int(keys.max()), 2))
+    below = np.searchsorted(grid, keys.max(axis=0)) * (len(MEASURES) * len(NULLS) if nulls else 0)  # (query, layer)
     return {
         "studies": 1,
         "heads": heads,
@@ -259,10 +278,20 @@ def expected_rows(tensors: "SequenceStore", *, kappas: int) -> dict[str, int]:
         "assumption_weights_model": queries.size,
         "selection_means": int(((keys.max(axis=0) - 1) * by_layer).sum()),
         "selection_means_model": int((keys.max(axis=(0, 2)) - 1).sum()),
+        "separability": int((below * by_layer).sum()),
+        "separability_model": int(below.max(axis=1).sum()),
         "attention_by_position": positions,
         "contributions": positions,
         "principal_directions": kv_heads,
         "sink_effect": int((keys.max(axis=(0, 2)) - 1).sum()),
+        "distance_means": int(((keys.max(axis=0) - 1) * by_layer).sum()),
+        "convergence": queries.size * heads,
+        "convergence_model": queries.size,
+        "convergence_fits": 3 * heads,
+        "convergence_fits_model": 3,
+        "temperature_concentration": queries.size * heads * temperatures,
+        "sensitivity": rows * heads * temperatures,
+        "logit_range": rows * heads,
     }
 
 
@@ -308,7 +337,18 @@ def _bytes(extent: Extent) -> int:
     kappas = len(study.analysis.kappas)
     selections = sizes["layer"] * sizes["head"] * sum(study.query_positions)
     by_sequence = study.sequences * (SELECTION_BYTES + KAPPA_BYTES * kappas)
-    return EMPTY_TABLES + selections * (by_sequence + MEAN_BYTES + MEAN_KAPPA_BYTES * kappas)
+    tempered = sizes["layer"] * sizes["head"] * len(study.analysis.temperatures)
+    by_temperature = sum(
+        TEMPERATURE_BYTES * log_grid(max(2, position + 1)).size + SENSITIVITY_BYTES * study.sequences
+        for position in study.query_positions
+    )
+    of_means = selections * (by_sequence + MEAN_BYTES + MEAN_KAPPA_BYTES * kappas)
+    total = EMPTY_TABLES + of_means + tempered * by_temperature
+    if study.analysis.nulls.draws:
+        grid = log_grid(max(study.query_positions) + 1)
+        below = int(np.searchsorted(grid, study.query_positions, side="right").sum())
+        total += sizes["layer"] * sizes["head"] * below * NULL_BYTES
+    return total
 
 
 WAREHOUSE = Asset(

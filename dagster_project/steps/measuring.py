@@ -37,8 +37,10 @@ from dagster_project.study.studies import MEASURED, AnalysisSettings
 from storage.errors import UserError
 from storage.files.locks import exclusive
 from storage.files.places import Place
+from storage.zarr import shards
 from storage.zarr.arrays import CHUNK_BYTES, SELECTION, TENSORS
 from storage.zarr.layers import query_positions
+from storage.zarr.sequences import SequenceStore
 from storage.zarr.space import sequence_bytes
 
 if TYPE_CHECKING:
@@ -47,7 +49,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from storage.zarr.arrays import LayerSize
-    from storage.zarr.sequences import SequenceStore
 
 T = TypeVar("T")
 
@@ -128,14 +129,13 @@ def make_metrics(work: Work) -> Made:
         ``dagster_project.steps.cluster``.
     """
     from storage.warehouse.rows import selection_row_count
-    from storage.zarr.sequences import SequenceStore
 
     home, name, study = work.home, work.name, work.study
     started, scheduler = time.monotonic(), scheduler_of(study)
     with exclusive(home.lock(name), f"study '{name}'", wait=0):
         tensors = SequenceStore.open(home.tensors(name), TENSORS).whole()
         home.discard_replaced(name)
-        device = _cuda_device(tensors.provenance) if scheduler == "threads" else None
+        device = cuda_device(tensors.provenance) if scheduler == "threads" else None
         if not home.metrics(name).exists():
             check_space(Extent(home, name, study, tensors.sizes, missing=0), work.assets)
         made_of = _MetricsInputs(name, tensors, study.analysis, device)
@@ -183,7 +183,7 @@ def _measure_here(
         dask.config.set(num_workers=min(cores, CUDA_WORKERS) if device else cores),
     ):
         for sequence in _progress(missing, len(missing)):
-            with _device_errors(metrics.provenance["study"], device):
+            with device_errors(metrics.provenance["study"], device):
                 metrics.write(sequence, _measured(tensors, metrics.sizes, analysis, sequence, device=device))
 
 
@@ -210,7 +210,7 @@ def _measure_there(
     """Measure sequences on the workers of a cluster, one to a thread; returns the violations of all sequences."""
     every = range(metrics.sizes["sequence"])
     with probed(client, (tensors.path, metrics.path)) as probes:
-        stores = _Stores(tensors.path, metrics.path, _digest(metrics), analysis, probes)
+        stores = _Stores(tensors.path, metrics.path, provenance_digest(metrics), analysis, probes)
         with closing(each(client, _measure_one, missing, what="sequence", of=metrics.path, stores=stores)) as measured:
             for _ in _progress(measured, len(missing)):
                 pass
@@ -252,22 +252,18 @@ def _violations_of(sequence: int, *, stores: _Stores) -> int:
 @lru_cache(maxsize=4)
 def _opened(stores: _Stores) -> "tuple[SequenceStore, SequenceStore]":
     """The stores of a worker, opened once in its process; a UserError if it does not share them with the client."""
-    from storage.zarr.sequences import SequenceStore
-
     check_seen(stores.probes)
     return SequenceStore.open(stores.tensors, TENSORS), SequenceStore.open(stores.metrics, SELECTION)
 
 
 def _check_standing(stores: _Stores) -> None:
     """A UserError if the metrics store is not the one any more that the task was made for."""
-    from storage.zarr.sequences import SequenceStore
-
-    if _digest(SequenceStore.open(stores.metrics, ())) != stores.made_of:
+    if provenance_digest(SequenceStore.open(stores.metrics, ())) != stores.made_of:
         msg = f"The metrics {stores.metrics} have been replaced while a Dask worker computed them; run again"
         raise UserError(msg)
 
 
-def _digest(store: "SequenceStore") -> str:
+def provenance_digest(store: "SequenceStore") -> str:
     """SHA-256 of the provenance of a store."""
     return hashlib.sha256(json.dumps(store.provenance, sort_keys=True).encode()).hexdigest()
 
@@ -279,7 +275,6 @@ def sequence_memory(tensors: "SequenceStore", analysis: AnalysisSettings) -> int
     joined), one block, and the chunks on their way to the store.
     """
     from geometry.lazy import block_bytes, similarity_bytes
-    from storage.zarr import shards
 
     sizes = _metrics_sizes(tensors, analysis)
     results = sequence_bytes(SELECTION, sizes)
@@ -329,7 +324,7 @@ def _measured(
     return found
 
 
-def _cuda_device(provenance: Mapping[str, Any]) -> str | None:
+def cuda_device(provenance: Mapping[str, Any]) -> str | None:
     """The CUDA device on which these tensors were computed, if there is one now; which one, if the study says so.
 
     None, with a warning, if Triton is missing, in which the kernels for it are written.
@@ -347,7 +342,7 @@ def _cuda_device(provenance: Mapping[str, Any]) -> str | None:
 
 
 @contextmanager
-def _device_errors(name: str, device: str | None) -> Iterator[None]:
+def device_errors(name: str, device: str | None) -> Iterator[None]:
     """Tell the user what to do where a CUDA device has too little memory, is gone or cannot be used."""
     try:
         yield
@@ -370,8 +365,6 @@ def open_metrics(home: Home, name: str) -> "SequenceStore":
     UserError
         If there is none, or it is not one of this version; metrics are derived, so running the study mends it.
     """
-    from storage.zarr.sequences import SequenceStore
-
     path = home.metrics(name)
     msg = f"The metrics {path} are damaged or of an earlier version; run: attention-geometry run {name}"
     try:
@@ -421,8 +414,6 @@ def _metrics_store(path: Place, made_of: _MetricsInputs, *, force: bool = False)
     ``force``: whatever is there is removed. Nothing is if the tensors have been dropped, without which it could not be
     computed again.
     """
-    from storage.zarr.sequences import SequenceStore
-
     if force or _standing(path, made_of) is None:
         for name in READ:
             made_of.tensors.array(name)
@@ -440,8 +431,6 @@ def _standing(path: Place, made_of: _MetricsInputs) -> "SequenceStore | None":
         If it can be continued only on another device; or if it is in an object store and cannot be opened, be it
         damaged or out of reach for a moment: only what is known to be of something else is made anew there.
     """
-    from storage.zarr.sequences import SequenceStore
-
     if not path.exists():
         return None
     try:
@@ -511,8 +500,6 @@ def _recorded(snapshot: Snapshot) -> MadeOf | str:
 
 def _recorded_by_another_version(path: Place) -> MadeOf | str:
     """What a store says that cannot be read as one of this version, which may have had other arrays."""
-    from storage.zarr.sequences import SequenceStore
-
     if not path.exists():
         return MISSING
     try:

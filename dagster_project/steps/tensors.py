@@ -13,6 +13,9 @@ from dagster_project.study.home import Home
 from extract.settings import EXTRACTION_VERSION, ExtractionSettings
 from extract.standing import why_replaced, why_stale
 from storage.errors import UserError
+from storage.zarr.arrays import TENSORS
+from storage.zarr.sequences import SequenceStore
+from storage.zarr.space import sequence_bytes
 
 if TYPE_CHECKING:
     from extract.extraction import ExtractionReport
@@ -100,9 +103,6 @@ def extract_tensors(work: Work, shard: "Shard | None" = None) -> "ExtractionRepo
 
 def _must_be_replaced(work: Work) -> bool:
     """Whether there is a tensor store that no run with these settings can continue."""
-    from storage.zarr.arrays import TENSORS
-    from storage.zarr.sequences import SequenceStore
-
     path = work.home.tensors(work.name)
     if not path.exists():
         return False
@@ -112,17 +112,11 @@ def _must_be_replaced(work: Work) -> bool:
 
 def missing_tensors(home: Home, name: str) -> list[int]:
     """The sequences that the ledger of a tensor store does not have."""
-    from storage.zarr.arrays import TENSORS
-    from storage.zarr.sequences import SequenceStore
-
     return SequenceStore.open(home.tensors(name), TENSORS).missing()
 
 
 def row_sum_tolerance(home: Home, name: str) -> float:
     """How far the weights of a query may be from summing to 1, in the tensor store of a study."""
-    from storage.zarr.arrays import TENSORS
-    from storage.zarr.sequences import SequenceStore
-
     store = SequenceStore.open(home.tensors(name), TENSORS)
     made_of = store.provenance
     half = made_of["inputs"]["model"].get("attention") == "two-pass" and made_of["settings"]["dtype"] != "float32"
@@ -137,9 +131,6 @@ def finalise_tensors(home: Home, name: str) -> int:
     UserError
         If a process is still working on it, or sequences are missing; the message names them.
     """
-    from storage.zarr.arrays import TENSORS
-    from storage.zarr.sequences import SequenceStore
-
     with home.claimed(name):
         store = SequenceStore.open(home.tensors(name), TENSORS)
         store.path.sweep()
@@ -167,9 +158,6 @@ def _recorded(snapshot: Snapshot) -> MadeOf | str:
 
 def _bytes(extent: Extent) -> int:
     """Bytes of the sequences that are missing, as if nothing were compressed."""
-    from storage.zarr.arrays import TENSORS
-    from storage.zarr.space import sequence_bytes
-
     specs = [replace(spec, dtype=extent.study.values) if spec.narrower else spec for spec in TENSORS]
     return sequence_bytes(specs, extent.sizes) * extent.missing
 

@@ -151,9 +151,24 @@ class Home:
             return shards
         return [self.lock(study), *(lock for lock in shards if not lock.stem.endswith(f"-of-{shard.count}"))]
 
+    @contextmanager
+    def running(self, study: str) -> Iterator[None]:
+        """Keep a study for one process from the first step of a run to its last; each step claims it within.
+
+        Raises
+        ------
+        UserError
+            If another process runs the study, or removes something of it.
+        """
+        with exclusive(self._run_lock(study), f"study '{study}'", wait=0):
+            yield
+
+    def _run_lock(self, study: str) -> Path:
+        return self._locks / "studies" / f"{study}.lock"
+
     def is_claimed(self, study: str) -> bool:
-        """Whether a process works on a study now, or on a shard of it."""
-        locks = [self.lock(study), *(self._locks / "shards" / study).glob("*.lock")]
+        """Whether a process runs a study now, or works on it, or on a shard of it."""
+        locks = [self._run_lock(study), self.lock(study), *(self._locks / "shards" / study).glob("*.lock")]
         return any(is_held(lock) for lock in locks)
 
     def prepare(self) -> None:

@@ -41,19 +41,41 @@ HEADING = "studies:"
 """The first line of a studies file that this program makes."""
 
 
+TEMPERATURES, COLDEST, HOTTEST = 16, 1 / 64, 64.0
+"""The most temperatures a study may ask for, and their range: beyond it weights are those of one key, or of all."""
+
+
 def _kappas(given: object) -> tuple[float, ...]:
     """The numbers in ascending order, if the upper bounds can be computed for them."""
-    numbers = given if isinstance(given, list | tuple) else ()
-    found = sorted({float(number) for number in numbers if _positive(number)})
-    if not 1 <= len(numbers) <= KAPPAS or len(found) < len(numbers):
+    found = _ascending(given, most=KAPPAS, high=sys.float_info.max)
+    if found is None:
         kind, message = "kappas", f"input should be a list of 1 to {KAPPAS} distinct positive finite numbers"
         raise PydanticCustomError(kind, message)
-    return tuple(found)
+    return found
 
 
-def _positive(given: object) -> bool:
-    """Whether it is a number above 0 that a float can hold; true and false are none."""
-    return isinstance(given, int | float) and not isinstance(given, bool) and 0 < given <= sys.float_info.max
+def _temperatures(given: object) -> tuple[float, ...]:
+    """The numbers in ascending order, if weights can be computed at them."""
+    found = _ascending(given, most=TEMPERATURES, low=COLDEST, high=HOTTEST)
+    if found is None:
+        kind = "temperatures"
+        message = (
+            f"input should be a list of 1 to {TEMPERATURES} distinct numbers from 1/{1 / COLDEST:g} to {HOTTEST:g}"
+        )
+        raise PydanticCustomError(kind, message)
+    return found
+
+
+def _ascending(given: object, *, most: int, low: float = 0.0, high: float) -> tuple[float, ...] | None:
+    """The numbers of a list in ascending order; None unless they are ``most`` at most, distinct, > 0 and in range."""
+    numbers = given if isinstance(given, list | tuple) else ()
+    found = sorted({float(number) for number in numbers if _is_number(number) and number > 0 and low <= number <= high})
+    return tuple(found) if 1 <= len(numbers) <= most and len(found) == len(numbers) else None
+
+
+def _is_number(given: object) -> bool:
+    """Whether it is a number; true and false are not."""
+    return isinstance(given, int | float) and not isinstance(given, bool)
 
 
 Sizes = Annotated[tuple[Annotated[int, Field(ge=2, le=2**16)], ...], Field(min_length=1, max_length=16)]
@@ -99,6 +121,24 @@ class MonteCarloGrid(BaseModel):
             kind = "too_large"
             raise PydanticCustomError(kind, "one of them should be below {least}, the least n_keys", {"least": least})
         return n
+
+
+class Nulls(BaseModel):
+    """How much of a study is measured beside what chance would do."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    sequences: int = Field(
+        default=16, ge=1, description="how many sequences, the first ones, are looked at; all if there are fewer"
+    )
+    draws: int = Field(
+        default=1, ge=0, le=1000, description="draws of each null for every sequence, query and head; 0: no nulls"
+    )
+
+
+def _no_nulls(given: object) -> object:
+    """Nothing means no draws."""
+    return {"draws": 0} if given is None else given
 
 
 Share = Annotated[float, Field(gt=0, le=1)]
@@ -161,6 +201,22 @@ class AnalysisSettings(BaseModel):
     )
     monte_carlo: MonteCarloGrid | None = Field(
         default=None, description="grid of drawn heads to hold the bounds against in expectation; none if left out"
+    )
+    temperatures: Annotated[tuple[float, ...], BeforeValidator(_temperatures)] = Field(
+        default=(0.25, 0.5, 1.0, 2.0, 4.0),
+        description="list of the temperatures T at which selections are looked at again, with the weights softmax(l/T) "
+        "that follow from the stored ones",
+    )
+    temperature_sequences: int = Field(
+        default=4,
+        ge=1,
+        description="how many of the first sequences selections at other temperatures are computed for, all if there "
+        "are fewer; how sensitive weights are to their logits is computed for all sequences",
+    )
+    nulls: Annotated[Nulls, BeforeValidator(_no_nulls)] = Field(
+        default_factory=Nulls,
+        description="what Precision, Recall, F, specificity and AUC of every head are held against: random selections, "
+        "and value states that have changed places; null, or 0 draws: neither AUC nor nulls are computed",
     )
     effects: EffectsSettings | None = Field(
         default=None,

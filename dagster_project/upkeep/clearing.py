@@ -69,7 +69,7 @@ def clear_study(home: Home, name: str) -> Iterator[Removed]:
     """
     if not NAME.fullmatch(name) or not what_is_stored(home, name):
         find_study(home, name)
-    with home.claimed(name):
+    with home.running(name), home.claimed(name):
         for place in what_is_stored(home, name):
             if place.exists():  # what was in a store has been removed with it
                 yield _removed(place)

@@ -10,6 +10,7 @@ the docstring says otherwise. There is one module per subject; what they share s
 
 from reports.charts.attention import attention, sink_by_layer, weight_variants
 from reports.charts.bounds import coverage, gaps, margins, width
+from reports.charts.chance import chance, chance_map, separation_curves
 from reports.charts.contexts import context_elbows, context_labels, context_metric
 from reports.charts.explorer import explorer
 from reports.charts.geometry import contributions, cosines, dimensions, norms, sphere
@@ -24,6 +25,8 @@ __all__ = [
     "attention",
     "balls",
     "bounded",
+    "chance",
+    "chance_map",
     "context_elbows",
     "context_labels",
     "context_metric",
@@ -45,6 +48,7 @@ __all__ = [
     "precision_recall",
     "recall_map",
     "recovery",
+    "separation_curves",
     "similarity",
     "similarity_errors",
     "sink_by_layer",

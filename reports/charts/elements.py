@@ -13,6 +13,9 @@ from reports.words import Row
 ABOVE = -3
 """Where the name of an upright rule stands from the top of the plotting area, in pixels: below the legend."""
 
+FLOOR_NAMED = 0.2
+"""The floor of Precision has its name below the line, at the last N where it is no higher than this."""
+
 SEPARATION = 6
 """Labels of an axis stand at least so many pixels apart; those that would not are left out."""
 
@@ -73,6 +76,13 @@ def level(share: float, note: str) -> alt.LayerChart:
     base = alt.Chart(alt.InlineData(values=[{"share": share, "note": note}])).encode(y="share:Q")
     label = base.mark_text(style="reference-label", align="left", dx=6).encode(x=alt.value("width"), text="note:N")
     return alt.LayerChart(layer=[base.mark_rule(style="reference"), label])
+
+
+def floor_of_precision(base: alt.Chart, y: alt.Y, rows: Sequence[Row]) -> list[alt.Chart]:
+    """The floor N/n of Precision, a line with its name (``precision_floor`` against ``n``)."""
+    low = max((row for row in rows if row["precision_floor"] <= FLOOR_NAMED), key=lambda row: row["n"], default=rows[0])
+    name = base.transform_filter(f"datum.n == {low['n']}").mark_text(style="reference-label", align="left", dx=8, dy=8)
+    return [base.mark_line(style="reference").encode(y=y), name.encode(y=y, text=alt.value("floor N/n"))]
 
 
 def points(base: alt.Chart, *, always: bool = False) -> alt.Chart:

@@ -8,7 +8,7 @@ import altair as alt
 import pyarrow as pa
 
 from reports import words
-from reports.charts.elements import counts, head_grid, keyed, layered, n_axis, points, rule_at_n
+from reports.charts.elements import counts, floor_of_precision, head_grid, keyed, layered, n_axis, points, rule_at_n
 from reports.words import Row
 
 WRITTEN_HEADS = 12
@@ -37,7 +37,8 @@ def bounded(curves: pa.Table, *, metric: str, elbow_n: int | None) -> alt.LayerC
     Parameters
     ----------
     curves
-        ``bounds_by_n``: metric, family, n, mean, ci_low, ci_high, lower, upper (ratios from 0 to 1, or NULL).
+        ``bounds_by_n``: metric, family, n, mean, ci_low, ci_high, lower, upper (ratios from 0 to 1, or NULL),
+        precision_floor.
     metric
         The metric that is drawn.
     elbow_n
@@ -53,6 +54,7 @@ def bounded(curves: pa.Table, *, metric: str, elbow_n: int | None) -> alt.LayerC
         BOUNDED[metric],
         f"Line chart against N on a log axis. {words.course(rows, metric)} {words.envelope(rows, metric)}",
         *([rule_at_n(elbow_n, f"elbow: N = {elbow_n}")] if elbow_n else []),
+        *(floor_of_precision(base, y("precision_floor:Q"), rows) if metric == "precision" else []),
         base.mark_area(style="band").encode(y=y("ci_low:Q"), y2="ci_high:Q"),
         *(_line(base, y, column, always=last == 1) for column in reversed(LINES)),
         outside,
@@ -79,7 +81,7 @@ def precision_recall(curves: pa.Table, *, marked_n: int) -> alt.LayerChart:
     Parameters
     ----------
     curves
-        ``curves_by_n``: metric, n, heads, mean, p10, p90 (ratios from 0 to 1).
+        ``curves_by_n``: metric, n, heads, mean, p10, p90, precision_floor (ratios from 0 to 1).
     marked_n
         The N that the maps show; a rule marks it.
     """
@@ -99,6 +101,7 @@ def precision_recall(curves: pa.Table, *, marked_n: int) -> alt.LayerChart:
         "Precision and Recall over heads",
         f"Line chart against N on a log axis. {findings}",
         rule_at_n(marked_n, f"maps: N = {marked_n}"),
+        *floor_of_precision(alt.Chart().encode(x=n_axis(last)), y("precision_floor:Q"), rows),
         base.mark_area().encode(y=y("p10:Q"), y2="p90:Q"),
         base.mark_line().encode(y=y("mean:Q"), strokeDash=dash),
         points(base.encode(y=y("mean:Q"), tooltip=tooltip), always=last == 1),

@@ -9,6 +9,7 @@ questions), and one per subject.
 from reports.figures import (
     attention,
     bounds,
+    chance,
     claims,
     contexts,
     explorer,
@@ -34,6 +35,7 @@ def sections(source: Source) -> tuple[Section, ...]:
         intuition.section(),
         separation.separation(source),
         separation.heads(source),
+        chance.section(source),
         sink.section(source),
         taxonomy.section(source),
         geometry.section(source),

@@ -18,6 +18,11 @@ from reports.figures.parts import (
     only_row,
 )
 
+FLOOR = (
+    "Precision is never below N/n, the share of the keys that is selected (dashed), and so rises towards 1 by itself."
+)
+"""What must be known of Precision wherever it is drawn."""
+
 _PAPER = {
     "precision": (
         "Theorem 1 (equations 12 and 13). Figure 5 (left): in the paper the mean lies within the bounds, is highest "
@@ -76,7 +81,8 @@ def bounded(source: Source, metric: str) -> Figure:
         title,
         words.sentences(words.course(rows, metric), words.envelope(rows, metric)),
         f"Line: mean over heads, each first averaged over sequences; band: its 95 % bootstrap interval over sequences. "
-        f"Diamonds: N where the mean lies outside a bound. {_settings(source)} {_PAPER[metric]}",
+        f"Diamonds: N where the mean lies outside a bound. {_settings(source)} "
+        f"{FLOOR + ' ' if metric == 'precision' else ''}{_PAPER[metric]}",
         table,
         answer,
         charts=(charts.bounded(table, metric=metric, elbow_n=elbow["elbow_n"] if elbow else None),),
@@ -122,7 +128,7 @@ def _spread(source: Source) -> Figure:
         key,
         title,
         words.sentences(*(words.course(rows, metric) for metric in metrics), words.fewer_heads(rows)),
-        f"Each head is first averaged over sequences. Line: mean of {heads}; band: the middle 80 % of them.",
+        f"Each head is first averaged over sequences. Line: mean of {heads}; band: the middle 80 % of them. {FLOOR}",
         table,
         answer,
         charts=(charts.precision_recall(table, marked_n=source.n),),
@@ -143,6 +149,7 @@ def _map(source: Source, metric: str, draw: Callable[..., alt.LayerChart]) -> Fi
         words.sentences(words.extremes(rows, metric), words.blanks(rows, metric, source.n)),
         words.sentences(
             "Mean over sequences; the colours span what this study shows.",
+            FLOOR.replace(" (dashed)", "") if metric == "precision" else "",
             fallback if source.asked_n > source.n else "",
         ),
         table,

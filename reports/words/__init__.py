@@ -24,6 +24,15 @@ from reports.words.bounds import (
     regimes,
     width,
 )
+from reports.words.chance import (
+    ARITHMETICS,
+    MEASURES,
+    NULLS,
+    beside_nulls,
+    heads_beside_nulls,
+    over_radii,
+    plain_arithmetic,
+)
 from reports.words.claims import Verdict, agreement, claims, verdicts
 from reports.words.contexts import context, context_elbows, context_labels, context_metric, several_contexts
 from reports.words.explorer import clearest, explorer
@@ -84,6 +93,7 @@ from reports.words.values import (
 )
 
 __all__ = [
+    "ARITHMETICS",
     "BEYOND",
     "COSINES",
     "EFFECTS",
@@ -93,8 +103,10 @@ __all__ = [
     "KINDS",
     "LABELS",
     "LETTERS",
+    "MEASURES",
     "NAMES",
     "NORMS",
+    "NULLS",
     "OTHER",
     "PARAMETERS",
     "VARIANTS",
@@ -108,6 +120,7 @@ __all__ = [
     "alike",
     "attention",
     "beside_bounds",
+    "beside_nulls",
     "best",
     "blanks",
     "chance",
@@ -142,6 +155,7 @@ __all__ = [
     "gap_points",
     "gaps",
     "headlines",
+    "heads_beside_nulls",
     "heaviest",
     "kind_curve",
     "kind_curves",
@@ -154,9 +168,11 @@ __all__ = [
     "norms",
     "number",
     "outstanding",
+    "over_radii",
     "percent",
     "phases",
     "place",
+    "plain_arithmetic",
     "planes",
     "printed",
     "recovered",

@@ -1,8 +1,9 @@
 -- grain:   one row per (metric, family, n); metric is precision, recall, f_r_max or f_r_min
--- inputs:  bounds_comparison_model, coverage, by_metric, log_grid; $study, $query
+-- inputs:  bounds_comparison_model, attention_rows, coverage, by_metric, log_grid; $study, $query
 -- meaning: the model's mean Precision, Recall and F with intervals and bounds (Figure 5 and Corollary 1); the printed
 --          family at the κ that serves best; n: at most 161 values, evenly spaced on a log axis
 --          inside: whether the mean lies within its bounds; NULL where there are none
+--          precision_floor: N/n, below which no Precision lies, mean over heads and sequences
 WITH best AS (
     SELECT kappa
     FROM coverage
@@ -12,8 +13,15 @@ comparison AS (
     SELECT *
     FROM bounds_comparison_model
     WHERE study = $study AND query = $query AND (family = 'scale_free' OR kappa = (SELECT kappa FROM best))
+),
+floors AS (
+    SELECT point AS n, avg(point / n_keys) AS precision_floor
+    FROM attention_rows
+    JOIN log_grid((SELECT max(n) FROM comparison)) AS grid ON point < n_keys
+    WHERE study = $study AND query = $query
+    GROUP BY point
 )
 SELECT *
 FROM by_metric(comparison)
-SEMI JOIN log_grid((SELECT max(n) FROM comparison)) AS grid ON n = point
+JOIN floors USING (n)
 ORDER BY metric, family, n

@@ -1,8 +1,9 @@
 -- grain:   one row per (metric, n); metric is precision, recall, f_r_min or f_r_max
--- inputs:  selection, log_grid; $study, $query
+-- inputs:  selection, attention_rows, log_grid; $study, $query
 -- meaning: each head's mean over sequences, then mean and 10 % and 90 % quantile over heads, by N (Figure 5 and F)
 --          n: at most 161 values, evenly spaced on a log axis from 1 to the largest
 --          heads: those that attend to more than n keys
+--          precision_floor: N/n, below which no Precision lies, mean over heads and sequences
 WITH reach AS (
     SELECT max(n) AS last_n
     FROM selection
@@ -24,6 +25,13 @@ by_head AS (
 ),
 by_metric AS (
     UNPIVOT by_head ON precision, recall, f_r_min, f_r_max INTO NAME metric VALUE value
+),
+floors AS (
+    SELECT point AS n, avg(point / n_keys) AS precision_floor
+    FROM attention_rows
+    JOIN log_grid((SELECT last_n FROM reach)) AS grid ON point < n_keys
+    WHERE study = $study AND query = $query
+    GROUP BY point
 )
 SELECT
     metric,
@@ -31,7 +39,9 @@ SELECT
     count(*) AS heads,
     avg(value) AS mean,
     quantile_cont(value, 0.1) AS p10,
-    quantile_cont(value, 0.9) AS p90
+    quantile_cont(value, 0.9) AS p90,
+    any_value(precision_floor) AS precision_floor
 FROM by_metric
+JOIN floors USING (n)
 GROUP BY metric, n
 ORDER BY metric, n

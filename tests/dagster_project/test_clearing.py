@@ -319,3 +319,15 @@ def test_an_object_store_that_does_not_answer_is_not_damaged(tmp_path: Path, mon
     monkeypatch.setattr(Remote, "exists", silent)
     with pytest.raises(UserError, match="does not answer"):
         doctor._settled(Home(tmp_path), "small", Remote("s3://b/small.zarr"), lambda: "damaged")
+
+
+@pytest.mark.parametrize("command", ["clear", "drop", "run"])
+def test_a_study_between_two_steps_of_a_run_is_kept_for_it(copied: Path, command: str) -> None:
+    before = results(copied)
+    arguments = {"run": ("--force", "report"), "clear": ("--yes",), "drop": ()}[command]
+    with Home(copied).running("mine"):
+        refused = attention_geometry(command, "mine", *arguments, home=copied).complaint
+        assert "Another process is working on study 'mine'" in refused
+        planned = attention_geometry("refresh", "--dry-run", home=copied)
+    assert "another process works on it" in planned.text
+    assert {name: content for name, content in results(copied).items() if name in before} == before

@@ -161,7 +161,13 @@ def when_in_hand(held: Held, monkeypatch: pytest.MonkeyPatch) -> Callable[[int, 
 def test_fits_and_expectations_are_those_of_threads(
     threads: Home, dask: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    elsewhere, parallel = Home(tmp_path), ("assumption_similarity", "assumption_weights", "bounds_in_expectation")
+    elsewhere, parallel = (
+        Home(tmp_path),
+        (
+            *("assumption_similarity", "assumption_weights", "bounds_in_expectation"),
+            *("separability", "arithmetic"),
+        ),
+    )
     for place in ("tensors", "metrics"):
         (tmp_path / place).symlink_to(threads.root / place)
     grid = {"head_dim": [4], "n_keys": [8], "n": [2], "beta": [1.0], "lambda_sink": [0.1, 1.0], "rho_0": [0.0]}

@@ -41,7 +41,12 @@ def loaded() -> dg.Definitions:
 
 
 FITS = frozenset({"assumption_norms", "assumption_similarity", "assumption_weights"})
-OTHERS = frozenset({"attention_by_position", "selection_means", "sink_effect", "contributions", "value_directions"})
+OTHERS = frozenset(
+    {
+        *("attention_by_position", "selection_means", "sink_effect", "contributions", "value_directions"),
+        *("separability", "arithmetic", "temperature", "convergence", "distances", "logit_range"),
+    }
+)
 DRAWN = frozenset({"bounds_in_expectation", "parameter_effects"})
 CHANGED = frozenset({"head_ablation", "sparsified_loss"})
 PARENTS = {

@@ -127,6 +127,11 @@ def test_a_study_is_claimed_by_who_holds_it_or_a_shard_of_it(home: Home) -> None
         assert not home.is_claimed("other")
     with home.claimed("small", Shard(2, 8)):
         assert home.is_claimed("small")
+    with home.running("small"), home.claimed("small"):
+        assert home.is_claimed("small")
+        assert not home.is_claimed("other")
+    with home.running("small"):
+        assert home.is_claimed("small")
     assert not home.is_claimed("small")
 
 
@@ -141,8 +146,9 @@ def test_stores_in_use_are_not_set_aside(home: Home) -> None:
 
 
 def test_what_a_table_must_hold_follows_from_the_tensors_alone(home: Home) -> None:
-    expected = expected_rows(tensor_store(home.tensors("small")), kappas=3)
+    expected = expected_rows(tensor_store(home.tensors("small")), kappas=3, nulls=True)
     keys = 12 + 2 * 9 + 9 + 2 * 6  # queries with 6, 9 and 12 keys; a window of nine keys in layer 1
+    below = {5: 5, 8: 8, 11: 11}  # all N up to these are on the log grid
     assert expected == {
         "studies": 1,
         "heads": 8,
@@ -150,6 +156,7 @@ def test_what_a_table_must_hold_follows_from_the_tensors_alone(home: Home) -> No
         "selection_counts": 3 * 4 * (keys - 6),
         "upper_bounds": 3 * 4 * (keys - 6) * 3,
         "attention_rows": 3 * 3 * 2 * 4,
+        "concentration": 3 * 3 * 2 * 4,
         "value_scales": 3 * 3 * 2 * 2,
         "sink_similarity": 3 * 2 * 2,
         "cosine_by_distance": 2 * 2 * 10,  # two positions but the sink's are 1 to 10 apart
@@ -165,7 +172,11 @@ def test_what_a_table_must_hold_follows_from_the_tensors_alone(home: Home) -> No
         "attention_by_position": 4 * keys,
         "contributions": 4 * keys,
         "principal_directions": 2 * 2,
+        "separability": 12 * 4 * (2 * below[5] + 2 * below[8] + below[11] + below[8]),
+        "separability_model": 12 * (below[5] + below[8] + below[11]),
     }
+    without = expected_rows(tensor_store(home.tensors("small")), kappas=3, nulls=False)
+    assert without == expected | {"separability": 0, "separability_model": 0}
 
 
 def test_an_unfinished_store_is_not_measured(tmp_path: Path) -> None:
@@ -223,7 +234,7 @@ def test_metrics_are_computed_where_the_tensors_were(
     monkeypatch.setattr("torch.cuda.device_count", lambda: devices)
     monkeypatch.setattr(measuring, "find_spec", lambda _: True)
     made = {"versions": {"device": computed_on}, "settings": {"device": asked}}
-    assert measuring._cuda_device(made) == expected
+    assert measuring.cuda_device(made) == expected
 
 
 def test_without_triton_the_cpu_computes_and_one_line_says_so(
@@ -233,7 +244,7 @@ def test_without_triton_the_cpu_computes_and_one_line_says_so(
     for devices, messages in ((0, 0), (1, 1)):
         monkeypatch.setattr("torch.cuda.device_count", lambda devices=devices: devices)
         made = {"versions": {"device": "cuda (NVIDIA H200)"}, "settings": {"device": "auto"}}
-        assert measuring._cuda_device(made) is None
+        assert measuring.cuda_device(made) is None
         assert len(caplog.messages) == messages
     assert caplog.messages[0].startswith("Triton is not installed, so the CPU computes the metrics; ")
 
@@ -258,7 +269,7 @@ def test_a_device_that_fails_is_explained(
     with pytest.raises(RuntimeError):  # on the CPU it is no matter of the device
         making.measure(home, "small", STUDY)
     home.metrics("small").remove()
-    monkeypatch.setattr(measuring, "_cuda_device", lambda _: "cuda:1")
+    monkeypatch.setattr(measuring, "cuda_device", lambda _: "cuda:1")
     with pytest.raises(UserError) as caught:
         making.measure(home, "small", STUDY)
     assert str(caught.value) == (

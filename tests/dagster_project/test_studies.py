@@ -159,6 +159,31 @@ def test_kappas_and_scale_decide_the_metrics_and_map_n_does_not() -> None:
     assert AnalysisSettings(kappas=(2, 0.5)) == AnalysisSettings(kappas=(0.5, 2))
 
 
+def test_nulls_are_drawn_unless_a_study_wants_none() -> None:
+    """Neither decides the metrics."""
+    plain = AnalysisSettings()
+    assert (plain.nulls.sequences, plain.nulls.draws) == (16, 1)
+    for nulls, draws in ((None, 0), ({"draws": 0}, 0), ({"sequences": 4, "draws": 3}, 3)):
+        asked = AnalysisSettings.model_validate({"nulls": nulls})
+        assert asked.nulls.draws == draws
+        assert asked.measured() == plain.measured()
+
+
+@pytest.mark.parametrize(
+    ("nulls", "said"),
+    [
+        ({"sequences": 0}, "field 'analysis.nulls.sequences': input should be greater than or equal to 1, found 0"),
+        ({"draws": -1}, "field 'analysis.nulls.draws': input should be greater than or equal to 0, found -1"),
+        ({"draw": 1}, "field 'analysis.nulls.draw' is unknown; did you mean 'analysis.nulls.draws'?"),
+    ],
+)
+def test_nulls_that_cannot_be_drawn_are_named(nulls: dict[str, int], said: str) -> None:
+    with pytest.raises(UserError) as caught:
+        parse_study("a", EFFECTS | {"analysis": {"nulls": nulls}}, "file")
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
 def test_the_scales_are_those_of_the_mathematics() -> None:
     assert get_args(AnalysisSettings.model_fields["scale"].annotation) == SCALES
 

@@ -52,13 +52,15 @@ def counts(seed: int = 0, n_keys: int = KEYS, width: int = KEYS - 1, sequences: 
 
 def metrics(sequence: Counts, n_keys: int = KEYS) -> np.ndarray:
     """Definitions 1-3, one N after the other: (metric, head, N)."""
-    found = np.empty((4, HEADS, n_keys - 1))
+    found = np.empty((6, HEADS, n_keys - 1))
     for head in range(HEADS):
         for n in range(1, n_keys):
-            precision = n / (n + int(sequence[1][head, n - 1]))
-            recall = int(sequence[0][head, n - 1]) / n
+            k_in, k_out = (int(count[head, n - 1]) for count in sequence)
+            precision, recall = n / (n + k_out), k_in / n
             f_max, f_min = (2 / (1 / precision + 1 / 1), 2 / (1 / 1 + 1 / recall))  # harmonic means with 1 (eq. 4)
-            found[:, head, n - 1] = precision, recall, f_max, f_min
+            outside, floor = (n_keys - n - k_out) / (n_keys - n), n / n_keys
+            excess = (precision - floor) / (1 - floor)
+            found[:, head, n - 1] = precision, recall, f_max, f_min, outside, excess
     return found
 
 
@@ -210,7 +212,7 @@ def test_the_means_of_a_layer_are_those_of_the_definitions() -> None:
 def test_passes_over_parts_of_n_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     made, passes = counts(), []
     whole = layer(made)
-    monkeypatch.setattr(bootstrap, "ACCUMULATOR_BYTES", 4 * 4 * HEADS * REPLICATES * 3)
+    monkeypatch.setattr(bootstrap, "ACCUMULATOR_BYTES", 4 * 5 * HEADS * REPLICATES * 3)
 
     def sequences() -> list[Counts]:
         passes.append(1)
@@ -274,7 +276,7 @@ def test_means_of_shares_and_their_intervals_are_shares(sequences: int) -> None:
 
 
 def test_a_layer_of_one_key_has_no_selection() -> None:
-    assert layer(counts(n_keys=1, width=4), n_keys=1).mean.shape == (4, HEADS, 0)
+    assert layer(counts(n_keys=1, width=4), n_keys=1).mean.shape == (6, HEADS, 0)
 
 
 @pytest.mark.parametrize(("n_keys", "drawn"), [(KEYS - 1, DRAWN), (KEYS + 1, DRAWN), (KEYS, resampling(5, 10))])

@@ -33,7 +33,7 @@ def positions(connection: duckdb.DuckDBPyConnection, study: Synthetic) -> Any:
     return ask(connection, "attention_over_heads", study=study.study, query=study.query).table
 
 
-def only(table: pa.Table, column: str, value: str) -> pa.Table:
+def only(table: pa.Table, column: str, value: str | int) -> pa.Table:
     return table.filter(pc.equal(table[column], value))
 
 
@@ -56,6 +56,11 @@ CHARTS: dict[str, Draw] = {
     "elbows": lambda c, s: charts.elbows(of_query(c, s, "elbow_by_head")),
     "precision_map": lambda c, s: charts.precision_map(heads(c, s, 1), n=1),
     "recall_map": lambda c, s: charts.recall_map(heads(c, s, 1), n=1),
+    "auc": lambda c, s: charts.chance(of_query(c, s, "separability_by_n"), measure="auc"),
+    "auc_map": lambda c, s: charts.chance_map(
+        ask(c, "separability_at_n", study=s.study, query=s.query, n=min(4, s.query)).table, null="shuffled_values"
+    ),
+    "separation_curves": lambda c, s: charts.separation_curves(only(of_query(c, s, "separation_curves"), "n", 4)),
     "coverage": lambda c, s: charts.coverage(of_query(c, s, "coverage_by_kappa")),
     "width": lambda c, s: charts.width(of_query(c, s, "coverage_by_kappa")),
     "value_norm": lambda c, s: charts.value_norm(of_study(c, s, "value_norm_over_heads")),
@@ -73,7 +78,16 @@ CHARTS: dict[str, Draw] = {
     ),
     "recovery": lambda c, s: charts.recovery(only(of_query(c, s, "planted_recovery"), "parameter", "C"), parameter="C"),
 }
-NOTHING_OF_LEAST = {"elbows", "coverage", "width", "similarity_errors", "similarity", "margins", "recovery"}
+NOTHING_OF_LEAST = {
+    "separation_curves",
+    "elbows",
+    "coverage",
+    "width",
+    "similarity_errors",
+    "similarity",
+    "margins",
+    "recovery",
+}
 """Charts that a study with one selection has no rows for; its report says so instead."""
 
 
@@ -112,6 +126,7 @@ def test_charts_of_very_little_are_valid(key: str) -> None:
 
 HEAD = "layer = 1 AND head = 2"
 ONE = f"{HEAD} AND sequence = 1"
+OF_NULL = "measure = 'auc' AND null_model = 'shuffled_values'"
 
 
 @pytest.mark.parametrize(
@@ -128,6 +143,15 @@ ONE = f"{HEAD} AND sequence = 1"
         ),
         ("precision_recall", f"UPDATE selection_counts SET k_in = 0 WHERE n = 1 AND {ONE}"),
         ("elbows", f"UPDATE elbows SET elbow_n = 19 WHERE {HEAD}"),
+        ("precision_bounds", f"UPDATE attention_rows SET n_keys = 12 WHERE {ONE}"),
+        ("precision_recall", f"UPDATE attention_rows SET n_keys = 12 WHERE {ONE}"),
+        ("auc", f"UPDATE separability_model SET null_value = 0.1 WHERE n = 4 AND {OF_NULL}"),
+        ("auc", f"UPDATE separability_model SET high = 0.9 WHERE n = 4 AND {OF_NULL}"),
+        ("auc_map", f"UPDATE separability SET low = -1 WHERE n = 4 AND {OF_NULL} AND {HEAD}"),
+        (
+            "separation_curves",
+            "UPDATE separation_curves SET recall = 0.9 WHERE n = 4 AND auc_rank = 'median' AND point = 5",
+        ),
         ("coverage", f"UPDATE bound_means SET recall_lower = 0.99 WHERE n = 5 AND family = 'printed' AND {HEAD}"),
         ("width", f"UPDATE bound_means SET recall_lower = 0.5 WHERE n = 5 AND family = 'printed' AND {HEAD}"),
         ("norm_variation", "UPDATE assumption_norms SET cv_of_mean_norm = 0.5 WHERE layer = 1 AND kv_head = 0"),

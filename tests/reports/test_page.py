@@ -31,14 +31,18 @@ FIGURES = {
     "elbows": 1,
     "precision-map": 1,
     "recall-map": 1,
+    "chance-by-n": 3,
+    "chance-heads": 2,
+    "separation-curves": 1,
+    "plain-arithmetic": 0,
     "sink-effect": 2,
     "kinds-by-layer": 2,
     "kinds-plane": 1,
     "kinds-sensitivity": 0,
     "kinds-curves": 2,
-    "diagnostics": 6,
-    "contributions": 3,
-    "spheres": 3,
+    "diagnostics": 8,
+    "contributions": 4,
+    "spheres": 4,
     "effective-dimension": 1,
     "contexts-none": 0,
     "coverage": 1,
@@ -64,6 +68,7 @@ FIGURES = {
 
 LISTINGS = {
     "claims-table",
+    "plain-arithmetic",
     "kinds-sensitivity",
     "parameter-effects",
     "regimes",
@@ -93,6 +98,10 @@ SUMMARIES = (
     "contributions",
     "principal_directions",
     "value_directions",
+    "separability",
+    "separability_model",
+    "separation_curves",
+    "arithmetic",
 )
 DERIVED = ("diagnostics", "head_signatures", "head_taxonomy", "taxonomy_sensitivity")
 """Tables of which a study that an earlier version landed has no row, and those that landing derives from others."""
@@ -331,10 +340,20 @@ def test_an_unwritable_place_is_named_and_left_as_it_was(small: duckdb.DuckDBPyC
 
 BOUNDS = {"coverage", "width", "margins"}
 EMPTY = {
-    "least": {*BOUNDS, "sink-effect", "elbows", "similarity-errors", "similarity-model", "similarity-heads", "regimes"},
+    "least": {
+        *BOUNDS,
+        "separation-curves",
+        "sink-effect",
+        "elbows",
+        "similarity-errors",
+        "similarity-model",
+        "similarity-heads",
+        "regimes",
+    },
     "hidden sink": {"sink-by-layer", "sink-effect"},
     "only itself": {
         *BOUNDS,
+        *("chance-by-n", "chance-heads", "separation-curves", "plain-arithmetic"),
         *(f"{metric}-bounds" for metric in ("precision", "recall", "f-r-max", "f-r-min")),
         *("precision-recall", "elbows", "precision-map", "recall-map", "sink-by-layer", "regimes"),
         *("explorer", "sink-effect", "kinds-plane", "kinds-curves", "diagnostics"),

@@ -42,12 +42,61 @@ def test_runs_are_written_from_end_to_end() -> None:
 
 def bounds(n: int, mean: float, lower: float | None, upper: float | None, free: float | None) -> list[Row]:
     """Rows of ``bounds_by_n`` for Recall at one N."""
-    row = {"metric": "recall", "n": n, "mean": mean, "ci_low": None, "ci_high": None}
+    row = {"metric": "recall", "n": n, "mean": mean, "ci_low": None, "ci_high": None, "precision_floor": n / 6}
     return [
         row | {"family": "printed", "lower": lower, "upper": upper},
         row | {"family": "scale_free", "lower": free, "upper": None},
         row | {"family": "printed", "metric": "precision", "lower": 1.0, "upper": 1.0},
     ]
+
+
+def beside(n: int, null: str, low: float | None, high: float | None) -> Row:
+    """A row of ``separability_by_n``."""
+    return {"measure": "auc", "null_model": null, "n": n, "low": low, "high": high}
+
+
+def test_auc_is_clearly_above_a_null_where_the_interval_says_so() -> None:
+    random = [beside(n, "random_selection", 0.1, 0.3) for n in (1, 2, 4, 8)]
+    ends = {1: (0.0, 0.0), 2: (0.01, 0.1), 4: (-0.1, 0.2), 8: (-0.3, -0.1)}
+    shuffled = [beside(n, "shuffled_values", *interval) for n, interval in ends.items()]
+    assert words.beside_nulls([*random, *shuffled], "auc") == (
+        "AUC is clearly above that of random selections at N = 1 to 8. AUC is clearly above that of shuffled value "
+        "states at N = 2, and below that of shuffled value states at N = 8."
+    )
+    same = [beside(n, null, -0.1, 0.1) for n in (1, 2) for null in words.NULLS]
+    assert words.beside_nulls(same, "auc").startswith(
+        "AUC is clearly different from that of random selections at none of the 2 N shown."
+    )
+    unknown = [beside(1, null, None, None) for null in words.NULLS]
+    assert "no intervals for AUC" in words.beside_nulls(unknown, "auc")
+
+
+def test_heads_beside_a_null_are_counted() -> None:
+    ends = [(0.1, 0.5), (-0.1, 0.3), (-0.4, -0.1), (0.01, 0.19)]
+    rows = [
+        {"layer": 0, "head": head, "measure": "auc", "null_model": "shuffled_values", "n": 4}
+        | {"low": low, "high": high, "difference": (low + high) / 2}
+        for head, (low, high) in enumerate(ends)
+    ]
+    assert words.heads_beside_nulls(rows, "shuffled_values") == (
+        "At N = 4, AUC is clearly above that of shuffled value states in 2 of 4 heads, and clearly below in 1. The "
+        "difference from shuffled value states is 0.1 in the median head, and largest in layer 0, head 0, with 0.3."
+    )
+    alone = words.heads_beside_nulls([row | {"low": None, "high": None} for row in rows], "shuffled_values")
+    assert alone.startswith("The difference from shuffled value states is")
+
+
+def test_plain_arithmetic_is_told_beside_exact_counts() -> None:
+    rows = [
+        {"arithmetic": name, "recall_differs": share, "recall_at_4": 0.8, "recall_difference_at_4": share / 10}
+        for name, share in (("float32_loop", 0.5), ("float32_cdist", 0.6), ("float64_literal", 0.0))
+    ]
+    assert words.plain_arithmetic(rows) == (
+        "Recall would be wrong at 50\u00a0% with a float32 loop, 60\u00a0% with torch.cdist in float32, 0\u00a0% with "
+        "the literal formula in float64 of all N. Mean Recall at N = 4 would be 0.85, 0.86, 0.8 instead of 0.8."
+    )
+    without = [row | {"recall_at_4": None, "recall_difference_at_4": None} for row in rows]
+    assert "N = 4" not in words.plain_arithmetic(without)
 
 
 CURVE = [

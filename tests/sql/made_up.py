@@ -9,7 +9,9 @@ from collections.abc import Mapping
 import duckdb
 import pyarrow as pa
 
-METRICS = ("precision", "recall", "f_r_max", "f_r_min")
+from tests.sql.made_up_limits import LIMITS
+
+METRICS = ("precision", "recall", "f_r_max", "f_r_min", "specificity", "precision_excess")
 
 _NORMS = """
 SELECT
@@ -140,7 +142,8 @@ FROM (
     SELECT
         study, query, layer, head, n, count(*) OVER (PARTITION BY study, query, layer, head, n) AS sequences,
         n / (n + k_out) AS precision, k_in / n AS recall, 2 * k_in / (n + k_in) AS f_r_min,
-        2 * n / (2 * n + k_out) AS f_r_max
+        2 * n / (2 * n + k_out) AS f_r_max, 1 - k_out / (n_keys - n) AS specificity,
+        (precision - n / n_keys) / (1 - n / n_keys) AS precision_excess
     FROM selection_counts
 )
 GROUP BY study, query, layer, head, n
@@ -169,6 +172,79 @@ JOIN (
     GROUP BY study, query, layer, kv_head
 ) USING (study, query, layer, kv_head)
 GROUP BY study, query, n
+"""
+
+_OF_HEADS = """
+WITH means AS (
+    SELECT
+        study, query, layer, head, n, count(*)::INTEGER AS sequences, avg(n / (n + k_out)) AS precision,
+        avg(k_in / n) AS recall, avg(2 * n / (2 * n + k_out)) AS f_r_max, avg(2 * k_in / (n + k_in)) AS f_r_min,
+        avg(1 - k_out / (n_keys - n)) AS specificity, (recall + specificity) / 2 AS auc
+    FROM selection_counts
+    GROUP BY study, query, layer, head, n
+)
+"""
+
+_SEPARABILITY = f"""
+{_OF_HEADS}, grid AS (
+    SELECT DISTINCT floor(((SELECT max(n_keys) FROM selection_counts) - 1) ** (step / 47) + 0.5)::INTEGER AS n
+    FROM range(48) AS steps (step)
+), measured AS (
+    UNPIVOT means ON precision, recall, f_r_max, f_r_min, specificity, auc INTO NAME measure VALUE value
+)
+SELECT
+    * EXCLUDE share, 1 AS draws, share * value AS null_value, value - null_value AS difference,
+    CASE WHEN sequences > 1 THEN 0.01 END AS se,
+    CASE WHEN sequences > 1 THEN difference - 0.02 END AS low,
+    CASE WHEN sequences > 1 THEN least(difference + 0.02, 1) END AS high
+FROM measured
+SEMI JOIN grid USING (n), (VALUES ('random_selection', 0.8), ('shuffled_values', 0.98)) AS nulls (null_model, share)
+"""
+
+_SEPARABILITY_MODEL = """
+SELECT
+    study, query, n, measure, null_model, count(*)::INTEGER AS heads, any_value(sequences) AS sequences,
+    any_value(draws) AS draws, avg(value) AS value, avg(null_value) AS null_value, avg(difference) AS difference,
+    avg(se) AS se, avg(low) AS low, avg(high) AS high
+FROM separability
+GROUP BY study, query, n, measure, null_model
+"""
+
+_SEPARATION_CURVES = """
+WITH longest AS (
+    SELECT study, query, layer, head, max(n_keys) AS n_keys
+    FROM selection_counts
+    WHERE query = (SELECT max(query) FROM selection_counts)
+    GROUP BY study, query, layer, head
+), ranked AS (
+    SELECT *, ['highest', 'median', 'lowest'][row_number() OVER (ORDER BY layer, head)] AS auc_rank
+    FROM longest
+    QUALIFY auc_rank IS NOT NULL
+)
+SELECT
+    study, query, layer, head, auc_rank, 0 AS sequence, n, n_keys, 0.75 AS auc, point::INTEGER AS point,
+    1.5 + point::DOUBLE AS radius,
+    greatest(point + 1 - (n_keys - n), least(n, (point + 2) // 2)) AS selected,
+    selected / (point + 1) AS precision, selected / n AS recall,
+    (point + 1 - selected) / (n_keys - n) AS false_positive_share
+FROM ranked, (VALUES (4), (16)) AS selections (n), range(n_keys) AS points (point)
+WHERE n < n_keys
+"""
+
+_ARITHMETIC = f"""
+{_OF_HEADS.replace("FROM selection_counts", "FROM selection_counts WHERE sequence < 2")}
+SELECT
+    study, query, layer, head, arithmetic, any_value(sequences) AS sequences, count(*)::INTEGER AS n_values,
+    share AS recall_differs, share / 2 AS precision_differs, share / 4 AS recall_difference,
+    -share / 5 AS precision_difference, avg(recall) FILTER (WHERE n = 4) AS recall_at_4,
+    avg(precision) FILTER (WHERE n = 4) AS precision_at_4,
+    CASE WHEN recall_at_4 IS NOT NULL THEN share / 10 END AS recall_difference_at_4,
+    CASE WHEN recall_at_4 IS NOT NULL THEN -share / 10 END AS precision_difference_at_4
+FROM means, (
+    VALUES ('float32_loop', 0.1), ('float32_cdist', 0.2), ('float64_literal', 0.0)
+) AS arithmetics (arithmetic, share)
+WHERE query = (SELECT max(query) FROM selection_counts)
+GROUP BY study, query, layer, head, arithmetic, share
 """
 
 _CONTRIBUTIONS = """
@@ -309,6 +385,10 @@ _SELECTS = {
     "selection_means": _MEANS,
     "selection_means_model": _MEANS_MODEL,
     "sink_effect": _SINK_EFFECT,
+    "separability": _SEPARABILITY,
+    "separability_model": _SEPARABILITY_MODEL,
+    "separation_curves": _SEPARATION_CURVES,
+    "arithmetic": _ARITHMETIC,
     "contributions": _CONTRIBUTIONS,
     "principal_directions": _DIRECTIONS,
     "value_directions": _POINTS,
@@ -318,11 +398,12 @@ _SELECTS = {
     "sparsified_loss": _SPARSIFIED,
     "external_scores": _SCORES,
     "planted_assumptions": _PLANTED,
+    **LIMITS,
 }
 """For each table its rows, from those of the tables before it."""
 
 
-_AIDS = {"ok", "several", "bounded", "both_sides", "directions", "ratio", "sd_recall", "estimate"}
+_AIDS = {"ok", "several", "bounded", "both_sides", "directions", "ratio", "sd_recall", "estimate", "selected"}
 """Columns that others are made of."""
 
 
@@ -332,8 +413,9 @@ def summaries(tables: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
     Parameters
     ----------
     tables
-        Rows of one study: of ``studies``, ``heads``, ``selection_counts``, ``value_scales``, ``attention_by_position``
-        and ``value_norm_by_position``. Only sizes, counts, weights and norms are read from them.
+        Rows of one study: of ``studies``, ``heads``, ``selection_counts``, ``attention_rows``, ``value_scales``,
+        ``attention_by_position`` and ``value_norm_by_position``. Only sizes, counts, distances, weights and norms are
+        read from them.
     """
     found: dict[str, pa.Table] = {}
     with duckdb.connect() as connection:

@@ -1,8 +1,12 @@
 """The assets between metrics and warehouse: means, fits, bounds in expectation and sources of figures."""
 
 from dagster_project.steps.assets import Asset
+from dagster_project.steps.summaries.arithmetic import arithmetic
+from dagster_project.steps.summaries.chance import separability
 from dagster_project.steps.summaries.contributions import contributions
+from dagster_project.steps.summaries.convergence import convergence
 from dagster_project.steps.summaries.directions import value_directions
+from dagster_project.steps.summaries.distances import distances
 from dagster_project.steps.summaries.expectation import effects, expectation
 from dagster_project.steps.summaries.fits import similarity, weights
 from dagster_project.steps.summaries.interventions import (
@@ -11,10 +15,12 @@ from dagster_project.steps.summaries.interventions import (
     head_ablation,
     sparsified_loss,
 )
+from dagster_project.steps.summaries.logits import logit_range
 from dagster_project.steps.summaries.means import selection_means
 from dagster_project.steps.summaries.norms import norms
 from dagster_project.steps.summaries.positions import attention_by_position
 from dagster_project.steps.summaries.sink import sink_effect
+from dagster_project.steps.summaries.temperature import temperature
 from dagster_project.steps.tables import tables_asset
 
 FITS = (
@@ -37,8 +43,34 @@ FITS = (
 )
 """The fits of the three assumptions, from which heads are drawn."""
 
-MEANS = tables_asset("selection_means", selection_means, tables=("selection_means", "selection_means_model"), version=2)
+MEANS = tables_asset("selection_means", selection_means, tables=("selection_means", "selection_means_model"), version=3)
 """The means, from which budgets of keys are taken."""
+
+LIMITS = (
+    tables_asset(
+        "distances",
+        distances,
+        tables=("distance_means", "distance_means_model", "distance_fits", "distance_fits_model"),
+        version=1,
+    ),
+    tables_asset(
+        "convergence",
+        convergence,
+        tables=("convergence", "convergence_model", "convergence_fits", "convergence_fits_model"),
+        version=1,
+    ),
+    tables_asset(
+        "temperature",
+        temperature,
+        tables=("temperature_means", "temperature_concentration", "sensitivity"),
+        version=1,
+        settings=("temperatures", "temperature_sequences"),
+        reads=("attention", "values"),
+        parallel=True,
+    ),
+    tables_asset("logit_range", logit_range, tables=("logit_range",), version=1, reads=("attention",)),
+)
+"""How well a softmax can select at all: against N, the number of keys, and the temperature."""
 
 SUMMARIES: tuple[Asset, ...] = (
     *FITS,
@@ -51,6 +83,18 @@ SUMMARIES: tuple[Asset, ...] = (
     ),
     MEANS,
     tables_asset("sink_effect", sink_effect, tables=("sink_effect",), version=1),
+    tables_asset(
+        "separability",
+        separability,
+        tables=("separability", "separability_model", "separation_curves"),
+        version=1,
+        settings=("nulls",),
+        reads=("attention", "values"),
+        parallel=True,
+    ),
+    tables_asset(
+        "arithmetic", arithmetic, tables=("arithmetic",), version=1, reads=("attention", "values"), parallel=True
+    ),
     tables_asset("contributions", contributions, tables=("contributions",), version=1, reads=("attention",)),
     tables_asset(
         "value_directions",
@@ -95,5 +139,6 @@ SUMMARIES: tuple[Asset, ...] = (
         kinds=("torch", "parquet"),
         pool="gpu",
     ),
+    *LIMITS,
 )
 """Their records, in an order in which they can be made."""

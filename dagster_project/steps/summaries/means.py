@@ -1,4 +1,4 @@
-"""The step of the means of Precision, Recall and F, with bootstrap intervals over sequences.
+"""The step of the means of Precision, Recall, F and specificity, with bootstrap intervals over sequences.
 
 Holds their rows, query by query and layer by layer.
 """
@@ -17,7 +17,7 @@ from storage.zarr.layers import of_layer
 
 
 def selection_means(sources: Sources) -> Rows:
-    """Mean Precision, Recall and F of every query, head and N, and of the whole model, with bootstrap intervals.
+    """Mean Precision, Recall, F and specificity of every query, head and N, and of the whole model, with intervals.
 
     In memory are the resampled means of the model at one query.
     """

@@ -1,0 +1,129 @@
+"""The asset of plain arithmetic: how far off counts and metrics are if distances are computed as the formulas stand.
+
+Holds how its rows are computed, for a sample of heads. What does not belong here: the counts themselves
+(``geometry.arithmetic``).
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from dagster_project.steps.cluster import in_parallel
+from dagster_project.steps.sources import Rows, Sources
+from storage.warehouse.rows import batch
+from storage.zarr.layers import attending, of_layer
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from geometry.arithmetic import PlainArithmetic
+    from storage.zarr.sequences import SequenceStore
+
+SEQUENCES = 2
+"""Sequences that are looked at, at most."""
+
+HEADS = 64
+"""Heads that are looked at, at most."""
+
+POINTS = 128
+"""N that are looked at, at most, but for ``SMALL``."""
+
+SMALL = 4
+"""The N whose means have columns of their own."""
+
+
+def arithmetic(sources: Sources) -> Rows:
+    """How often plain float32 and float64 distances give other counts than exact comparisons, and what that changes.
+
+    Of up to ``HEADS`` heads, at the last query of the first ``SEQUENCES`` sequences. There is one task per layer, with
+    one head in memory.
+    """
+    tensors, index = sources.tensors, len(sources.queries) - 1
+    sequences = min(SEQUENCES, tensors.sizes["sequence"])
+    tasks = [
+        partial(_of_layer, tensors, layer, heads, index, sources.query, sequences)
+        for layer, heads in sampled(tensors).items()
+    ]
+    for rows in in_parallel(tasks, reads=(tensors.path,)):
+        yield from (("arithmetic", batch(columns)) for columns in rows)
+
+
+def sampled(tensors: "SequenceStore") -> dict[int, list[int]]:
+    """The heads that are looked at, evenly spaced over all heads of the model, by layer."""
+    places = [(layer, head) for layer in attending(tensors) for head in range(tensors.layers[layer].heads)]
+    spaced = np.linspace(0, len(places) - 1, min(HEADS, len(places))).astype(np.int64)
+    found: dict[int, list[int]] = {}
+    for layer, head in (places[index] for index in spaced):
+        found.setdefault(layer, []).append(head)
+    return found
+
+
+def sizes(keys: int) -> "NDArray[np.int64]":
+    """The N that are looked at of a head with so many keys, ascending; none of a single key."""
+    spaced = np.linspace(1, keys - 1, min(POINTS, keys - 1)).astype(np.int64)
+    return np.union1d(spaced, [SMALL]) if keys > SMALL else spaced
+
+
+def _of_layer(
+    tensors: "SequenceStore", layer: int, heads: Sequence[int], index: int, query: int, sequences: int
+) -> list[dict[str, Any]]:
+    """Columns of ``arithmetic`` for each of some heads of a layer; none of a head that attends to one key."""
+    first = int(of_layer(tensors, "first_key", layer, query=index).max())
+    n = sizes(query + 1 - first)
+    if not n.size:
+        return []
+    place = {"query": query, "sequences": sequences, "n_values": n.size}
+    found = []
+    for head in heads:
+        means = _of_head(tensors, layer, head, index, slice(first, query + 1), n, sequences)
+        rows = len(means["arithmetic"])
+        constant = {name: np.full(rows, value, np.int32) for name, value in place.items()}
+        constant |= {name: np.full(rows, value, np.int16) for name, value in (("layer", layer), ("head", head))}
+        found.append(constant | means)
+    return found
+
+
+def _of_head(
+    tensors: "SequenceStore",
+    layer: int,
+    head: int,
+    index: int,
+    keys: slice,
+    n: "NDArray[np.int64]",
+    sequences: int,
+) -> dict[str, Any]:
+    """The means over sequences of one head, in order of the arithmetics."""
+    from geometry.arithmetic import ARITHMETICS, plain_arithmetic
+
+    size = tensors.layers[layer]
+    total: dict[str, Any] = {}
+    for sequence in range(sequences):
+        weights = of_layer(tensors, "attention", layer, sequence=sequence, query=index, head=head, key=keys)
+        group = head // (size.heads // size.kv_heads)
+        states = of_layer(tensors, "values", layer, sequence=sequence, kv_head=group, key=keys)
+        for name, value in _differences(plain_arithmetic(weights, states, n)).items():
+            total[name] = total.get(name, 0) + value / sequences
+    return {"arithmetic": pa.array(ARITHMETICS), **total}
+
+
+def _differences(plain: "PlainArithmetic") -> dict[str, Any]:
+    """Columns of one sequence, in order of the arithmetics; NaN at ``SMALL`` where that N is not looked at."""
+    rows, at = len(plain.k_in), np.flatnonzero(plain.n == SMALL)[:1]
+    metrics = {
+        "recall": (plain.exact_k_in / plain.n, plain.recall_differs, plain.recall_difference),
+        "precision": (plain.n / (plain.n + plain.exact_k_out), plain.precision_differs, plain.precision_difference),
+    }
+    found: dict[str, Any] = {}
+    for name, (exact, differs, difference) in metrics.items():
+        small = np.vstack([np.broadcast_to(exact, difference.shape)[:, at].T, difference[:, at].T])
+        exact_small, difference_small = small if at.size else np.full((2, rows), np.nan)
+        found |= {
+            f"{name}_differs": differs,
+            f"{name}_difference": difference.mean(axis=-1),
+            f"{name}_at_{SMALL}": exact_small,
+            f"{name}_difference_at_{SMALL}": difference_small,
+        }
+    return found

@@ -1,0 +1,337 @@
+"""The asset of what chance would do: measures of every head beside those of two nulls, and curves of some heads.
+
+Holds how their rows are computed, query by query and layer by layer. What does not belong here: measures and nulls
+(``geometry.chance``), and statistics of their differences (``geometry.null_differences``).
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dagster_project.steps.cluster import in_parallel, scheduler_of
+from dagster_project.steps.measuring import CUDA_WORKERS, cuda_device, device_errors
+from dagster_project.steps.sources import Rows, Sources
+from geometry.grids import log_grid
+from storage.warehouse.rows import batch
+from storage.zarr.layers import attending, of_layer
+
+if TYPE_CHECKING:
+    from geometry.curves import SeparationCurve
+    from geometry.null_differences import ModelDifferences, NullDifferences
+    from geometry.resampling import Resampling
+    from storage.zarr.sequences import SequenceStore
+
+REPLICATES = 1000
+"""Replicates of an interval, as of the means of all sequences."""
+
+REPLICATE_ELEMENTS = 2**22
+"""Replicates that are held at a time, unless those of one head are more."""
+
+RANKED_AT = 4
+"""N at which heads are ranked by AUC, to choose those whose curves are shown."""
+
+CURVES_AT = (4, 16, 64)
+"""N of these curves, as far as a head has them."""
+
+CURVE_POINTS = 200
+"""Points of a curve, at most."""
+
+Place = tuple[int, int]
+"""Layer and head."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What of a study is measured beside chance, and how."""
+
+    tensors: "SequenceStore"
+    queries: tuple[int, ...]
+    """Position of each query."""
+    sequences: int
+    """How many sequences, the first ones."""
+    draws: int
+    seed: int
+    grid: NDArray[np.int64]
+    """N, the same for all queries and heads, each as far as it goes."""
+    drawn: NDArray[np.float64]
+    """How often each sequence is drawn, (sequences, replicates + 1)."""
+    device: str | None
+    """Where blocks are computed: None for the CPU, or a CUDA device."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """The measures of one query in one layer."""
+
+    heads: "NullDifferences"
+    """Of each head, (head, null, measure, N), N as far as the layer's keys go."""
+    observed: NDArray[np.float64]
+    """Sum over the heads of each KV group, (sequence, kv_head, null, measure, N), the same for all nulls."""
+    null: NDArray[np.float64]
+    """The same of the nulls."""
+
+
+def separability(sources: Sources) -> Rows:
+    """Precision, Recall, F, specificity and AUC of every head beside random selections and shuffled value states.
+
+    Of the first sequences of the study, on a log grid of N, with intervals; and curves over all radii for a few heads.
+    Yields nothing where the study draws no nulls. Queries are computed one after the other, with one task per layer:
+    memory is bounded by ``layer_bytes`` for each running task and ``query_bytes``.
+    """
+    if not sources.study.analysis.nulls.draws:
+        return
+    from tqdm import tqdm
+
+    from geometry.resampling import resample
+
+    nulls, layers = sources.study.analysis.nulls, attending(sources.tensors)
+    groups = sum(sources.tensors.layers[layer].kv_heads for layer in layers)
+    resampling = resample(min(nulls.sequences, sources.tensors.sizes["sequence"]), groups, REPLICATES)
+    sample = _sample(sources, resampling)
+    ranks: dict[Place, float] = {}
+    for index, query in enumerate(tqdm(sources.queries, desc="chance", unit="query", disable=None)):
+        found = dict(zip(layers, _of_query(sources.name, sample, index, layers), strict=True))
+        for layer, measured in found.items():
+            yield "separability", batch(_head_columns(sample, query, layer, measured.heads))
+        yield "separability_model", batch(_model_columns(sample, query, found, resampling))
+        if query == sources.query:
+            ranks = _auc_of_heads(sample, found)
+    for place, rank in chosen(ranks).items():
+        yield from (("separation_curves", rows) for rows in _curves(sample, place, rank))
+
+
+def _sample(sources: Sources, resampling: "Resampling") -> Sample:
+    """What is measured of a study."""
+    study, tensors = sources.study, sources.tensors
+    longest = int((np.array(sources.queries)[:, None] + 1 - tensors.read("first_key", slice(None))).max())
+    return Sample(
+        tensors=tensors,
+        queries=sources.queries,
+        sequences=len(resampling.sequences),
+        draws=study.analysis.nulls.draws,
+        seed=study.seed,
+        grid=log_grid(max(longest, 2)),
+        drawn=resampling.sequences,
+        device=cuda_device(tensors.provenance) if scheduler_of(study) == "threads" else None,
+    )
+
+
+def _of_query(study: str, sample: Sample, index: int, layers: list[int]) -> list[Layer]:
+    """The layers of one query, computed through Dask."""
+    with device_errors(study, sample.device):
+        return in_parallel(
+            (partial(measure_layer, sample, index, layer) for layer in layers),
+            reads=(sample.tensors.path,),
+            threads=CUDA_WORKERS if sample.device else None,
+        )
+
+
+def measure_layer(sample: Sample, index: int, layer: int) -> Layer:
+    """Measure the heads of one layer at one query, by its index; at most ``layer_bytes`` in memory."""
+    from geometry.null_differences import NullDifferences, head_differences
+
+    size = sample.tensors.layers[layer]
+    observed, *nulls = _measured(sample, index, layer)  # each (sequence, head, measure, N)
+    null = np.stack(nulls, axis=2)
+    observed = np.broadcast_to(observed[:, :, None], null.shape)
+    step = heads_at_once(null[0, 0].size)
+    parts = (slice(first, first + step) for first in range(0, size.heads, step))
+    found = [vars(head_differences(observed[:, part], null[:, part], sample.drawn)) for part in parts]
+    grouped = (len(null), size.kv_heads, -1, *null.shape[2:])
+    return Layer(
+        NullDifferences(**{name: np.concatenate([one[name] for one in found]) for name in found[0]}),
+        *(given.reshape(grouped).sum(axis=2, dtype=np.float64) for given in (observed, null)),
+    )
+
+
+def heads_at_once(measures: int) -> int:
+    """How many heads with so many measures have their replicates in memory together."""
+    return max(1, REPLICATE_ELEMENTS // max(1, measures * (REPLICATES + 1)))
+
+
+def _measured(sample: Sample, index: int, layer: int) -> tuple[NDArray[np.float32], ...]:
+    """Measures of the selections of a layer and of each null, (sequence, head, measure, N), N below its keys."""
+    from dask.base import compute
+
+    from geometry.lazy_separation import separability_arrays
+
+    tensors, size, query = sample.tensors, sample.tensors.layers[layer], sample.queries[index]
+    several, at, one = slice(sample.sequences), slice(index, index + 1), slice(layer, layer + 1)
+    first_key = tensors.lazy("first_key")[several, at, one]
+    arrays = separability_arrays(
+        tensors.lazy("attention")[several, at, one, : size.heads],
+        tensors.lazy("values")[several, one, : size.kv_heads, :, : size.head_dim],
+        first_key,
+        (query,),
+        sequences=range(sample.sequences),
+        layers=(layer,),
+        n=sample.grid,
+        draws=sample.draws,
+        seed=sample.seed,
+        device=sample.device,
+    )
+    found, first = compute([array[:, 0, 0] for array in arrays.values()], first_key.max(), scheduler="synchronous")
+    below = sample.grid < query + 1 - first
+    return tuple(array[..., below] for array in found)
+
+
+def layer_bytes(sizes: Mapping[str, int], heads: int, kv_heads: int, grid: int, sequences: int) -> int:
+    """Upper bound of the memory of one task, in bytes: a block, the layer's measures, and replicates of some heads.
+
+    Parameters
+    ----------
+    sizes
+        Sizes of the axes ``key`` and ``head_dim``.
+    heads, kv_heads
+        Query heads and KV heads of the layer.
+    grid
+        How many N there are.
+    sequences
+        How many sequences are looked at.
+    """
+    from geometry.comparisons import MEASURES
+    from geometry.lazy_separation import SOURCES, block_bytes
+    from geometry.null_differences import difference_bytes
+    from geometry.nulls import NULLS
+
+    of_head = len(NULLS) * len(MEASURES) * grid
+    measured = 4 * sequences * heads * len(SOURCES) * len(MEASURES) * grid
+    grouped = 2 * 8 * sequences * kv_heads * of_head
+    statistics = 2 * 6 * 8 * heads * of_head
+    replicates = difference_bytes(sequences, min(heads, heads_at_once(of_head)) * of_head, REPLICATES)
+    return block_bytes(sizes, heads, kv_heads, grid) + 4 * measured + 2 * grouped + statistics + replicates
+
+
+def query_bytes(layers: int, heads: int, kv_heads: int, grid: int, sequences: int) -> int:
+    """Upper bound of what is kept of one query beside the tasks, in bytes: its layers, the model, a layer's rows.
+
+    Parameters
+    ----------
+    layers
+        Layers with attention.
+    heads, kv_heads, grid, sequences
+        As for ``layer_bytes``, of the largest layer.
+    """
+    from geometry.comparisons import MEASURES
+    from geometry.null_differences import model_bytes
+    from geometry.nulls import NULLS
+
+    of_head = len(NULLS) * len(MEASURES) * grid
+    of_layer = 6 * 8 * heads * of_head + 2 * 8 * sequences * kv_heads * of_head
+    drawn = 8 * (sequences + layers * kv_heads) * (REPLICATES + 1)
+    return layers * of_layer + model_bytes(of_head, REPLICATES) + drawn + 200 * heads * of_head
+
+
+def _head_columns(sample: Sample, query: int, layer: int, found: "NullDifferences") -> dict[str, Any]:
+    """Columns of ``separability`` for one layer of one query."""
+    head, null, measure, n = (axis.ravel() for axis in np.indices(found.value.shape, dtype=np.int16))
+    place = {"layer": np.full(head.size, layer, np.int16), "head": head}
+    return _columns(sample, query, (null, measure, n), found) | place
+
+
+def _model_columns(sample: Sample, query: int, layers: Mapping[int, Layer], resampling: "Resampling") -> dict[str, Any]:
+    """Columns of ``separability_model`` for one query."""
+    model = _added(sample, layers, resampling)
+    found = model.result()
+    null, measure, n = (axis.ravel() for axis in np.indices(found.value.shape, dtype=np.int16))
+    return _columns(sample, query, (null, measure, n), found) | {"heads": model.heads.astype(np.int32)[n]}
+
+
+def _added(sample: Sample, layers: Mapping[int, Layer], resampling: "Resampling") -> "ModelDifferences":
+    """The heads of all layers together."""
+    from geometry.null_differences import ModelDifferences
+
+    longest = max((layer.null for layer in layers.values()), key=lambda null: null.shape[-1])
+    model = ModelDifferences(longest.shape[2:], resampling)
+    for number, layer in layers.items():
+        size = sample.tensors.layers[number]
+        model.add(layer.observed, layer.null, size.heads // size.kv_heads)
+    return model
+
+
+def _columns(
+    sample: Sample, query: int, places: tuple[NDArray[np.int16], ...], found: "NullDifferences"
+) -> dict[str, Any]:
+    """The columns that heads and the model share; places are the index of null, measure and N of every row."""
+    from geometry.comparisons import MEASURES
+    from geometry.nulls import NULLS
+
+    null, measure, n = places
+    constant = {"query": query, "sequences": sample.sequences, "draws": sample.draws}
+    return {
+        **{name: np.full(n.size, value, np.int32) for name, value in constant.items()},
+        "n": sample.grid.astype(np.int32)[n],
+        "null_model": _names(null, NULLS),
+        "measure": _names(measure, MEASURES),
+        **{name: array.ravel() for name, array in vars(found).items()},
+    }
+
+
+def _names(index: NDArray[np.int16], names: tuple[str, ...]) -> pa.Array:
+    """A column of words."""
+    return pa.DictionaryArray.from_arrays(pa.array(index.astype(np.int8)), pa.array(names))
+
+
+def _auc_of_heads(sample: Sample, layers: Mapping[int, Layer]) -> dict[Place, float]:
+    """Mean AUC of every head at ``RANKED_AT``, or the largest N below."""
+    from geometry.comparisons import MEASURES
+
+    found: dict[Place, float] = {}
+    for layer, measured in layers.items():
+        auc = measured.heads.value[:, 0, MEASURES.index("auc")]
+        at = np.flatnonzero(sample.grid[: auc.shape[-1]] <= RANKED_AT)
+        if at.size:
+            found |= {(layer, head): value for head, value in enumerate(auc[:, at[-1]].tolist())}
+    return found
+
+
+def chosen(auc: Mapping[Place, float]) -> dict[Place, str]:
+    """The heads of highest, lowest and median AUC, and these words; of two heads none is the median."""
+    order = sorted(auc, key=lambda place: (auc[place], place))
+    return {order[(len(order) - 1) // 2]: "median", order[0]: "lowest", order[-1]: "highest"} if order else {}
+
+
+def _curves(sample: Sample, place: Place, rank: str) -> Iterator[pa.RecordBatch]:
+    """The rows of ``separation_curves`` of one head: the last query of sequence 0."""
+    from geometry.curves import separation_curve
+
+    (layer, head), query, tensors = place, sample.queries[-1], sample.tensors
+    size, index = tensors.layers[layer], len(sample.queries) - 1
+    first = int(of_layer(tensors, "first_key", layer, sequence=0, query=index))
+    keys = slice(first, query + 1)
+    weights = of_layer(tensors, "attention", layer, sequence=0, query=index, head=head, key=keys)
+    states = of_layer(tensors, "values", layer, sequence=0, kv_head=head // (size.heads // size.kv_heads), key=keys)
+    for n in (n for n in CURVES_AT if n < len(weights)):
+        constant = {"sequence": 0, "query": query, "n": n, "n_keys": len(weights)}
+        columns = _curve_columns(separation_curve(weights, states, n))
+        rows = len(columns["point"])
+        where = {name: np.full(rows, value, np.int32) for name, value in constant.items()}
+        where |= {name: np.full(rows, value, np.int16) for name, value in (("layer", layer), ("head", head))}
+        yield batch(where | columns, auc_rank=rank)
+
+
+def _curve_columns(curve: "SeparationCurve") -> dict[str, NDArray[Any]]:
+    """What a curve has at ``kept`` points."""
+    points = kept(curve.recall)
+    arrays = {name: array[points] for name, array in vars(curve).items() if name != "auc"}
+    return {"point": points, **arrays, "auc": np.full(points.size, curve.auc)}
+
+
+def kept(recall: NDArray[np.float64], most: int = CURVE_POINTS) -> NDArray[np.int32]:
+    """Which points of a curve are kept, ascending: its ends, both sides of every rise of Recall, and some between.
+
+    So Recall over the share of false positives stays what it is, if there are no more rises than half of ``most``;
+    if there are, evenly spaced ones of these are kept.
+    """
+    last = len(recall) - 1
+    rises = np.flatnonzero(np.diff(recall, prepend=0) > 0)
+    sides = np.union1d(np.union1d(rises, np.maximum(rises - 1, 0)), [0, last])
+    between = np.linspace(0, last, max(2, most - len(sides))).astype(np.int32)
+    wanted = np.union1d(sides, between)
+    spaced = np.linspace(0, len(wanted) - 1, min(most, len(wanted))).astype(np.int32)
+    return wanted[spaced].astype(np.int32)

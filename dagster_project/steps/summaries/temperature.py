@@ -1,0 +1,220 @@
+"""The step of temperatures: selections with the weights that the same logits have at other temperatures.
+
+Holds means over sequences on a log grid of N, how spread the weights are, and how far they move when their logits do.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dagster_project.steps.cluster import in_parallel
+from dagster_project.steps.measuring import provenance_digest
+from dagster_project.steps.sources import Rows, Sources
+from geometry.grids import I64, log_grid
+from geometry.running import F64, mean_of, standard_error
+from storage.files.places import Place
+from storage.warehouse.rows import batch
+from storage.zarr.arrays import TENSORS
+from storage.zarr.layers import attending, of_layer
+from storage.zarr.sequences import SequenceStore
+
+GAINS = ("recall", "auc")
+"""Measures whose difference from that at T = 1 has an error: by these a temperature is chosen."""
+
+
+def temperature(sources: Sources) -> Rows:
+    """Selections at other temperatures: Precision, Recall, AUC, distance, spread of the weights, and sensitivity.
+
+    One query of one layer after the other, its sequences side by side. Sensitivity is that of all sequences, the others
+    are of the first few. One sequence takes ``temperature_bytes`` at most, and a thread computes one at a time.
+    """
+    from tqdm import tqdm
+
+    tensors = sources.tensors
+    places = [(query, layer) for query in range(len(sources.queries)) for layer in attending(tensors)]
+    for query, layer in tqdm(places, desc="temperatures", unit="layer", disable=None):
+        first = of_layer(tensors, "first_key", layer, query=query)
+        found = _Asked.of(sources, query, layer, int(first.min()))
+        tasks = [
+            partial(_of_sequence, found, sequence, whole=sequence < sources.study.analysis.temperature_sequences)
+            for sequence in range(first.size)
+        ]
+        yield from _rows(found, in_parallel(tasks))
+
+
+def temperature_bytes(sizes: Mapping[str, int], heads: int, kv_heads: int, temperatures: int) -> int:
+    """Upper bound of the memory that one layer of one query of one sequence takes, in bytes, results included.
+
+    The weights and value states as they are stored and once more as they are decoded, and what
+    ``geometry.tempered.scratch_bytes`` and ``geometry.jacobian.scratch_bytes`` say.
+
+    Parameters
+    ----------
+    sizes
+        Sizes of the axes ``key`` and ``head_dim``.
+    heads, kv_heads
+        Query heads and KV heads of the layer.
+    temperatures
+        How many there are.
+    """
+    from geometry import jacobian, tempered
+
+    keys, head_dim = sizes["key"], sizes["head_dim"]
+    read = 2 * 4 * keys * (heads + kv_heads * head_dim)
+    selections = tempered.scratch_bytes(heads, keys, head_dim, log_grid(max(2, keys)).size, temperatures)
+    return read + selections + jacobian.scratch_bytes(heads, keys)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What a task computes; it opens the store by itself, so that nothing large is sent."""
+
+    tensors: "_Store"
+    query: int
+    """Index along the axis ``query``."""
+    position: int
+    layer: int
+    temperatures: tuple[float, ...]
+    grid: I64
+    """N, (grid,); empty for one key."""
+
+    @classmethod
+    def of(cls, sources: Sources, query: int, layer: int, first: int) -> "_Asked":
+        """One layer of one query whose keys begin at position ``first`` or after it."""
+        position = sources.queries[query]
+        grid = log_grid(position + 1 - first) if position > first else np.empty(0, np.int64)
+        store, temperatures = sources.tensors, sources.study.analysis.temperatures
+        return cls(_Store(store.path, provenance_digest(store)), query, position, layer, temperatures, grid)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What a task has computed of one sequence."""
+
+    norms: F64
+    """Spectral norms, (head, temperature)."""
+    selections: F64 | None
+    """``SELECTIONS``, (quantity, head, temperature, grid), NaN where N is not below the keys; None if not asked for."""
+    spreads: F64 | None
+    """``SPREADS`` and how many keys underflowed, (quantity, head, temperature)."""
+
+
+@dataclass(frozen=True)
+class _Store:
+    """A store, and the digest of its provenance, by which one that has replaced it is told from it."""
+
+    place: Place
+    made_of: str
+
+
+@lru_cache(maxsize=2)
+def _opened(store: _Store) -> SequenceStore:
+    """The store with this provenance, opened once in a process."""
+    return SequenceStore.open(store.place, TENSORS)
+
+
+def _of_sequence(asked: _Asked, sequence: int, *, whole: bool) -> _Found:
+    """The task: one sequence, with its selections if ``whole``."""
+    from geometry.jacobian import sensitivity
+    from geometry.tempered import selection_by_temperature
+
+    store, place = _opened(asked.tensors), {"sequence": sequence, "query": asked.query}
+    first = int(of_layer(store, "first_key", asked.layer, **place))
+    keys = slice(first, asked.position + 1)
+    weights = of_layer(store, "attention", asked.layer, **place, key=keys)
+    learned = of_layer(store, "learned_sink", asked.layer, **place)
+    norms = sensitivity(weights, asked.temperatures, learned)
+    if not whole:
+        return _Found(norms, None, None)
+    values = of_layer(store, "values", asked.layer, sequence=sequence, key=keys)
+    by_kv_head = (len(values), -1)
+    found = selection_by_temperature(
+        weights.reshape(*by_kv_head, weights.shape[-1]),
+        values[:, None],
+        asked.temperatures,
+        asked.grid[asked.grid < weights.shape[-1]],
+        learned_sink=learned.reshape(by_kv_head),
+        sink=first == 0,
+    )
+    beyond = len(asked.grid) - len(found.n)
+    lengths = np.stack([found.distance, found.random_distance], axis=-2)
+    selections = np.concatenate([found.measures, lengths], axis=-2)  # (KV head, head, T, quantity, N)
+    selections = np.pad(selections, [(0, 0)] * 4 + [(0, beyond)], constant_values=np.nan)
+    spreads = np.concatenate([found.spreads, found.underflowed[..., None]], axis=-1)
+    heads = len(weights)
+    return _Found(
+        norms,
+        np.moveaxis(selections.reshape(heads, *selections.shape[2:]), 2, 0),
+        np.moveaxis(spreads.reshape(heads, *spreads.shape[2:]), 2, 0),
+    )
+
+
+def _rows(asked: _Asked, found: Sequence[_Found]) -> Rows:
+    """The rows of one query of one layer."""
+    for sequence, of_sequence in enumerate(found):
+        yield "sensitivity", batch(_sensitivities(asked, sequence, of_sequence.norms))
+    selections = [of_sequence.selections for of_sequence in found if of_sequence.selections is not None]
+    spreads = [of_sequence.spreads for of_sequence in found if of_sequence.spreads is not None]
+    yield "temperature_concentration", batch(_spread_columns(asked, spreads))
+    if asked.grid.size:
+        yield "temperature_means", batch(_selection_columns(asked, selections))
+
+
+def _sensitivities(asked: _Asked, sequence: int, norms: F64) -> dict[str, Any]:
+    """Columns of ``sensitivity`` of one sequence."""
+    place = _place(asked, norms.shape)
+    return {"sequence": np.full(norms.size, sequence, np.int32)} | place | {"spectral_norm": norms.ravel()}
+
+
+def _spread_columns(asked: _Asked, parts: Sequence[F64]) -> dict[str, Any]:
+    """Columns of ``temperature_concentration``."""
+    from geometry.tempered import SPREADS
+
+    means = mean_of(_known(part) for part in parts)
+    names = (*SPREADS, "underflowed")
+    return _place(asked, means.shape[1:]) | {
+        "sequences": np.full(means[0].size, len(parts), np.int32),
+        **{name: mean.ravel() for name, mean in zip(names, means, strict=True)},
+    }
+
+
+def _known(spreads: F64) -> F64:
+    """Numbers of keys that are −1, where there are no such keys, as NaN."""
+    return np.where(spreads < 0, np.nan, spreads)
+
+
+def _selection_columns(asked: _Asked, parts: Sequence[F64]) -> dict[str, Any]:
+    """Columns of ``temperature_means``; the differences from T = 1 are those of the same sequences."""
+    from geometry.tempered import MEASURES
+
+    names = (*MEASURES, "distance", "random_distance")
+    means = mean_of(parts)  # (quantity, head, T, N)
+    columns = dict(zip(names, means, strict=True))
+    if 1.0 in asked.temperatures:
+        own = asked.temperatures.index(1.0)
+        for name in GAINS:
+            of_name = np.stack([part[names.index(name)] for part in parts])  # (sequence, head, T, N)
+            columns[f"{name}_gain_se"] = standard_error(of_name - of_name[:, :, [own]])
+    else:
+        columns |= {f"{name}_gain_se": np.full(means.shape[1:], np.nan) for name in GAINS}
+    shape = means.shape[1:]
+    return _place(asked, shape) | {
+        "n": np.broadcast_to(asked.grid.astype(np.int32), shape).ravel(),
+        "sequences": np.full(means[0].size, len(parts), np.int32),
+        **{name: column.ravel() for name, column in columns.items()},
+    }
+
+
+def _place(asked: _Asked, shape: tuple[int, ...]) -> dict[str, NDArray[Any]]:
+    """The columns by which rows are told apart, of arrays (head, temperature, …)."""
+    head, index = (axis.ravel() for axis in np.indices(shape)[:2])
+    return {
+        "query": np.full(head.size, asked.position, np.int32),
+        "layer": np.full(head.size, asked.layer, np.int16),
+        "head": head.astype(np.int16),
+        "temperature": np.array(asked.temperatures)[index],
+    }

@@ -1,0 +1,140 @@
+"""Measures beside what chance would do: against N for the whole model, head by head, and over all radii."""
+
+from functools import partial
+
+import altair as alt
+import pyarrow as pa
+
+from reports import words
+from reports.charts.elements import DASHES, head_grid, layered, n_axis, points
+from reports.words import Row
+
+SELECTED = "keys of largest weight"
+"""The selections themselves, as the legend names them."""
+
+_LABELS = [SELECTED, *words.NULLS.values()]
+
+
+def chance(curves: pa.Table, *, measure: str) -> alt.LayerChart:
+    """A measure of the model against N beside either null.
+
+    Parameters
+    ----------
+    curves
+        ``separability_by_n``: measure, null_model, n, value, null_value (ratios from 0 to 1), low, high (of the
+        difference, or NULL: no band).
+    measure
+        The measure that is drawn.
+    """
+    rows = _beside(curves, measure)
+    last = max(row["n"] for row in rows)
+    name = words.MEASURES[measure]
+    y = partial(alt.Y, title=f"{name} (ratio)", scale=alt.Scale(domain=[0, 1]))
+    scale = alt.Scale(domain=_LABELS)
+    color = alt.Color("label:N", title=None, scale=scale, legend=alt.Legend(orient="top", columns=2))
+    dashes = alt.Scale(domain=_LABELS, range=[list(dash) for dash in DASHES[: len(_LABELS)]])
+    base = alt.Chart().encode(x=n_axis(last), color=color)
+    shown = {"random_selection": "Random selections", "shuffled_values": "Shuffled value states", "selected": name}
+    tooltip = [alt.Tooltip("n:Q", title="N", format=",d")]
+    tooltip += [alt.Tooltip(f"{column}:Q", title=title, format=".3~f") for column, title in shown.items()]
+    return layered(
+        rows,
+        f"{name} beside chance",
+        f"Line chart against N on a log axis. {words.beside_nulls(curves.to_pylist(), measure)}",
+        base.mark_area().encode(y=y("band_low:Q"), y2="band_high:Q"),
+        base.mark_line().encode(y=y("mean:Q"), strokeDash=alt.StrokeDash("label:N", title=None, scale=dashes)),
+        points(base.encode(y=y("mean:Q"), tooltip=tooltip), always=last == 1),
+    )
+
+
+def _beside(curves: pa.Table, measure: str) -> list[Row]:
+    """A row for each line and N; around a null lies a band outside which the selections differ clearly from it."""
+    by_n: dict[int, dict[str, Row]] = {}
+    for row in curves.to_pylist():
+        if row["measure"] == measure:
+            by_n.setdefault(row["n"], {})[row["null_model"]] = row
+    found: list[Row] = []
+    for n, nulls in by_n.items():
+        value = next(iter(nulls.values()))["value"]
+        same = {"n": n, "selected": value, **{null: row["null_value"] for null, row in nulls.items()}}
+        found.append({**same, "label": SELECTED, "mean": value, "band_low": None, "band_high": None})
+        for null, row in nulls.items():
+            known = row["low"] is not None
+            ends = {"band_low": value - row["high"], "band_high": value - row["low"]} if known else {}
+            found.append(
+                {**same, "label": words.NULLS[null], "mean": row["null_value"], "band_low": None, "band_high": None}
+                | ends
+            )
+    return found
+
+
+def chance_map(heads: pa.Table, *, null: str) -> alt.LayerChart:
+    """AUC of every head at one N, less that of a null; a mark where the interval of the difference excludes 0.
+
+    Parameters
+    ----------
+    heads
+        ``separability_at_n``: layer, head, measure, null_model, n, value, null_value, difference, low, high.
+    null
+        Name of the null.
+    """
+    kept = [row for row in heads.to_pylist() if (row["measure"], row["null_model"]) == ("auc", null)]
+    rows = [{**row, "clear": _clear(row)} for row in kept]
+    base, height = head_grid(rows)
+    reach = max([0.01, *(abs(row["difference"]) for row in rows)])
+    color = alt.Color(
+        "difference:Q",
+        title=None,
+        scale=alt.Scale(domain=[-reach, reach], range="diverging"),
+        legend=alt.Legend(format=".2~f", gradientLength=height),
+    )
+    shown = {"value": "AUC", "null_value": "by chance", "difference": "Difference", "low": "95 % from", "high": "to"}
+    tooltip = [alt.Tooltip("layer:O", title="Layer"), alt.Tooltip("head:O", title="Head")]
+    tooltip += [alt.Tooltip(f"{column}:Q", title=title, format=".3~f") for column, title in shown.items()]
+    return layered(
+        rows,
+        f"AUC less that of {words.NULLS[null]}, N = {rows[0]['n']}",
+        f"Heat map, layers by heads. {words.heads_beside_nulls(rows, null)}",
+        base.mark_rect().encode(color=color, tooltip=tooltip),
+        *(
+            base.mark_text(style=style).encode(text="clear:N").transform_filter(f"abs(datum.difference) {which}")
+            for style, which in (("on-small", f"<= {reach / 2}"), ("on-large", f"> {reach / 2}"))
+        ),
+    ).properties(height=height)
+
+
+def _clear(row: Row) -> str:
+    """On which side of 0 the interval lies."""
+    if row["low"] is None:
+        return ""
+    return "+" if row["low"] > 0 else "−" if row["high"] < 0 else ""
+
+
+def separation_curves(curves: pa.Table) -> alt.LayerChart:
+    """Recall against the share of the keys left out that lie within the radius, for the heads of one N.
+
+    Parameters
+    ----------
+    curves
+        ``separation_curves`` at one N: auc_rank, layer, head, auc, point, radius, precision, recall,
+        false_positive_share (ratios from 0 to 1), in order of the points.
+    """
+    rows = [{**row, "label": f"{row['auc_rank']} mean AUC: {words.place(row)}"} for row in curves.to_pylist()]
+    labels = list(dict.fromkeys(row["label"] for row in rows))
+    scale = alt.Scale(domain=labels)
+    dashes = alt.Scale(domain=labels, range=[list(dash) for dash in DASHES[: len(labels)]])
+    color = alt.Color("label:N", title=None, scale=scale, legend=alt.Legend(orient="top", columns=1))
+    share = alt.X("false_positive_share:Q", title="Share of the keys left out within r")
+    x = share.scale(domain=[0, 1]).axis(tickCount=6, grid=False)
+    y = alt.Y("recall:Q", title="Recall R(r, N) (ratio)", scale=alt.Scale(domain=[0, 1]))
+    shown = {"radius": "r", "recall": "Recall", "precision": "Precision", "auc": "AUC"}
+    tooltip = [alt.Tooltip(f"{column}:Q", title=title, format=".3~g") for column, title in shown.items()]
+    base = alt.Chart().encode(x=x, y=y, color=color)
+    stroke = alt.StrokeDash("label:N", title=None, scale=dashes)
+    return layered(
+        rows,
+        f"Recall over all radii at N = {rows[0]['n']}",
+        f"Line chart. {words.over_radii(rows)}",
+        base.mark_line().encode(order="point:Q", strokeDash=stroke),
+        points(base.encode(tooltip=tooltip)),
+    )

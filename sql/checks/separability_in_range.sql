@@ -1,0 +1,20 @@
+-- grain:   one row per measure beside its null that no selection can have, or with an interval that is none of its own
+-- inputs:  separability, separability_model
+-- meaning: measures and those of their nulls lie between 0 and 1; the difference is the one less the other; the ends of its
+--          interval enclose it, lie between -1 and 1, and exist together with the standard error, of a head exactly if
+--          there are several sequences; layer and head are NULL for the model (up to rounding)
+SELECT query, layer, head, n, measure, null_model, sequences, value, null_value, difference, se, low, high
+FROM (FROM separability UNION ALL BY NAME FROM separability_model)
+WHERE
+    study = $study
+    AND (
+        NOT (value >= -1e-6 AND value <= 1 + 1e-6 AND null_value >= -1e-6 AND null_value <= 1 + 1e-6)
+        OR NOT abs(value - null_value - difference) <= 1e-9
+        OR NOT (low <= difference + 1e-9 AND high >= difference - 1e-9 AND low >= -1 - 1e-9 AND high <= 1 + 1e-9)
+        OR NOT (se >= 0 AND isfinite(se))
+        OR (low IS NULL) <> (high IS NULL)
+        OR (low IS NULL) <> (se IS NULL)
+        OR (low IS NULL) < (sequences = 1)
+        OR (head IS NOT NULL AND (low IS NULL) > (sequences = 1))
+        OR draws < 1
+    )

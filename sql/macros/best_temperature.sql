@@ -1,0 +1,39 @@
+-- grain:   one row per (study, query, layer, head) that attends to two keys or more
+-- inputs:  temperature_means; an N, and a measure
+-- meaning: the temperature of a study's grid at which a measure of the selection of at_n keys is largest, for every head:
+--          FROM best_temperature(16); measure: 'auc' or 'recall'; of equal values, that nearest to 1 on a log axis, then
+--          the lower. n: the largest N of the log grid up to at_n; value_at_1: the measure at T = 1; gain: by how much the
+--          best is larger, with its standard error over sequences, both NULL without T = 1 in the grid; the best of
+--          several is above its expectation, so that a gain of two errors is no evidence yet
+CREATE MACRO best_temperature(at_n := 16, measure := 'auc') AS TABLE
+WITH asked AS (
+    SELECT
+        *,
+        CASE measure
+            WHEN 'auc' THEN auc
+            WHEN 'recall' THEN recall
+            ELSE error('measure must be ''auc'' or ''recall''')
+        END AS value,
+        CASE measure WHEN 'auc' THEN auc_gain_se ELSE recall_gain_se END AS gain_se
+    FROM temperature_means
+    WHERE n <= CASE WHEN at_n >= 1 THEN at_n ELSE error('at_n must be 1 or more') END
+    QUALIFY n = max(n) OVER (PARTITION BY study, query, layer, head)
+),
+ranked AS (
+    SELECT *, (value, -abs(ln(temperature)), -temperature) AS rank
+    FROM asked
+)
+SELECT
+    study,
+    query,
+    layer,
+    head,
+    n,
+    any_value(sequences) AS sequences,
+    arg_max(temperature, rank) AS temperature,
+    max(value) AS value,
+    any_value(value) FILTER (WHERE temperature = 1) AS value_at_1,
+    max(value) - any_value(value) FILTER (WHERE temperature = 1) AS gain,
+    arg_max(gain_se, rank) AS gain_se
+FROM ranked
+GROUP BY study, query, layer, head, n

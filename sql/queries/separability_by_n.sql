@@ -1,0 +1,22 @@
+-- grain:   one row per (measure, null_model, n)
+-- inputs:  separability_model, more_than_chance; $study, $query
+-- meaning: the measures of separability of the whole model beside what chance would do, with the interval of the difference,
+--          and the share of heads whose own interval lies above 0 or below
+SELECT
+    measure,
+    null_model,
+    n,
+    model.heads,
+    sequences,
+    draws,
+    value,
+    null_value,
+    difference,
+    low,
+    high,
+    above,
+    below
+FROM separability_model AS model
+JOIN more_than_chance() USING (study, query, measure, null_model, n)
+WHERE study = $study AND query = $query
+ORDER BY measure, null_model, n

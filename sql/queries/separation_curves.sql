@@ -1,0 +1,7 @@
+-- grain:   one row per (auc_rank, n, point)
+-- inputs:  separation_curves; $study, $query
+-- meaning: single selections over all radii: Recall, Precision and the share of the keys left out that is within the radius
+SELECT auc_rank, layer, head, sequence, n, n_keys, auc, point, radius, precision, recall, false_positive_share
+FROM separation_curves
+WHERE study = $study AND query = $query
+ORDER BY list_position(['highest', 'median', 'lowest'], auc_rank), n, point

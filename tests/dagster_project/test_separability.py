@@ -1,0 +1,297 @@
+"""The asset ``separability``: its rows beside exact arithmetic, curves beside literal ones, memory; wrong readings."""
+
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dagster_project.steps.sources import open_sources
+from dagster_project.steps.summaries import chance
+from dagster_project.steps.summaries.chance import CURVE_POINTS, chosen, kept, layer_bytes, query_bytes
+from dagster_project.study.home import Home
+from dagster_project.study.studies import Study
+from geometry.grids import log_grid
+from geometry.resampling import percentile_interval, resample
+from storage.zarr.arrays import TENSORS
+from storage.zarr.sequences import SequenceStore
+from tests.dagster_project import making
+from tests.dagster_project.drawn_study import FIRST, NAME, QUERIES, STUDY, measured, several
+from tests.geometry import separation_oracle
+from tests.geometry.separation_oracle import MEASURES, RIGHT, Reading
+
+NULLS = ("random_selection", "shuffled_values")
+GRID = log_grid(40).tolist()
+SEQUENCES = 5
+REPLICATES = 1000
+HEADS = [(0, 0, 3), (1, 1, 1)]
+"""Index of a query, layer and head: of the one the sink's value state is 0, of the other a window hides the sink."""
+
+Row = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
+    """A data root in which the asset has been made."""
+    found = measured(tmp_path_factory.mktemp("drawn"), several())
+    making.summarise(found, NAME, STUDY, ["separability"])
+    return found
+
+
+def rows(home: Home, table: str = "separability") -> list[Row]:
+    return making.rows(home, NAME, table)
+
+
+def with_nulls(**settings: Any) -> Study:
+    """The study with other settings for nulls."""
+    return Study.model_validate(STUDY.model_dump() | {"analysis": {"nulls": settings or None}})
+
+
+def keys_of(tensors: SequenceStore, sequence: int, query: int, layer: int, head: int) -> tuple[np.ndarray, np.ndarray]:
+    """Weights and value states of the keys that a query attends to; query by its index."""
+    keys = slice(FIRST[query, layer], QUERIES[query] + 1)
+    weights = np.asarray(tensors.array("attention")[sequence, query, layer, head, keys])
+    return weights, np.asarray(tensors.array("values")[sequence, layer, head // 2, keys])
+
+
+def literally(
+    tensors: SequenceStore, place: tuple[int, int, int], *, draws: int = 1, seed: int = 0, reading: Reading = RIGHT
+) -> dict[str, np.ndarray]:
+    """The measures of the selections and of each null in exact arithmetic, (sequence, measure, N)."""
+    query, layer, head = place
+    sizes = [n for n in GRID if n < QUERIES[query] + 1 - FIRST[query, layer]]
+    found: dict[str, list[np.ndarray]] = {name: [] for name in ("observed", *NULLS)}
+    for sequence in range(SEQUENCES):
+        weights, values = keys_of(tensors, sequence, *place)
+        words = (seed, sequence, QUERIES[query], layer, head)
+        sink = bool(FIRST[query, layer] == 0)
+        found["observed"].append(separation_oracle.observed(weights, values, sizes, reading))
+        found[NULLS[0]].append(separation_oracle.random_selection(weights, values, sizes, words, draws, reading))
+        found[NULLS[1]].append(
+            separation_oracle.shuffled_values(weights, values, sizes, words, draws, sink=sink, reading=reading)
+        )
+    return {name: np.array(arrays) for name, arrays in found.items()}
+
+
+def of_head(found: list[Row], place: tuple[int, int, int]) -> dict[tuple[str, str, int], Row]:
+    query, layer, head = place
+    chosen_rows = [row for row in found if (row["query"], row["layer"], row["head"]) == (QUERIES[query], layer, head)]
+    return {(row["null_model"], row["measure"], row["n"]): row for row in chosen_rows}
+
+
+@pytest.fixture(scope="module")
+def exact(home: Home) -> dict[tuple[int, int, int], dict[str, np.ndarray]]:
+    """Of the heads that are looked at."""
+    tensors = SequenceStore.open(home.tensors(NAME), TENSORS)
+    return {place: literally(tensors, place) for place in HEADS}
+
+
+@pytest.mark.parametrize("place", HEADS)
+def test_rows_of_a_head_are_those_of_exact_arithmetic(
+    home: Home, exact: dict[tuple[int, int, int], dict[str, np.ndarray]], place: tuple[int, int, int]
+) -> None:
+    found, drawn = of_head(rows(home), place), resample(SEQUENCES, 4, REPLICATES).sequences
+    sizes = [n for n in GRID if n < QUERIES[place[0]] + 1 - FIRST[place[0], place[1]]]
+    assert set(found) == {(null, measure, n) for null in NULLS for measure in MEASURES for n in sizes}
+    for (null, measure, n), row in found.items():
+        at = (slice(None), MEASURES.index(measure), sizes.index(n))
+        value, null_value = exact[place]["observed"][at], exact[place][null][at]
+        apart = value - null_value
+        assert (row["sequences"], row["draws"]) == (SEQUENCES, 1)
+        assert row["value"] == pytest.approx(value.mean(), abs=1e-6)
+        assert row["null_value"] == pytest.approx(null_value.mean(), abs=1e-6)
+        assert row["difference"] == pytest.approx(apart.mean(), abs=1e-6)
+        assert row["se"] == pytest.approx(np.std(apart, ddof=1) / SEQUENCES**0.5, abs=1e-6)
+        replicates = [np.repeat(apart, drawn[:, index].astype(int)).mean() for index in range(REPLICATES + 1)]
+        expected = percentile_interval(replicates, units=SEQUENCES, domain=(-1, 1))
+        assert (row["low"], row["high"]) == pytest.approx((expected.low, expected.high), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("reading", "measures"),
+    [
+        (Reading(order=separation_oracle.with_replacement), MEASURES[:5]),
+        (Reading(moves_last=True), MEASURES),
+        (Reading(moves_sink=True), MEASURES),
+    ],
+)
+def test_another_reading_of_a_null_would_be_noticed(home: Home, reading: Reading, measures: tuple[str, ...]) -> None:
+    place = (0, 0, 1)
+    null = NULLS[0] if reading.order is separation_oracle.with_replacement else NULLS[1]
+    found, wrong = (
+        of_head(rows(home), place),
+        literally(SequenceStore.open(home.tensors(NAME), TENSORS), place, reading=reading),
+    )
+    for measure in measures:
+        of_measure = [row["null_value"] for (name, of, _), row in found.items() if (name, of) == (null, measure)]
+        assert np.abs(wrong[null].mean(axis=0)[MEASURES.index(measure)] - of_measure).max() > 1e-3
+
+
+def test_rows_of_the_model_are_those_of_its_heads(home: Home) -> None:
+    """Of every N the mean of the heads that have it; intervals resample sequences and KV groups of all layers."""
+    heads, model = rows(home), rows(home, "separability_model")
+    at = [(row["query"], row["null_model"], row["measure"], row["n"]) for row in model]
+    wanted = [n for n in GRID for query in QUERIES if n <= query]
+    assert len(at) == len(set(at)) == len(wanted) * len(NULLS) * len(MEASURES)
+    by_place: dict[tuple[Any, ...], list[Row]] = {}
+    for row in heads:
+        by_place.setdefault((row["query"], row["null_model"], row["measure"], row["n"]), []).append(row)
+    for place, row in zip(at, model, strict=True):
+        of_heads = by_place[place]
+        assert row["heads"] == len(of_heads)
+        for name in ("value", "null_value", "difference"):
+            assert row[name] == pytest.approx(np.mean([one[name] for one in of_heads]), abs=1e-9)
+        assert (row["low"] is None) == (row["se"] is None) == (row["heads"] == 4)  # two groups of four are drawn rarely
+
+
+def test_intervals_of_the_model_resample_the_groups_of_all_layers(home: Home) -> None:
+    tensors, resampled = SequenceStore.open(home.tensors(NAME), TENSORS), resample(SEQUENCES, 4, REPLICATES)
+    query, n = 0, 4
+    found = [literally(tensors, (query, layer, head)) for layer in range(2) for head in range(4)]
+    model = {
+        (row["null_model"], row["measure"], row["n"]): row
+        for row in rows(home, "separability_model")
+        if row["query"] == QUERIES[query]
+    }
+    sizes = [size for size in GRID if size <= QUERIES[query]]
+    for null in NULLS:
+        apart = np.array([head["observed"] - head[null] for head in found])[..., MEASURES.index("auc"), sizes.index(n)]
+        of_groups = apart.reshape(4, 2, SEQUENCES).mean(axis=1)
+        replicates = [
+            np.average(np.average(of_groups, axis=1, weights=one), weights=other)
+            for one, other in zip(resampled.sequences.T, resampled.clusters.T, strict=True)
+        ]
+        expected = percentile_interval(replicates, units=4, domain=(-1, 1))
+        row = model[null, "auc", n]
+        assert (row["low"], row["high"]) == pytest.approx((expected.low, expected.high), abs=1e-6)
+        without = [np.average(of_groups.mean(axis=0), weights=one) for one in resampled.sequences.T]
+        narrow = percentile_interval(without, units=4, domain=(-1, 1))
+        assert narrow.high - narrow.low < row["high"] - row["low"]
+
+
+def test_settings_say_how_many_sequences_and_draws(tmp_path: Path) -> None:
+    home = measured(tmp_path, several())
+    study, place = with_nulls(sequences=2, draws=3), (0, 0, 3)
+    making.summarise(home, NAME, study, ["separability"])
+    found, tensors = of_head(rows(home), place), SequenceStore.open(home.tensors(NAME), TENSORS)
+    exact = literally(tensors, place, draws=3)
+    for (null, measure, n), row in found.items():
+        at = (slice(2), MEASURES.index(measure), GRID.index(n))
+        assert (row["sequences"], row["draws"]) == (2, 3)
+        assert row["value"] == pytest.approx(exact["observed"][at].mean(), abs=1e-6)
+        assert row["null_value"] == pytest.approx(exact[null][at].mean(), abs=1e-6)
+    seeded = study.model_copy(update={"seed": 5})
+    making.make(home, NAME, ["separability"], seeded, force=True)
+    others = of_head(rows(home), place)
+    assert all(others[key]["value"] == row["value"] for key, row in found.items())
+    for null in NULLS:
+        assert any(others[key]["null_value"] != row["null_value"] for key, row in found.items() if key[0] == null)
+
+
+def test_a_study_without_nulls_has_no_rows_and_its_setting_decides_the_tables(tmp_path: Path) -> None:
+    home = measured(tmp_path, several(1))
+    making.summarise(home, NAME, with_nulls(), ["separability"])
+    for table in ("separability", "separability_model", "separation_curves"):
+        assert rows(home, table) == []
+    making.summarise(home, NAME, STUDY, ["separability"])
+    found = rows(home)
+    assert {row["sequences"] for row in found} == {1}
+    assert all((row["se"], row["low"], row["high"]) == (None, None, None) for row in found)
+    before = home.summaries(NAME) / "separability.parquet"
+    written = before.stat().st_mtime_ns
+    making.summarise(home, NAME, STUDY, ["separability"])
+    assert before.stat().st_mtime_ns == written
+    making.summarise(home, NAME, with_nulls(draws=0), ["separability"])
+    assert rows(home) == []
+
+
+def test_curves_are_those_of_all_radii(home: Home) -> None:
+    """Keys by distance in float64, one after the other; every kept point is one of them."""
+    tensors = SequenceStore.open(home.tensors(NAME), TENSORS)
+    auc = {
+        (row["layer"], row["head"]): row["value"]
+        for row in rows(home)
+        if (row["query"], row["measure"], row["null_model"], row["n"]) == (QUERIES[-1], "auc", NULLS[0], 4)
+    }
+    order, found = sorted(auc, key=lambda place: (auc[place], place)), rows(home, "separation_curves")
+    ranks = {row["auc_rank"]: (row["layer"], row["head"]) for row in found}
+    assert ranks == {"lowest": order[0], "median": order[3], "highest": order[-1]}
+    curves: dict[tuple[str, int], list[Row]] = {}
+    for row in found:
+        curves.setdefault((row["auc_rank"], row["n"]), []).append(row)
+    assert set(curves) == {(rank, n) for rank in ranks for n in (4, 16)}
+    for (rank, n), points in curves.items():
+        weights, values = keys_of(tensors, 0, 2, *ranks[rank])
+        y = (weights[:, None].astype(float) * values)[np.argsort(-weights, kind="stable")]
+        far = np.linalg.norm(y[:n].sum(axis=0) - y, axis=1)
+        radii = np.sort(far)
+        assert [row["point"] for row in points] == list(range(len(y)))  # fewer than are kept at most
+        for row, radius in zip(points, radii, strict=True):
+            inside = far <= radius * (1 + 1e-12)
+            assert row["radius"] == pytest.approx(radius, rel=1e-6)
+            assert row["precision"] == pytest.approx(inside[:n].sum() / inside.sum())
+            assert row["recall"] == pytest.approx(inside[:n].sum() / n)
+            assert row["false_positive_share"] == pytest.approx(inside[n:].sum() / (len(y) - n))
+            assert (row["n_keys"], row["sequence"], row["query"]) == (len(y), 0, QUERIES[-1])
+            assert row["auc"] == pytest.approx((far[n:, None] > far[:n]).mean())
+
+
+def test_heads_of_curves_are_those_of_extreme_and_median_auc() -> None:
+    heads = {(0, 0): 0.5, (0, 1): 0.9, (1, 0): 0.1, (1, 1): 0.6, (2, 0): 0.9}
+    assert chosen(heads) == {(1, 0): "lowest", (1, 1): "median", (2, 0): "highest"}
+    assert chosen({(0, 0): 0.5, (0, 1): 0.4}) == {(0, 1): "lowest", (0, 0): "highest"}
+    assert chosen({(3, 1): 0.5}) == {(3, 1): "highest"}
+    assert chosen({}) == {}
+
+
+@pytest.mark.parametrize(("points", "rises"), [(30, 4), (150, 40), (1000, 40), (5000, 400)])
+def test_kept_points_show_the_curve(points: int, rises: int) -> None:
+    rng = np.random.default_rng(points)
+    selected = np.zeros(points, bool)
+    selected[rng.choice(points, rises, replace=False)] = True
+    recall, share = (np.cumsum(part) / part.sum() for part in (selected, ~selected))
+    found = kept(recall)
+    assert (found[0], found[-1]) == (0, points - 1)
+    assert (np.diff(found) > 0).all()
+    assert len(found) <= max(CURVE_POINTS, 2)
+    assert len(found) >= min(points, CURVE_POINTS) / 2
+
+    def area(at: np.ndarray) -> float:
+        return float(np.trapezoid(np.r_[0, recall[at]], np.r_[0, share[at]]))
+
+    assert area(found) == pytest.approx(area(np.arange(points)), abs=1e-12 if rises < CURVE_POINTS / 2 else 0.02)
+    if points > CURVE_POINTS > 2 * rises:  # evenly spaced points alone would not
+        spaced = np.linspace(0, points - 1, len(found)).astype(int)
+        assert area(spaced) != pytest.approx(area(found), abs=1e-4)
+
+
+def peak_of(home: Home, study: Study) -> int:
+    tracemalloc.start()
+    making.make(home, NAME, ["separability"], study, force=True)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak
+
+
+@pytest.mark.usefixtures("home")  # what is compiled or imported once is there
+def test_memory_is_bounded_by_a_layer_of_the_sequences_that_are_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DASK_NUM_WORKERS", "2")
+    study, keys, head_dim = with_nulls(sequences=4), 96, 32
+    few, many = (measured(tmp_path / str(count), several(count, keys, head_dim)) for count in (4, 16))
+    grid = len(log_grid(keys))
+    bound = layer_bytes({"key": keys, "head_dim": head_dim}, 4, 2, grid, 4)
+    total = 2 * bound + query_bytes(2, 4, 2, grid, 4)
+    one, other = (peak_of(home, study) for home in (few, many))
+    assert total / 6 < one <= total
+    left_out = 12 * 4 * 2 * 2 * keys * head_dim  # value states of sequences that are not looked at, in bytes
+    assert other - one < left_out / 3
+    sources = open_sources(few, NAME, study)
+    sample = chance._sample(sources, resample(4, 4, REPLICATES))
+    tracemalloc.start()
+    chance.measure_layer(sample, 2, 0)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert bound / 6 < peak <= bound
