@@ -37,6 +37,8 @@ def tables_asset(
     settings: tuple[str, ...] = (),
     reads: tuple[str, ...] = (),
     parallel: bool = False,
+    kinds: tuple[str, ...] = ("dask", "parquet"),
+    pool: str | None = None,
 ) -> Asset:
     """The record of an asset that computes tables.
 
@@ -58,13 +60,15 @@ def tables_asset(
         The arrays of the tensor store that it reads.
     parallel
         Whether it has tasks for ``dagster_project.steps.cluster.in_parallel``, so that a cluster is of use.
+    kinds, pool
+        As ``Asset.kinds`` and ``Asset.pool``.
     """
     step = _Step(name, compute, tables, version, after, settings, parallel)
     return Asset(
         name=name,
         about=(compute.__doc__ or "").split("\n\n", maxsplit=1)[0],
         parents=(SELECTION_METRICS, *after),
-        kinds=("dask", "parquet"),
+        kinds=kinds,
         version=lambda: str(version),
         make=step.make,
         expected=step.expected,
@@ -73,6 +77,7 @@ def tables_asset(
         settings=tuple(f"analysis.{field}" for field in settings),
         reads=reads,
         tables=tables,
+        pool=pool,
     )
 
 

@@ -41,17 +41,32 @@ def loaded() -> dg.Definitions:
 
 
 FITS = frozenset({"assumption_norms", "assumption_similarity", "assumption_weights"})
-OTHERS = frozenset({"attention_by_position", "selection_means", "sink_effect", "contributions", "value_directions"})
+OTHERS = frozenset(
+    {
+        *("attention_by_position", "selection_means", "sink_effect", "contributions", "value_directions"),
+        *("separability", "arithmetic", "temperature", "convergence", "distances", "logit_range"),
+    }
+)
 DRAWN = frozenset({"bounds_in_expectation", "parameter_effects"})
+<<<<<<< HEAD
 ESTIMATED = frozenset({"regimes_by_sequence", "claim_estimates"})
+=======
+CHANGED = frozenset({"head_ablation", "sparsified_loss"})
+>>>>>>> extract-16
 PARENTS = {
     "tensors": set(),
     "selection_metrics": {"tensors"},
     **dict.fromkeys(FITS | OTHERS, frozenset({"selection_metrics"})),
     **dict.fromkeys(DRAWN, FITS | {"selection_metrics"}),
+<<<<<<< HEAD
     "regimes_by_sequence": {"assumption_weights", "selection_metrics"},
     "claim_estimates": {"regimes_by_sequence", "selection_metrics"},
     "warehouse": FITS | OTHERS | DRAWN | ESTIMATED | {"selection_metrics"},
+=======
+    "head_ablation": {"selection_metrics"},
+    "sparsified_loss": {"selection_metrics", "selection_means"},
+    "warehouse": FITS | OTHERS | DRAWN | CHANGED | {"selection_metrics"},
+>>>>>>> extract-16
     "claims": {"warehouse"},
     "report": {"warehouse"},
 }
@@ -59,12 +74,17 @@ PARENTS = {
 KINDS = {
     "tensors": {"torch", "zarr"},
     "selection_metrics": {"dask", "zarr"},
+<<<<<<< HEAD
     **dict.fromkeys(FITS | OTHERS | DRAWN | ESTIMATED, frozenset({"dask", "parquet"})),
+=======
+    **dict.fromkeys(FITS | OTHERS | DRAWN, frozenset({"dask", "parquet"})),
+    **dict.fromkeys(CHANGED, frozenset({"torch", "parquet"})),
+>>>>>>> extract-16
     "warehouse": {"duckdb", "sql"},
     "claims": {"duckdb", "sql"},
     "report": {"altair", "html"},
 }
-POOLS = {"tensors": "gpu", "warehouse": "warehouse"}
+POOLS = {"tensors": "gpu", "warehouse": "warehouse", **dict.fromkeys(CHANGED, "gpu")}
 
 
 def as_dagster_has_it(assets: dg.AssetsDefinition) -> dict[str, Any]:
@@ -247,7 +267,7 @@ def test_the_sensor_registers_studies_and_starts_nothing(loaded: dg.Definitions,
     with dg.build_sensor_context(instance=instance) as context:
         tick = loaded.resolve_sensor_def("studies_registered").evaluate_tick(context)
     assert tick.run_requests == []
-    assert "7 studies are registered" in tick.skip_message
+    assert "8 studies are registered" in tick.skip_message
     assert set(instance.get_dynamic_partitions("study")) >= {"mine", "gpt2", "of-another-data-root"}
 
 

@@ -138,7 +138,13 @@ SUMMARIES: tuple[Asset, ...] = (
         settings=("kappas", "scale"),
     ),
     tables_asset(
-        "head_ablation", head_ablation, tables=("head_ablation",), version=ABLATION_VERSION, settings=("effects",)
+        "head_ablation",
+        head_ablation,
+        tables=("head_ablation",),
+        version=ABLATION_VERSION,
+        settings=("effects",),
+        kinds=("torch", "parquet"),
+        pool="gpu",
     ),
     tables_asset(
         "sparsified_loss",
@@ -147,6 +153,8 @@ SUMMARIES: tuple[Asset, ...] = (
         version=SPARSIFIED_VERSION,
         after=(MEANS,),
         settings=("effects",),
+        kinds=("torch", "parquet"),
+        pool="gpu",
     ),
     *LIMITS,
     tables_asset(
