@@ -72,7 +72,7 @@ def _labels(source: Source) -> Figure:
         key,
         title,
         contexts_findings.context_labels(answer.rows(), changes.rows()),
-        f"{taxonomy_findings.EXPLAINED}. Every query labels every head again, so heads near a threshold may change theirs.",
+        f"{taxonomy_findings.EXPLAINED}. Every query labels every head, so heads near a threshold may change.",
         answer.table,
         answer,
         charts=(charts.context_labels(answer.table, changes.table),),

@@ -48,25 +48,18 @@ OTHERS = frozenset(
     }
 )
 DRAWN = frozenset({"bounds_in_expectation", "parameter_effects"})
-<<<<<<< HEAD
 ESTIMATED = frozenset({"regimes_by_sequence", "claim_estimates"})
-=======
 CHANGED = frozenset({"head_ablation", "sparsified_loss"})
->>>>>>> extract-16
 PARENTS = {
     "tensors": set(),
     "selection_metrics": {"tensors"},
     **dict.fromkeys(FITS | OTHERS, frozenset({"selection_metrics"})),
     **dict.fromkeys(DRAWN, FITS | {"selection_metrics"}),
-<<<<<<< HEAD
     "regimes_by_sequence": {"assumption_weights", "selection_metrics"},
     "claim_estimates": {"regimes_by_sequence", "selection_metrics"},
-    "warehouse": FITS | OTHERS | DRAWN | ESTIMATED | {"selection_metrics"},
-=======
     "head_ablation": {"selection_metrics"},
     "sparsified_loss": {"selection_metrics", "selection_means"},
-    "warehouse": FITS | OTHERS | DRAWN | CHANGED | {"selection_metrics"},
->>>>>>> extract-16
+    "warehouse": FITS | OTHERS | DRAWN | ESTIMATED | CHANGED | {"selection_metrics"},
     "claims": {"warehouse"},
     "report": {"warehouse"},
 }
@@ -74,12 +67,8 @@ PARENTS = {
 KINDS = {
     "tensors": {"torch", "zarr"},
     "selection_metrics": {"dask", "zarr"},
-<<<<<<< HEAD
     **dict.fromkeys(FITS | OTHERS | DRAWN | ESTIMATED, frozenset({"dask", "parquet"})),
-=======
-    **dict.fromkeys(FITS | OTHERS | DRAWN, frozenset({"dask", "parquet"})),
     **dict.fromkeys(CHANGED, frozenset({"torch", "parquet"})),
->>>>>>> extract-16
     "warehouse": {"duckdb", "sql"},
     "claims": {"duckdb", "sql"},
     "report": {"altair", "html"},
