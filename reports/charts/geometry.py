@@ -84,8 +84,8 @@ def _lines(
         keyed(base.mark_line(point=single).encode(y=y(f"{column}:Q")), list(shown.values()), name, dashes=styles)
         for column, name in shown.items()
     ]
-    numbers = [alt.Tooltip(f"{column}:Q", title=name, format=".3~g") for column, name in shown.items()]
-    tooltip = [alt.Tooltip("n:Q", title="N", format=",d"), *numbers]
+    measures = [alt.Tooltip(f"{column}:Q", title=name, format=".3~g") for column, name in shown.items()]
+    tooltip = [alt.Tooltip("n:Q", title="N", format=",d"), *measures]
     return [*lines, points(base.encode(y=y(f"{next(iter(shown))}:Q"), tooltip=tooltip), always=single)]
 
 

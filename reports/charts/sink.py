@@ -86,11 +86,11 @@ def sink_effects(curves: pa.Table) -> alt.LayerChart:
 def _pointed(base: alt.Chart, *first: alt.Tooltip) -> alt.Chart:
     """Correlations with their tooltip."""
     shown = {"correlation": "Correlation", "correlation_ci_low": "95 % interval from", "correlation_ci_high": "to"}
-    numbers = [alt.Tooltip(f"{column}:Q", title=title, format=".3~f") for column, title in shown.items()]
+    measures = [alt.Tooltip(f"{column}:Q", title=title, format=".3~f") for column, title in shown.items()]
     n, heads = (
         alt.Tooltip(f"{column}:Q", title=title, format=",d") for column, title in (("n", "N"), ("heads", "Heads"))
     )
-    return base.encode(y=_y("correlation:Q"), tooltip=[*first, n, *numbers, heads])
+    return base.encode(y=_y("correlation:Q"), tooltip=[*first, n, *measures, heads])
 
 
 def sink_heads(heads: pa.Table, *, n: int) -> alt.LayerChart:
