@@ -382,8 +382,9 @@ English, Python's own manual and Python sources, so that the embedded study meas
 It is not an assistant and writes nothing of use.
 
 Made by `python -m extract.embedded.train --text DIR --state STATE --tokenizer extract/embedded/model` from the text of
-[the manual](../manual.py), of DIR and of installed Python sources; the tokenizer is that of the model before this one. All figures below were measured by that run after the weights were rounded to bfloat16,
-as shipped, on {windows} held-out windows of {recipe.context} tokens of each kind of text.
+[the manual](../manual.py), of DIR and of installed Python sources; the tokenizer is that of the model before
+this one. All figures below were measured by that run after the weights were rounded to bfloat16, as shipped,
+on {windows} held-out windows of {recipe.context} tokens of each kind of text.
 
 | property | goal | this model |
 |---|---|---|

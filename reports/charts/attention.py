@@ -108,11 +108,11 @@ def weight_variants(heads: pa.Table) -> alt.LayerChart:
         ``weights_fit_by_head``: variant (or NULL: no fit), status.
     """
     found = heads.to_pylist()
-    numbers = Counter(findings.VARIANTS.get(row["variant"], f"no fit: {row['status']}") for row in found)
-    order = [*findings.VARIANTS.values(), *sorted(set(numbers) - set(findings.VARIANTS.values()))]
-    rows = [{"variant": name, "heads": numbers[name]} for name in order]
+    counted = Counter(findings.VARIANTS.get(row["variant"], f"no fit: {row['status']}") for row in found)
+    order = [*findings.VARIANTS.values(), *sorted(set(counted) - set(findings.VARIANTS.values()))]
+    rows = [{"variant": name, "heads": counted[name]} for name in order]
     y = alt.Y("variant:N", sort=order, title="Variant").axis(labelLimit=240, grid=False)
-    x = alt.X("heads:Q", **counts("Heads", max(numbers.values())))
+    x = alt.X("heads:Q", **counts("Heads", max(counted.values())))
     tooltip = [alt.Tooltip("variant:N", title="Variant"), alt.Tooltip("heads:Q", title="Heads", format=",d")]
     bars = alt.Chart().mark_bar(style="bar").encode(x=x, y=y, tooltip=tooltip)
     description = f"Bar chart of the number of heads by variant of the fit. {findings.weight_variants(found)}"

@@ -142,10 +142,10 @@ def _quantity(rows: Sequence[Row], n: int) -> alt.Parameter:
 def _map(rows: Sequence[Row], chosen: alt.Parameter, n: int) -> alt.LayerChart:
     """Layers by heads: two layers of cells of which the dropdown shows one, letters or values, and the choice."""
     base, height = head_grid(rows)
-    numbers = [name for name in quantities(rows, n) if name != LABEL]
-    cells = [_labels(base), *([_numbers(base, numbers)] if numbers else [])]
+    counted = [name for name in quantities(rows, n) if name != LABEL]
+    cells = [_labels(base), *([_numbers(base, counted)] if counted else [])]
     is_roomy = len({row["head"] for row in rows}) <= WRITTEN_HEADS
-    letters = [_letters(base, is_roomy=is_roomy), *(_values(base) if numbers and is_roomy else [])]
+    letters = [_letters(base, is_roomy=is_roomy), *(_values(base) if counted and is_roomy else [])]
     frames = [base.mark_rect(style=style, filled=False, aria=False) for style in ("chosen", "chosen-inside")]
     frames = [frame.transform_filter(chosen) for frame in frames]
     touched = base.mark_rect(opacity=0).encode(tooltip=_tooltip(n)).properties(name="cells").add_params(chosen)

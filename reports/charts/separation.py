@@ -96,11 +96,11 @@ def precision_recall(curves: pa.Table, *, marked_n: int) -> alt.LayerChart:
     base = alt.Chart().encode(x=n_axis(last), color=color)
     means = [alt.Tooltip(f"{metric}:Q", title=numbers.NAMES[metric], format=".3~g") for metric in metrics]
     tooltip = [alt.Tooltip("n:Q", title="N", format=",d"), *means, alt.Tooltip("heads:Q", title="Heads", format=",d")]
-    findings = " ".join(findings.course(rows, metric) for metric in metrics)
+    read = " ".join(findings.course(rows, metric) for metric in metrics)
     return layered(
         rows,
         "Precision and Recall over heads",
-        f"Line chart against N on a log axis. {findings}",
+        f"Line chart against N on a log axis. {read}",
         rule_at_n(marked_n, f"maps: N = {marked_n}"),
         *floor_of_precision(alt.Chart().encode(x=n_axis(last)), y("precision_floor:Q"), rows),
         base.mark_area().encode(y=y("p10:Q"), y2="p90:Q"),

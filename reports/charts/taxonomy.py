@@ -95,11 +95,11 @@ def kinds_map(heads: pa.Table) -> alt.LayerChart:
 def _scores() -> list[alt.Tooltip]:
     """How surely a head is what it is."""
     scores = {f"{label.lower()}_score": f"Score as {label}" for label in findings.KINDS}
-    numbers = {"margin": "Leads by"} | scores
+    counted = {"margin": "Leads by"} | scores
     return [
         alt.Tooltip("nearest:N", title="Nearest kind"),
         alt.Tooltip("single_key:N", title="Looks at one key"),
-        *(alt.Tooltip(f"{column}:Q", title=title, format=".3~f") for column, title in numbers.items()),
+        *(alt.Tooltip(f"{column}:Q", title=title, format=".3~f") for column, title in counted.items()),
         alt.Tooltip("agreement:Q", title="Sequences that agree", format=".3~p"),
     ]
 
