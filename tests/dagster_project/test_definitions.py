@@ -133,7 +133,7 @@ def test_dagster_has_an_asset_as_its_record_says(loaded: dg.Definitions, record:
         {"checks": tuple},
         {"checks": lambda: (replace(find_asset("selection_metrics").checks()[0], blocking=False),)},
     ],
-    ids=str,
+    ids=range(7),
 )
 def test_a_record_that_says_anything_else_would_have_been_noticed(change: dict[str, Any]) -> None:
     record = find_asset("selection_metrics")
