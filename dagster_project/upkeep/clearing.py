@@ -121,8 +121,14 @@ def _of_none(home: Home) -> list[Path]:
     """What is half-written of no study: pages, reports, the studies file, the script of the plain shell."""
     from storage.warehouse.connection import ENTRY
 
-    folders = (home.root, home.reports, home.comparisons, home.root / "refreshes")
-    written = [path for folder in folders for path in folder.glob("*.partial")]
+    made = {home.root: ("index.html", "studies.yaml"), home.reports: (".html",), home.comparisons: (".html",)}
+    made[home.root / "refreshes"] = (".json",)
+    written = [
+        path
+        for folder, endings in made.items()
+        for path in folder.glob("*.partial")
+        if UNFINISHED.sub("", path.name).endswith(endings)
+    ]
     scripts = home.warehouse.glob(f".{ENTRY}.*")
     return sorted(path for path in (*written, *scripts) if UNFINISHED.search(path.name))
 

@@ -20,7 +20,7 @@ from dagster_project.study.home import HOME_VARIABLE
 
 PROGRAM = Path(sys.executable).with_name("attention-geometry")
 CHECKOUT = Path(__file__).resolve().parents[2]
-OURS = (HOME_VARIABLE, "DAGSTER_HOME")
+OURS = (HOME_VARIABLE, "DAGSTER_HOME", "COLUMNS")
 
 
 @dataclass(frozen=True)

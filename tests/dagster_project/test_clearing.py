@@ -62,7 +62,7 @@ def test_doctor_removes_what_crashes_left_and_nothing_else(copied: Path) -> None
     assert "attention-geometry doctor --clean" in shown
     cleaned = attention_geometry("doctor", "--clean", home=copied)
     assert cleaned.code == 0, cleaned.errors
-    assert re.search(r"in all +│ 1,400 ", cleaned.text), cleaned.text
+    assert re.search(r"in all +│ 1,300 ", cleaned.text), cleaned.text
     assert "kept" not in cleaned.text
     assert results(copied) == before
     assert leftovers(Home(copied)) == []

@@ -56,7 +56,7 @@ PARENTS = {
     **dict.fromkeys(FITS | OTHERS, frozenset({"selection_metrics"})),
     **dict.fromkeys(DRAWN, FITS | {"selection_metrics"}),
     "regimes_by_sequence": {"assumption_weights", "selection_metrics"},
-    "claim_estimates": {"regimes_by_sequence", "selection_metrics"},
+    "claim_estimates": {"regimes_by_sequence", "selection_metrics", "separability"},
     "head_ablation": {"selection_metrics"},
     "sparsified_loss": {"selection_metrics", "selection_means"},
     "warehouse": FITS | OTHERS | DRAWN | ESTIMATED | CHANGED | {"selection_metrics"},
@@ -256,7 +256,7 @@ def test_the_sensor_registers_studies_and_starts_nothing(loaded: dg.Definitions,
     with dg.build_sensor_context(instance=instance) as context:
         tick = loaded.resolve_sensor_def("studies_registered").evaluate_tick(context)
     assert tick.run_requests == []
-    assert "8 studies are registered" in tick.skip_message
+    assert "9 studies are registered" in tick.skip_message
     assert set(instance.get_dynamic_partitions("study")) >= {"mine", "gpt2", "of-another-data-root"}
 
 
