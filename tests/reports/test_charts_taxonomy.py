@@ -123,7 +123,8 @@ HEAD = "layer = 1 AND head = 2"
         ("sink_effects", "sink_effect SET correlation = -0.9 WHERE n = 5 AND query = 23"),
         ("sink_heads", f"selection_means SET recall = 0.01 WHERE n = 2 AND query = 23 AND {HEAD}"),
         ("sink_heads", "value_scales SET rho_0 = 1 WHERE query = 23 AND sequence = 0 AND layer = 1 AND kv_head = 1"),
-        ("kinds_map", f"head_taxonomy SET fits_rule = NOT fits_rule WHERE query = 23 AND {HEAD}"),
+        ("kinds_map", f"head_taxonomy SET nearest = 'any' WHERE query = 23 AND {HEAD}"),
+        ("kinds_map", f"head_taxonomy SET single_key = NOT single_key WHERE query = 23 AND {HEAD}"),
         ("kinds_plane", f"head_taxonomy SET cos_last_level = 0.99 WHERE query = 23 AND {HEAD}"),
         ("kinds_precision", f"selection_means SET precision = 0.01 WHERE n = 2 AND query = 23 AND {HEAD}"),
         ("kinds_recall", f"selection_means SET recall = 0.01 WHERE n = 4 AND query = 23 AND {HEAD}"),
@@ -150,7 +151,7 @@ def test_a_head_of_another_kind_changes_the_chart(made_up: duckdb.DuckDBPyConnec
     ("name", "query", "columns"),
     [
         ("sink_effect", "sink_effect_by_n", ("n", "correlation", "correlation_ci_low")),
-        ("kinds_map", "taxonomy_of_heads", ("layer", "head", "label", "fits_rule", "margin", "agreement")),
+        ("kinds_map", "taxonomy_of_heads", ("layer", "head", "label", "nearest", "single_key", "margin", "agreement")),
         ("kinds_plane", "taxonomy_of_heads", ("layer", "head", "label", "cos_last_level", "cos_last_change")),
     ],
 )
@@ -167,18 +168,18 @@ def test_charts_hold_the_rows(
 
 
 def test_segments_stand_on_each_other_with_a_letter_where_there_is_room() -> None:
-    shares = zip((0, 1), ((0.5, 0.04, 0.46), (0.0, 1.0, 0.0)), strict=True)
+    shares = zip((0, 1), ((0.5, 0.04, 0.36, 0.1), (0.0, 0.75, 0.0, 0.25)), strict=True)
     rows = [
         {"layer": layer, "label": label, "share": share}
         for layer, found in shares
         for label, share in reversed(list(zip(findings.LABELS, found, strict=True)))
     ]
     segments = {(row["layer"], row["label"]): row for row in labels.stacked(rows, "layer")}
-    assert [segments[0, label]["low"] for label in findings.LABELS] == [0, 0.5, 0.54]
-    assert [segments[0, label]["high"] for label in findings.LABELS] == [0.5, 0.54, 1]
-    assert [segments[0, label]["letter"] for label in findings.LABELS] == ["R", "", "S"]
-    assert [segments[1, label]["letter"] for label in findings.LABELS] == ["", "M", ""]
-    assert segments[0, "Reset"]["middle"] == pytest.approx(0.77)
+    assert [segments[0, label]["low"] for label in findings.LABELS] == pytest.approx([0, 0.5, 0.54, 0.9])
+    assert [segments[0, label]["high"] for label in findings.LABELS] == pytest.approx([0.5, 0.54, 0.9, 1])
+    assert [segments[0, label]["letter"] for label in findings.LABELS] == ["T", "", "R", "O"]
+    assert [segments[1, label]["letter"] for label in findings.LABELS] == ["", "M", "", "O"]
+    assert segments[0, "Reset"]["middle"] == pytest.approx(0.72)
     many = [{"layer": layer, "label": "Mixer", "share": 1.0} for layer in range(labels.LETTERED + 1)]
     assert {row["letter"] for row in labels.stacked(many, "layer")} == {""}
 
@@ -192,64 +193,66 @@ def test_kinds_are_told_apart_without_colour(made_up: duckdb.DuckDBPyConnection)
 
     assert ranges("kinds_recall", "strokeDash") == [list(labels.DASHES.values())]
     assert {str(found) for found in ranges("kinds_plane", "shape")} == {str(list(labels.SHAPES.values()))}
-    assert len({str(dash) for dash in labels.DASHES.values()}) == len(set(labels.SHAPES.values())) == 3
-    assert len(set(findings.LETTERS.values())) == 3
+    assert list(labels.DASHES) == list(labels.SHAPES) == list(findings.LETTERS) == list(findings.LABELS)
+    assert len({str(dash) for dash in labels.DASHES.values()}) == len(set(labels.SHAPES.values())) == 4
+    assert len(set(findings.LETTERS.values())) == 4
     for name in ("kinds_map", "kinds_by_layer"):
         spec = CHARTS[name](made_up, STUDY).to_dict()
         assert [part for part in parts(spec) if part.get("field") == "letter"]
-        assert "'S: Reset'" in str([part["labelExpr"] for part in parts(spec) if "labelExpr" in part])
+        assert "'R: Reset', 'Other': 'O: Other'" in str(
+            [part["labelExpr"] for part in parts(spec) if "labelExpr" in part]
+        )
 
 
-def test_heads_that_fit_no_rule_look_different(made_up: duckdb.DuckDBPyConnection) -> None:
-    for name in ("kinds_map", "kinds_by_layer"):
-        found = [part["fillOpacity"] for part in parts(CHARTS[name](made_up, STUDY).to_dict()) if "fillOpacity" in part]
-        assert [opacity["condition"] for opacity in found] == [[{"test": "datum.fits_rule", "value": 1}]]
-        assert found[0]["value"] < 0.5
+def test_heads_that_meet_no_rule_look_different(made_up: duckdb.DuckDBPyConnection) -> None:
+    labelled = [row["label"] for row in of_query(made_up, STUDY, "taxonomy_of_heads").to_pylist()]
+    assert 0 < labelled.count(findings.OTHER) < len(labelled)
+    assert "O" not in {findings.LETTERS[kind] for kind in findings.KINDS}
+    letters = [row["letter"] for row in drawn(CHARTS["kinds_map"](made_up, STUDY))]
+    assert [letter == "O" for letter in letters] == [label == findings.OTHER for label in labelled]
     layers = CHARTS["kinds_plane"](made_up, STUDY).to_dict()["layer"]
     filled = {
         layer["transform"][0]["filter"]: layer["mark"]["filled"]
         for layer in layers
         if "filled" in layer.get("mark", {})
     }
-    assert filled == {"!datum.fits_rule": False, "datum.fits_rule": True}
+    assert filled == {"datum.label == 'Other'": False, "datum.label != 'Other'": True}
 
 
-def test_bars_show_which_heads_fit_their_rule(made_up: duckdb.DuckDBPyConnection) -> None:
+def test_bars_show_how_many_heads_meet_no_rule(made_up: duckdb.DuckDBPyConnection) -> None:
     heads = of_query(made_up, STUDY, "taxonomy_of_heads").to_pylist()
     shown = drawn(CHARTS["kinds_by_layer"](made_up, STUDY))
-    found = {(row["layer"], row["label"], row["fits_rule"]): row for row in shown}
-    expected = Counter((row["layer"], row["label"], row["fits_rule"]) for row in heads)
-    assert {key: row["heads"] for key, row in found.items()} == expected
-    assert {fits for _, _, fits in expected} == {True, False}
-    for (layer, label, fits), row in found.items():
+    found = {(row["layer"], row["label"]): row for row in shown}
+    assert len(found) == len(shown)
+    assert {key: row["heads"] for key, row in found.items()} == Counter((row["layer"], row["label"]) for row in heads)
+    assert {label for _, label in found} == set(findings.LABELS)
+    for (_, label), row in found.items():
         assert row["share"] == pytest.approx(row["high"] - row["low"], abs=1e-5)
         assert row["share"] == pytest.approx(row["heads"] / STUDY.heads)
-        if not fits and (layer, label, True) in found:
-            assert row["low"] == found[layer, label, True]["high"]
+        if label == findings.OTHER:
+            assert row["high"] == pytest.approx(1)
 
 
 def test_cells_without_room_for_letters_have_shapes(made_up: duckdb.DuckDBPyConnection) -> None:
     head = of_query(made_up, STUDY, "taxonomy_of_heads").to_pylist()[0]
     for columns in (labels.LETTERED, labels.LETTERED + 1):
-        rows = [
-            {**head, "head": index, "label": findings.LABELS[index % 3], "fits_rule": index % 2 == 0}
-            for index in range(columns)
-        ]
+        rows = [{**head, "head": index, "label": findings.LABELS[index % 4]} for index in range(columns)]
         spec = taxonomy_charts.kinds_map(pa.Table.from_pylist(rows)).to_dict()
         shapes = [part["shape"]["scale"]["range"] for part in parts(spec) if "field" in part.get("shape", {})]
         letters = [part for part in parts(spec) if part.get("field") == "letter"]
-        assert (len(letters), len(shapes)) == ((2, 0) if columns == labels.LETTERED else (0, 2))
+        assert (len(letters), len(shapes)) == ((1, 0) if columns == labels.LETTERED else (0, 1))
         assert all(shape == list(labels.SHAPES.values()) for shape in shapes)
 
 
 def test_borders_of_the_rules_stand_at_the_thresholds(made_up: duckdb.DuckDBPyConnection) -> None:
     thresholds = of_query(made_up, STUDY, "taxonomy_thresholds")
     values = {row["threshold"]: row["value"] for row in thresholds.to_pylist()}
-    datasets = CHARTS["kinds_plane"](made_up, STUDY).to_dict()["datasets"].values()
-    wedge = next(rows for rows in datasets if len(rows) == 3 and "y" in rows[0])
-    assert [row["y"] - abs(row["x"]) / 2 for row in wedge] == pytest.approx([values["last_high"]] * 3)
-    assert [{"x": values["last_rises"]}] in list(datasets)
-    assert values["last_weak"] in [rows[0]["y"] for rows in datasets if len(rows) == 1 and "y" in rows[0]]
+    spec = CHARTS["kinds_plane"](made_up, STUDY).to_dict()
+    rules = [layer for layer in spec["layer"] if layer["mark"]["type"] == "rule"]
+    (reset,), (mixer,) = (spec["datasets"][rule["data"]["name"]] for rule in rules)
+    assert reset["y"] == values["last_weak"]
+    assert mixer == {"x": values["last_rises"]}
+    assert [{"y", "x2"} <= set(rules[0]["encoding"]), "y" in rules[1]["encoding"]] == [True, False]
 
 
 def test_names_of_lines_stay_apart_and_within_the_chart() -> None:
@@ -358,9 +361,9 @@ def test_a_study_of_an_earlier_version_says_what_it_lacks() -> None:
 
 CHANGES = {
     "sink-effect": "sink_effect SET correlation = -0.95 WHERE n = 3",
-    "kinds-by-layer": "head_taxonomy SET margin = margin + 1",
+    "kinds-by-layer": "head_taxonomy SET label = 'Mixer' WHERE query = 23",
     "kinds-plane": "head_taxonomy SET cos_last_level = 0.77",
-    "kinds-sensitivity": "taxonomy_sensitivity SET changed = 11 WHERE threshold = 'spread_broad'",
+    "kinds-sensitivity": "taxonomy_sensitivity SET changed = 11 WHERE threshold = 'broad_share'",
     "kinds-curves": "selection_means SET precision = precision / 2",
     "context-metrics": "selection_means_model SET recall = recall / 2 WHERE query = 23",
     "context-elbows": "elbows_model SET elbow_n = 13 WHERE query = 23",

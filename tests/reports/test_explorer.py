@@ -21,7 +21,7 @@ def head(layer: int, index: int, **changes: Any) -> dict[str, Any]:
         "head": index,
         "kv_head": 0,
         "label": ("Retriever", "Mixer", "Reset")[(layer + index) % 3],
-        "fits_rule": True,
+        "nearest": ("Retriever", "Mixer", "Reset")[(layer + index) % 3],
         "margin": 0.1 + 0.01 * index + 0.05 * layer,
         "agreement": 2 / 3,
         "elbow_n": 3,
@@ -85,14 +85,14 @@ def test_what_no_head_has_is_no_choice() -> None:
     spec = explorer(hidden, curves, n=7)
     assert param(spec, "quantity")["bind"]["options"] == ["label", "elbow_n", "recall_at_n"]
     assert "Recall at N = 7" in param(spec, "quantity")["bind"]["labels"]
-    unlabelled = [row | {"label": None, "margin": None, "fits_rule": None, "agreement": None} for row in heads]
+    unlabelled = [row | {"label": None, "margin": None, "nearest": None, "agreement": None} for row in heads]
     assert param(explorer(unlabelled, curves), "quantity")["value"] == "elbow_n"
     assert quantities([{"label": None, "elbow_n": None, "recall_at_n": None, "rho_0": None}], 4) == {}
 
 
 def test_it_begins_with_the_clearest_head() -> None:
     heads, curves = made()
-    heads[0] |= {"margin": 9.0, "fits_rule": False}
+    heads[0] |= {"margin": 9.0, "label": "Other"}
     heads[4] |= {"margin": 0.9}
     assert param(explorer(heads, curves), "chosen")["value"] == [{"layer": 1, "head": 1}]
     assert "layer 1, head 1" in findings.explorer(heads, 4)
@@ -110,14 +110,17 @@ def test_both_inputs_and_a_click_choose() -> None:
 def test_blank_cells_are_counted_and_explained() -> None:
     heads, _ = made()
     heads[1] |= {"rho_0": None}
-    heads[2] |= {"rho_0": None, "recall": None, "elbow_n": None, "fits_rule": False}
+    heads[2] |= {"rho_0": None, "recall": None, "elbow_n": None, "label": "Other"}
     told = findings.explorer(heads, 4)
     assert (
         "2 heads without a ρ₀: a sliding window hides the sink, or its value state or all others have norm 0." in told
     )
     assert "1 head without a Recall at N = 4" in told
-    assert "without an elbow: after N = 2 separability does not fall, or there is no N but the trivial one" in told
-    assert "1 head fits no rule and bears" in told
+    assert (
+        "1 head without an elbow: separability falls from N = 2 on without bending downwards, or after N = 2 "
+        "separability does not fall, or there is no N but the trivial one, N = 1." in told
+    )
+    assert "1 head meets no rule and is shown as Other, with the nearest kind beside it." in told
     assert "Blank" not in findings.explorer(made()[0], 4)
 
 
@@ -132,7 +135,7 @@ NOTHING: dict[str, Any] = dict.fromkeys(("norm_s_without_sink", "cos_sink"), [No
         ([head(0, 0)], [curve(0, 0, [1])]),
         ([head(0, 0, rho_0=None), head(0, 1)], [curve(0, 0, **NOTHING), curve(0, 1)]),
         ([head(0, 0, recall=None, precision=None), head(0, 1)], [curve(0, 1)]),
-        ([head(0, 0, label=None, fits_rule=None, margin=None, agreement=None, elbow_n=None)], [curve(0, 0)]),
+        ([head(0, 0, label=None, nearest=None, margin=None, agreement=None, elbow_n=None)], [curve(0, 0)]),
         made(2, 40),
     ],
     ids=["small", "one head", "one N", "hidden sink", "no curves", "no label", "many heads"],

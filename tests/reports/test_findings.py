@@ -169,6 +169,14 @@ def test_why_there_is_no_elbow_follows_from_the_status() -> None:
         assert separation_findings.elbow_of_model(elbow(status)).endswith(f"no elbow: {told}.")
 
 
+def test_the_elbow_of_the_model_is_told_with_its_separability() -> None:
+    found = elbow("ok", elbow_n=7, separability=0.321, lowest_n=9, lowest_separability=0.25)
+    assert separation_findings.elbow_of_model(found) == (
+        "The elbow of the model’s mean curves lies at N = 7, with separability 0.321; separability is least, 0.25, "
+        "at N = 9."
+    )
+
+
 def test_learned_sinks_are_told_where_there_are_some() -> None:
     """Studies of an earlier version do not know of any."""
 

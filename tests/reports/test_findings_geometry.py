@@ -24,7 +24,7 @@ def test_the_example_counts_selected_and_left_out_keys_apart() -> None:
 
 
 def example(label: str, **changed: object) -> Row:
-    row = {"label": label, "layer": 3, "head": 5, "kv_head": 1, "margin": 0.25, "agreement": 1.0, "fits_rule": True}
+    row = {"label": label, "layer": 3, "head": 5, "kv_head": 1, "margin": 0.25, "agreement": 1.0}
     return row | {"heads": 12} | changed
 
 
@@ -36,8 +36,9 @@ def test_labels_that_no_head_has_are_told() -> None:
 
 def test_examples_that_meet_no_rule_are_told() -> None:
     assert geometry_findings.standing([example("Mixer")]).endswith("of 12 labelled Mixer (margin 0.25).")
-    told = geometry_findings.standing([example("Mixer"), example("Reset", fits_rule=False)])
-    assert told.endswith("No head meets the rule of Reset in full; the nearest is shown.")
+    told = geometry_findings.standing([example("Mixer"), example("Other", margin=None)])
+    assert "12 labelled Mixer (margin 0.25) and 12 labelled Other." in told
+    assert told.endswith("Of the heads that meet no rule, it is the one farthest from all.")
 
 
 def at(n: int, **changed: float | None) -> Row:

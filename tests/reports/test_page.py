@@ -361,7 +361,9 @@ EMPTY = {
         "similarity-heads",
         "regimes",
     },
-    "hidden sink": {"sink-by-layer", "sink-effect"},
+    "one layer": {"elbows"},
+    "window": {"elbows"},
+    "hidden sink": {"sink-by-layer", "sink-effect", "elbows"},
     "only itself": {
         *BOUNDS,
         *("chance-by-n", "chance-heads", "separation-curves", "plain-arithmetic"),
@@ -448,7 +450,7 @@ CHANGES = (
     },
     {
         "recall-bounds": "UPDATE bound_means SET recall_lower = 1 WHERE n = 5",
-        "elbows": "UPDATE elbows_model SET separability = 0.321",
+        "elbows": "UPDATE elbows_model SET status = 'ok', elbow_n = 7, separability = 0.321",
         "norm-variation": "UPDATE assumption_norms SET sequences = 77",
         "similarity-heads": "UPDATE cosine_by_distance SET mean_cosine = 0.77 WHERE distance = 1",
         "printed-gaps": "UPDATE monte_carlo SET recall_gap = -0.77, recall_holds = false WHERE n = 4",
