@@ -16,6 +16,7 @@ from extract.settings import Shard
 from storage.errors import UserError
 from storage.files.locks import exclusive
 from storage.files.places import Local, Remote
+from storage.warehouse.relations import paper_claims
 from storage.zarr.arrays import SELECTION, TENSORS
 from storage.zarr.sequences import SequenceStore
 from tests.dagster_project import making
@@ -182,6 +183,7 @@ def test_what_a_table_must_hold_follows_from_the_tensors_alone(home: Home) -> No
         "temperature_concentration": 3 * 8 * 5,
         "sensitivity": 3 * 3 * 8 * 5,
         "logit_range": 3 * 3 * 8,
+        "claim_estimates": len(paper_claims()),
     }
     without = expected_rows(tensor_store(home.tensors("small")), kappas=3, nulls=False)
     assert without == expected | {"separability": 0, "separability_model": 0}

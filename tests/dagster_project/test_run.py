@@ -20,7 +20,10 @@ import json, sys
 from dagster_project.command.cli import main
 
 sys.argv = ["attention-geometry", "run", "mine", "--home", sys.argv[1]]
-main()
+try:
+    main()
+except SystemExit as end:
+    assert not end.code
 print(json.dumps(sorted(sys.modules)), file=sys.stderr)
 """
 """A run, and the names of all modules that are loaded when it has ended."""

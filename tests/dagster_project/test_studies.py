@@ -116,7 +116,7 @@ def test_a_study_stays_when_there_is_something_of_it_or_it_was_there(tmp_path: P
     if kept == "known":
         record_study(home, "mine", DESCRIBED)
     if kept == "store":
-        home.tensors("mine").mkdir(parents=True)
+        Path(str(home.tensors("mine"))).mkdir(parents=True)
     error = RuntimeError("a bug") if kept == "crash" else UserError("a full disk")
     with pytest.raises(type(error)), recorded(home, "mine", DESCRIBED):
         raise error
@@ -140,10 +140,15 @@ def test_relative_paths_start_from_the_folder_of_the_file(tmp_path: Path) -> Non
     assert study.corpus.pack
 
 
+RANDOM = "embedded-random"
+"""The twin of the embedded study."""
+
+
 def test_the_shipped_studies_are_those_of_the_paper() -> None:
     shipped = read_studies(shipped_file())
-    assert list(shipped) == ["embedded", "effects", "synthetic", "llama-2-7b", "gemma-7b", "mistral-7b", "gpt2"]
-    for name in list(shipped)[3:]:
+    assert shipped[RANDOM].model.weights == "random"
+    assert list(shipped) == ["embedded", "effects", "synthetic", "llama-2-7b", "gemma-7b", "mistral-7b", "gpt2", RANDOM]
+    for name in list(shipped)[3:-1]:
         assert (shipped[name].context_length, shipped[name].corpus.id) == (1024, "Skylion007/openwebtext")
     for name in ("embedded", "synthetic"):
         assert shipped[name].model.id == shipped[name].corpus.id == name

@@ -278,7 +278,7 @@ def test_a_setting_has_what_depends_on_it_rebuilt(home: Home, tmp_path: Path) ->
     before = {path.stem: path.stat().st_mtime_ns for path in copied.summaries(NAME).iterdir()}
     making.summarise(copied, NAME, other)
     changed = {path.stem for path in copied.summaries(NAME).iterdir() if path.stat().st_mtime_ns != before[path.stem]}
-    assert changed == {"monte_carlo", "parameter_effects"}
+    assert changed == {"monte_carlo", "parameter_effects", "regimes_by_sequence", "claim_estimates"}
 
 
 def test_claims_of_a_study_that_is_not_landed_cannot_be_judged(home: Home) -> None:

@@ -79,7 +79,8 @@ def _rules() -> duckdb.DuckDBPyConnection:
 def row_of(claim: dict[str, Any], found: Estimated, sequences: int) -> dict[str, Any]:
     """The row of ``claim_estimates`` of a row of ``paper_claims``, with the reason why it cannot be tested, if any."""
     interval = found.interval
-    ends = {"value": interval.value, "low": interval.low, "high": interval.high}
+    low, high = min(interval.low, interval.value), max(interval.high, interval.value)  # ones: 1 + 2e-16
+    ends = {"value": interval.value, "low": low, "high": high}
     return {
         "claim": claim["claim"],
         **{name: None if math.isnan(number) else number for name, number in ends.items()},
