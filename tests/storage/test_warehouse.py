@@ -231,21 +231,23 @@ def test_the_way_in_writes_nothing(tmp_path: Path, tables: dict[str, list[pa.Rec
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "message", "quoted"),
     [
-        ("SELEC 1", "syntax error"),
-        ("SELECT * FROM nowhere", "nowhere does not exist"),
-        ("SELECT * FROM read_csv('/etc/passwd')", "disabled"),
-        ("", "no result to show"),
+        ("SELEC 1", "syntax error", "LINE 1: SELEC 1\n        ^"),
+        ("SELECT * FROM nowhere", "nowhere does not exist", "Did you mean"),
+        ("SELECT * FROM read_csv('/etc/passwd')", "disabled", ""),
+        ("", "no result to show", ""),
     ],
 )
-def test_errors_in_sql_are_one_line(tmp_path: Path, text: str, message: str) -> None:
+def test_errors_in_sql_begin_with_what_is_wrong(tmp_path: Path, text: str, message: str, quoted: str) -> None:
     """But for what they quote: the line with the mistake, and what else its author may have meant."""
     with connect(tmp_path) as connection, pytest.raises(UserError, match=message) as caught:
         query(connection, text)
-    first, *quoted = str(caught.value).splitlines()
+    first, *rest = str(caught.value).splitlines()
     assert message in first
-    assert not quoted or isinstance(caught.value, QuotingError)
+    assert "\n".join(rest).strip().startswith(quoted)
+    assert bool(rest) == bool(quoted)
+    assert isinstance(caught.value, QuotingError) or not rest
 
 
 def test_a_pivot_is_reading(tmp_path: Path, tables: dict[str, list[pa.RecordBatch]]) -> None:
