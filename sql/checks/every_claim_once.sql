@@ -16,7 +16,7 @@ HAVING
     count(estimates.study) <> 1
     OR count(paper_claims.statement) <> 1
     OR bool_or(
-        sequences <> (SELECT sequences FROM studies WHERE study = $study)
+        sequences <> (SELECT any_value(sequences) FROM studies WHERE study = $study)
         OR (low IS NULL) <> (high IS NULL)
         OR (reason IS NULL AND (value IS NULL OR low IS NULL))
         OR NOT coalesce(low <= value AND value <= high, true)

@@ -241,9 +241,12 @@ SELECT
     avg(precision) FILTER (WHERE n = 4) AS precision_at_4,
     CASE WHEN recall_at_4 IS NOT NULL THEN share / 10 END AS recall_difference_at_4,
     CASE WHEN recall_at_4 IS NOT NULL THEN -share / 10 END AS precision_difference_at_4
-FROM means, (
-    VALUES ('float32_loop', 0.1), ('float32_cdist', 0.2), ('float64_literal', 0.0)
-) AS arithmetics (arithmetic, share)
+FROM (
+    SELECT *, most / (1 + layer) AS share
+    FROM means, (VALUES ('float32_loop', 0.1), ('float32_cdist', 0.2), ('float64_literal', 0.0)) AS arithmetics (
+        arithmetic, most
+    )
+)
 WHERE query = (SELECT max(query) FROM selection_counts)
 GROUP BY study, query, layer, head, arithmetic, share
 """

@@ -28,7 +28,7 @@ def make_older(path: Path) -> None:
             connection.execute(f"DROP {kind} {relation.name}")
         for table in NEW:
             connection.execute(f"DROP TABLE {table}")
-        for column in ("a_0", "s_in", "a_min_in", "a_max_in", "a_max_out", "rho_out"):
+        for column in ("a_0", "s_in", "a_min_in", "a_max_in", "a_max_out", "rho_out", "distance_rest"):
             connection.execute(f"ALTER TABLE selection_counts DROP COLUMN {column}")
         for metric in ("precision", "recall"):
             connection.execute(f"ALTER TABLE selection_counts DROP COLUMN {metric}_lower_scale_free")

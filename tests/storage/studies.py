@@ -5,6 +5,7 @@ from pathlib import Path
 import dask
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from geometry.lazy import scale_free_bounds, selection_arrays, similarities, value_norms
 from storage.files.places import Local
@@ -19,6 +20,12 @@ SIZES = {"sequence": 3, "query": 3, "layer": 2, "head": 4, "kv_head": 2, "key": 
 QUERIES = (5, 8, 11)
 N_KEYS = np.array([[6, 6], [9, 9], [12, 9]])
 """Keys of each query in each layer: a window of nine keys hides the sink from the last query in layer 1."""
+
+MEASURED = (
+    *("studies", "heads", "tokens", "selection_counts", "upper_bounds", "attention_rows", "concentration"),
+    *("value_scales", "value_norm_by_position", "attention_by_position"),
+)
+"""Tables whose rows come from the stores."""
 
 
 def provenance(**settings: object) -> dict[str, object]:
@@ -93,6 +100,17 @@ def tables(tensors: SequenceStore, metrics: SequenceStore) -> dict[str, list[pa.
         "attention_by_position": [batch for index in range(len(QUERIES)) for batch in _weights(tensors, index)],
     }
     return measured | _summaries(measured)
+
+
+def of_one_sequence(tables: dict[str, list[pa.RecordBatch]]) -> dict[str, list[pa.RecordBatch]]:
+    """The rows of the same study with no sequence but the first, and what sums these up."""
+    whole = {name: pa.Table.from_batches(tables[name]) for name in MEASURED}
+    measured = {name: _of_the_first(rows).to_batches() for name, rows in whole.items()}
+    return measured | _summaries(measured)
+
+
+def _of_the_first(rows: pa.Table) -> pa.Table:
+    return rows.filter(pc.equal(rows["sequence"], 0)) if "sequence" in rows.column_names else rows
 
 
 def landed(root: Path) -> Path:

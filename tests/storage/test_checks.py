@@ -51,6 +51,33 @@ BROKEN = {
         f"DELETE FROM selection_counts WHERE {HEAD}",
         f"{NO_SCALE}; UPDATE upper_bounds SET scale = 'raw', precision_upper = NULL WHERE {HEAD}",
     ],
+    "identities": [
+        f"UPDATE selection_counts SET k_in = -1 WHERE {ONE}",
+        f"UPDATE selection_counts SET k_in = n + 1 WHERE {ONE}",
+        f"UPDATE selection_counts SET k_out = -1 WHERE {ONE}",
+        f"UPDATE selection_counts SET k_out = n_keys - n + 1 WHERE {ONE}",
+        f"UPDATE selection_counts SET r_min = -1e-9 WHERE {ONE}",
+        f"UPDATE selection_counts SET r_max = 'inf' WHERE {ONE}",
+        f"UPDATE selection_counts SET k_in = 0 WHERE {SINK}",
+        f"UPDATE selection_counts SET a_0 = -1e-9 WHERE {SINK}",
+        f"UPDATE selection_counts SET a_max_out = -1e-9 WHERE {ONE}",
+        f"UPDATE selection_counts SET a_min_in = -1e-9 WHERE {ONE}",
+        "UPDATE selection_counts SET a_min_in = a_max_in * 1.000005 WHERE layer = 1 AND n = 1",
+        f"UPDATE selection_counts SET s_in = a_max_in * 0.999, a_min_in = 0, norm_s = 0 WHERE {HIDDEN}",
+        f"UPDATE selection_counts SET rho_out = -0.001 WHERE {ONE}",
+        f"UPDATE selection_counts SET rho_out = 1.001 WHERE {ONE}",
+        *(
+            f"UPDATE selection_counts SET {metric}_lower_scale_free = {value} WHERE {ONE}"
+            for metric, value in (
+                ("precision", 0),
+                ("precision", 1.0001),
+                ("precision", "NULL"),
+                ("recall", -1e-9),
+                ("recall", 1.0001),
+                ("recall", "NULL"),
+            )
+        ),
+    ],
     "ingredients_consistent": [
         *(f"UPDATE selection_counts SET {name} = NULL WHERE {ONE}" for name in ("s_in", "a_min_in", "a_max_in")),
         f"UPDATE selection_counts SET rho_out = NULL WHERE {ONE}",
@@ -58,18 +85,11 @@ BROKEN = {
         f"UPDATE selection_counts SET rho_out = 0 WHERE {SINK}",
         f"UPDATE selection_counts SET a_0 = NULL WHERE {SINK}",
         f"UPDATE selection_counts SET a_0 = 0 WHERE {HIDDEN}",
-        f"UPDATE selection_counts SET a_0 = -1e-9 WHERE {SINK}",
-        f"UPDATE selection_counts SET a_max_out = -1e-9 WHERE {ONE}",
-        f"UPDATE selection_counts SET a_min_in = -1e-9 WHERE {ONE}",
         f"UPDATE selection_counts SET a_max_in = a_min_in * 0.999, s_in = a_min_in * 4.5, norm_s = 0 WHERE {HIDDEN}",
-        "UPDATE selection_counts SET a_min_in = a_max_in * 1.000005 WHERE layer = 1 AND n = 1",
-        f"UPDATE selection_counts SET s_in = a_max_in * 0.999, a_min_in = 0, norm_s = 0 WHERE {HIDDEN}",
         f"UPDATE selection_counts SET s_in = a_min_in * 4.999, a_max_in = a_min_in * 2, norm_s = 0 WHERE {HIDDEN}",
         f"UPDATE selection_counts SET s_in = a_max_in * 5.001 WHERE {HIDDEN}",
         f"UPDATE selection_counts SET norm_s_without_sink = s_in * 1.001 WHERE {ONE}",
         f"UPDATE selection_counts SET norm_s = s_in * 1.001 WHERE {HIDDEN}",
-        f"UPDATE selection_counts SET rho_out = -0.001 WHERE {ONE}",
-        f"UPDATE selection_counts SET rho_out = 1.001 WHERE {ONE}",
     ],
     "ingredients_monotone": [
         f"DELETE FROM selection_counts WHERE {ONE}",
@@ -292,17 +312,6 @@ BROKEN = {
         f"UPDATE monte_carlo SET {metric}_holds = false WHERE family = 'scale_free' AND isinf(beta) AND n = 4"
         for metric in ("precision", "recall")
     ],
-    "scale_free_in_range": [
-        f"UPDATE selection_counts SET {metric}_lower_scale_free = {value} WHERE {ONE}"
-        for metric, value in (
-            ("precision", 0),
-            ("precision", 1.0001),
-            ("precision", "NULL"),
-            ("recall", -1e-9),
-            ("recall", 1.0001),
-            ("recall", "NULL"),
-        )
-    ],
     "similarity_in_domain": [
         f"UPDATE {table} SET {change} WHERE {where}"
         for table, where in (("assumption_similarity", PAIR), ("assumption_similarity_model", "true"))
@@ -403,7 +412,7 @@ HARMLESS = {
     "scale_free_holds": [
         "UPDATE monte_carlo SET precision_holds = false WHERE NOT (family = 'scale_free' AND meets_assumptions)",
     ],
-    "scale_free_in_range": [
+    "identities": [
         "UPDATE selection_counts SET precision_lower_scale_free = NULL, recall_lower_scale_free = NULL",
     ],
     "similarity_in_domain": [

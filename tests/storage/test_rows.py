@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from geometry.quantities import Concentration, declared
+from storage.files.places import Local
 from storage.warehouse.rows import BY_HEAD, BY_N, SPREAD, attention_rows, concentration_rows
 from storage.zarr.arrays import SELECTION
 from storage.zarr.sequences import SequenceStore
@@ -148,7 +149,7 @@ def test_concentration(metrics: SequenceStore, tables: Tables) -> None:
 
 
 def test_what_contributes_nothing_has_no_top_contributor(metrics: SequenceStore, tmp_path: Path) -> None:
-    nothing = SequenceStore.resume(tmp_path / "nothing.zarr", SELECTION, metrics.sizes, metrics.provenance)
+    nothing = SequenceStore.resume(Local(tmp_path / "nothing.zarr"), SELECTION, metrics.sizes, metrics.provenance)
     missing = {name: quantity.fill for name, quantity in declared(Concentration).items() if quantity.missing}
     for sequence in range(3):
         arrays = {spec.name: np.asarray(metrics.array(spec.name)[sequence]) for spec in SELECTION[:-1]}

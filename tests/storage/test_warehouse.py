@@ -14,13 +14,16 @@ import pyarrow as pa
 import pytest
 
 import sql
-from storage.errors import UserError
+from storage.errors import QuotingError, UserError
 from storage.warehouse.connection import _warn_once, connect, database, published
 from storage.warehouse.landing import land
 from storage.warehouse.query import query
 from tests.storage import studies
 from tests.storage.earlier import NEW, make_older
 from tests.storage.studies import N_KEYS, QUERIES
+
+KNOWN = {"selection", "margins", "claims", "model_sizes", "head_measures"}
+"""Views that have rows of a study of an earlier version."""
 
 
 @pytest.fixture(scope="module")
@@ -165,9 +168,7 @@ def test_one_writer_whose_lock_dies_with_it(
 def test_readers_keep_what_they_opened(tmp_path: Path, tables: dict[str, list[pa.RecordBatch]]) -> None:
     land(tmp_path, "small", tables)
     with connect(tmp_path) as reader:
-        measured = ("selection_counts", "attention_rows", "value_scales", "upper_bounds")
-        fewer = {name: [batch for batch in tables[name] if batch["sequence"][0].as_py() == 0] for name in measured}
-        assert land(tmp_path, "small", tables | fewer).published
+        assert land(tmp_path, "small", studies.of_one_sequence(tables)).published
         land(tmp_path, "second", tables)
         assert reader.execute("SELECT count(DISTINCT sequence), count(DISTINCT study) FROM selection").fetchall() == [
             (3, 1)
@@ -230,18 +231,23 @@ def test_the_way_in_writes_nothing(tmp_path: Path, tables: dict[str, list[pa.Rec
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "message", "quoted"),
     [
-        ("SELEC 1", "syntax error"),
-        ("SELECT * FROM nowhere", "nowhere does not exist"),
-        ("SELECT * FROM read_csv('/etc/passwd')", "disabled"),
-        ("", "no result to show"),
+        ("SELEC 1", "syntax error", "LINE 1: SELEC 1\n        ^"),
+        ("SELECT * FROM nowhere", "nowhere does not exist", "Did you mean"),
+        ("SELECT * FROM read_csv('/etc/passwd')", "disabled", ""),
+        ("", "no result to show", ""),
     ],
 )
-def test_errors_in_sql_are_one_line(tmp_path: Path, text: str, message: str) -> None:
+def test_errors_in_sql_begin_with_what_is_wrong(tmp_path: Path, text: str, message: str, quoted: str) -> None:
+    """But for what they quote: the line with the mistake, and what else its author may have meant."""
     with connect(tmp_path) as connection, pytest.raises(UserError, match=message) as caught:
         query(connection, text)
-    assert "\n" not in str(caught.value)
+    first, *rest = str(caught.value).splitlines()
+    assert message in first
+    assert "\n".join(rest).strip().startswith(quoted)
+    assert bool(rest) == bool(quoted)
+    assert isinstance(caught.value, QuotingError) or not rest
 
 
 def test_a_pivot_is_reading(tmp_path: Path, tables: dict[str, list[pa.RecordBatch]]) -> None:
@@ -273,13 +279,14 @@ def test_a_study_of_an_earlier_version_is_read_as_far_as_it_goes(
             ).fetchall()
             for table in NEW:
                 assert connection.execute(f"SELECT DISTINCT study FROM {table}").fetchall() == [(s,) for s in others]
-            for view in set(sql.names("views")) - {"selection", "margins", "claims", "paper_claims", "model_sizes"}:
+            for view in set(sql.names("views")) - {*KNOWN, "paper_claims"}:
                 assert connection.execute(f"SELECT DISTINCT study FROM {view}").fetchall() == [(s,) for s in others]
             unknown = connection.execute(
                 "SELECT (SELECT count_if(verdict <> 'not testable') FROM claims WHERE study = 'older'), "
+                "(SELECT count(value) FROM head_measures WHERE study = 'older'), "
                 "count(precision_lower) FROM lower_bounds(0.5, 'raw') WHERE study = 'older'"
             ).fetchall()
-            assert unknown == [(0, 0)]
+            assert unknown == [(0, 0, 0)]
             columns = connection.execute(
                 "SELECT column_name, data_type, comment FROM duckdb_columns() "
                 "WHERE table_name = 'selection_counts' AND database_name = 'memory' ORDER BY column_index"
@@ -294,7 +301,7 @@ def test_a_study_of_an_earlier_version_is_read_as_far_as_it_goes(
     )
     details = {record.getMessage() for record in caplog.records if record.levelno == logging.DEBUG}
     (detail,) = details
-    assert detail.startswith(f"{tmp_path}/older.duckdb lacks assumption_norms, ")
+    assert detail.startswith(f"{tmp_path}/older.duckdb lacks {NEW[0]}, ")
     assert "selection_counts.a_0, " in detail
 
 
@@ -334,7 +341,7 @@ def test_the_whole_meaning_is_in_the_comment(tmp_path: Path, tables: dict[str, l
         "; cast a_0 to rho_out to DOUBLE before computing bounds from them: products of FLOAT underflow"
     )
     assert found["value_scales"].endswith("not one number for the whole study")
-    assert found["upper_bounds"].endswith("or (scale 'unit') value_scale is 0")
+    assert found["arithmetic"].endswith("differences are plain less exact, means over sequences and N")
     assert all("  " not in comment for comment in found.values())
 
 
