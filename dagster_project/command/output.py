@@ -109,19 +109,20 @@ def harmless(text: str) -> str:
     )
 
 
-def rich_table(rows: "pa.Table", title: str | None = None, room: int = WIDE) -> "Table":
+def rich_table(rows: "pa.Table", title: str | None = None, room: int | None = None) -> "Table":
     """A result as a table for the terminal; text is shown as it is, never as markup, and control codes as escapes.
 
-    Columns that ``room`` characters have no place for are left out, those in the middle first, and counted.
+    Where ``room`` is given, in characters, a row is one line: long values are cut, and columns without a place are left
+    out from the middle and counted. Otherwise values are wrapped.
     """
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    cells = [[_shorten(harmless(_shown(value))) for value in column.to_pylist()] for column in rows.columns]
+    cells = [[_shorten(harmless(_shown(value)), room) for value in column.to_pylist()] for column in rows.columns]
     names = [harmless(name) for name in rows.schema.names]
     widths = [max(map(len, [name, *column])) for name, column in zip(names, cells, strict=True)]
-    before, after = _outermost(widths, room)
+    before, after = (len(widths), 0) if room is None else _outermost(widths, room)
     left_out = len(names) - before - after
     table = Table(title=title, box=box.SIMPLE_HEAD)
     columns: list[list[str]] = []
@@ -130,7 +131,9 @@ def rich_table(rows: "pa.Table", title: str | None = None, room: int = WIDE) -> 
             table.add_column(Text(f"+{left_out} columns"), justify="center", no_wrap=True)
             columns.append(["…"] * rows.num_rows)
         if not before <= place < len(names) - after:
-            table.add_column(Text(names[place]), justify="left" if _is_text(field.type) else "right", no_wrap=True)
+            table.add_column(
+                Text(names[place]), justify="left" if _is_text(field.type) else "right", no_wrap=room is not None
+            )
             columns.append(cells[place])
     for row in zip(*columns, strict=True):
         table.add_row(*map(Text, row))
@@ -147,9 +150,9 @@ def _outermost(widths: Sequence[int], room: int) -> tuple[int, int]:
     return max(1, sum(total + last * taken[-1] <= left for total in accumulate(taken[:-1]))), last
 
 
-def _shorten(text: str) -> str:
-    """The beginning of a long value."""
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+def _shorten(text: str, room: int | None) -> str:
+    """The beginning of a long value where there is little room."""
+    return text if room is None or len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
 
 
 def prompt(reader: "Reader", form: str, *, unlocked: bool = False) -> None:
