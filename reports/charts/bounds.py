@@ -68,17 +68,19 @@ def _by_kappa(
         for mark in (base.mark_line(), base.mark_point(filled=True, size=50))
     ]
     description = f"Line chart against κ on a log axis. {finding}"
-    return layered(rows, title, description, _best_kappa(rows), *others, *marks)
+    return layered(rows, title, description, *_best_kappa(rows), *others, *marks)
 
 
-def _best_kappa(rows: Sequence[Row]) -> alt.LayerChart:
-    """A rule at the κ that serves best."""
+def _best_kappa(rows: Sequence[Row]) -> list[alt.LayerChart]:
+    """A rule at the κ that serves best; no layer where none does, since an axis of nothing has no extent."""
     best = [{"kappa": row["kappa"], "note": f"serves best: κ = {row['kappa']:g}"} for row in rows if row["serves_best"]]
+    if not best:
+        return []
     base = alt.Chart(alt.InlineData(values=best)).encode(x="kappa:Q")
-    last = bool(best) and best[0]["kappa"] == max(row["kappa"] for row in rows)
+    last = best[0]["kappa"] == max(row["kappa"] for row in rows)
     label = base.mark_text(style="reference-label", align="right" if last else "left", baseline="bottom", dy=ABOVE)
     label = label.encode(y=alt.value(0), text="note:N")
-    return alt.LayerChart(layer=[base.mark_rule(style="reference"), label])
+    return [alt.LayerChart(layer=[base.mark_rule(style="reference"), label])]
 
 
 def margins(curve: pa.Table, regimes: pa.Table) -> alt.LayerChart:
