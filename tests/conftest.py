@@ -1,10 +1,13 @@
-"""What the whole suite shares: the names of its tests, and Triton's interpreter.
+"""What the whole suite shares: the names of its tests, Triton's interpreter, and changes that are forgotten.
 
 Triton's kernels are interpreted where there is no GPU; Triton reads this when it is first imported.
 """
 
 import os
+from collections.abc import Iterator
 
+import duckdb
+import pytest
 import torch
 
 if not torch.cuda.is_available():
@@ -14,3 +17,11 @@ if not torch.cuda.is_available():
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
     """Keep bytes out of the tests' names: gzip writes the time into them, and every worker must collect the same."""
     return argname if isinstance(val, bytes) else None
+
+
+@pytest.fixture
+def changed(good: duckdb.DuckDBPyConnection) -> Iterator[duckdb.DuckDBPyConnection]:
+    """The database ``good`` of a module; what a test changes there is forgotten."""
+    good.begin()
+    yield good
+    good.rollback()

@@ -2,15 +2,13 @@
 it found.
 """
 
-from collections.abc import Iterator
-
 import duckdb
 import pytest
 
 import sql
 from tests.reports.synthetic import Synthetic, warehouse
+from tests.sql.checking import violations
 
-STUDY = Synthetic(queries=(5, 11, 23), first_keys=(0, 0, 10))
 """Three queries, of which the last one sees fewer keys in layer 2."""
 HEAD = "query = 11 AND layer = 1 AND head = 2"
 ONE = f"{HEAD} AND n = 4 AND measure = 'recall' AND null_model = 'random_selection'"
@@ -166,24 +164,6 @@ HARMLESS = {
     "arithmetic_in_range": ["DELETE FROM arithmetic", "DELETE FROM arithmetic WHERE layer = 1 AND head = 2"],
 }
 """Rare but possible studies."""
-
-
-@pytest.fixture(scope="module")
-def good() -> Iterator[duckdb.DuckDBPyConnection]:
-    with warehouse(STUDY) as connection:
-        yield connection
-
-
-@pytest.fixture
-def changed(good: duckdb.DuckDBPyConnection) -> Iterator[duckdb.DuckDBPyConnection]:
-    """The same, and what a test changes there is forgotten."""
-    good.begin()
-    yield good
-    good.rollback()
-
-
-def violations(connection: duckdb.DuckDBPyConnection, check: str) -> list[tuple[object, ...]]:
-    return connection.execute(sql.statement("checks", check).text, {"study": STUDY.study}).fetchall()
 
 
 @pytest.mark.parametrize("check", BROKEN)

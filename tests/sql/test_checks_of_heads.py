@@ -3,15 +3,13 @@
 What does not belong here: checks of metrics and fits (``tests.storage.test_checks``).
 """
 
-from collections.abc import Iterator
-
 import duckdb
 import pytest
 
 import sql
 from tests.reports.synthetic import Synthetic, warehouse
+from tests.sql.checking import violations
 
-STUDY = Synthetic(queries=(5, 11, 23), first_keys=(0, 0, 10))
 """Three queries, of which the last one does not see the sink in layer 2."""
 HEAD = "query = 11 AND layer = 1 AND head = 2"
 HIDDEN = "query = 23 AND layer = 2 AND head = 0"
@@ -393,24 +391,6 @@ HARMLESS = {
     "sparsified_in_range": ["DELETE FROM sparsified_loss", "DELETE FROM sparsified_loss WHERE policy <> 'same_n'"],
 }
 """Rare but possible studies."""
-
-
-@pytest.fixture(scope="module")
-def good() -> Iterator[duckdb.DuckDBPyConnection]:
-    with warehouse(STUDY) as connection:
-        yield connection
-
-
-@pytest.fixture
-def changed(good: duckdb.DuckDBPyConnection) -> Iterator[duckdb.DuckDBPyConnection]:
-    """The same, and what a test changes there is forgotten."""
-    good.begin()
-    yield good
-    good.rollback()
-
-
-def violations(connection: duckdb.DuckDBPyConnection, check: str) -> list[tuple[object, ...]]:
-    return connection.execute(sql.statement("checks", check).text, {"study": STUDY.study}).fetchall()
 
 
 @pytest.mark.parametrize("check", BROKEN)

@@ -3,19 +3,17 @@
 What does not belong here: how the numbers are computed (``tests.dagster_project.test_limits``).
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import duckdb
 import numpy as np
 import pytest
 
-import sql
 from geometry.distances import critical_n, random_subset_distance
 from geometry.jacobian import bounds_held
 from tests.reports.synthetic import Synthetic, warehouse
+from tests.sql.checking import violations
 
-STUDY = Synthetic(queries=(5, 11, 23), first_keys=(0, 0, 10))
 SINGLE = Synthetic("single", queries=(0, 5), layers=1, sequences=1)
 """One sequence, and a query that sees one key."""
 HEAD = "query = 11 AND layer = 1 AND head = 2"
@@ -231,24 +229,6 @@ HARMLESS = {
     ],
 }
 """Rare but possible: two keys that share all the weight, no norms, weights that underflow."""
-
-
-@pytest.fixture(scope="module")
-def good() -> Iterator[duckdb.DuckDBPyConnection]:
-    with warehouse(STUDY) as connection:
-        yield connection
-
-
-@pytest.fixture
-def changed(good: duckdb.DuckDBPyConnection) -> Iterator[duckdb.DuckDBPyConnection]:
-    """The same, and what a test changes there is forgotten."""
-    good.begin()
-    yield good
-    good.rollback()
-
-
-def violations(connection: duckdb.DuckDBPyConnection, check: str, study: str = STUDY.study) -> list[tuple[object, ...]]:
-    return connection.execute(sql.statement("checks", check).text, {"study": study}).fetchall()
 
 
 def named(connection: duckdb.DuckDBPyConnection, query: str) -> list[dict[str, Any]]:

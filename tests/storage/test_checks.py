@@ -8,6 +8,7 @@ import pytest
 
 import sql
 from storage.warehouse.relations import create_relations, create_tables, derive
+from tests.sql.checking import violations
 from tests.storage import studies
 
 ONE = "query = 11 AND sequence = 1 AND layer = 0 AND head = 2 AND n = 5"
@@ -448,33 +449,21 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyCo
         yield connection
 
 
-@pytest.fixture
-def changed(good: duckdb.DuckDBPyConnection) -> Iterator[duckdb.DuckDBPyConnection]:
-    """The same, and what a test changes there is forgotten."""
-    good.begin()
-    yield good
-    good.rollback()
-
-
-def violations(connection: duckdb.DuckDBPyConnection, check: str) -> list[tuple[object, ...]]:
-    return connection.execute(sql.statement("checks", check).text, {"study": "small"}).fetchall()
-
-
 @pytest.mark.parametrize("check", sql.names("checks"))
 def test_a_good_study_breaks_no_check(good: duckdb.DuckDBPyConnection, check: str) -> None:
-    assert violations(good, check) == []
+    assert violations(good, check, "small") == []
 
 
 @pytest.mark.parametrize(("check", "change"), [(check, change) for check in BROKEN for change in BROKEN[check]])
 def test_what_is_broken_is_found(changed: duckdb.DuckDBPyConnection, check: str, change: str) -> None:
     changed.execute(change)
-    assert violations(changed, check)
+    assert violations(changed, check, "small")
 
 
 @pytest.mark.parametrize(("check", "change"), [(check, change) for check in HARMLESS for change in HARMLESS[check]])
 def test_what_is_rare_is_not_broken(changed: duckdb.DuckDBPyConnection, check: str, change: str) -> None:
     changed.execute(change)
-    assert violations(changed, check) == []
+    assert violations(changed, check, "small") == []
 
 
 def test_another_study_is_none_of_a_checks_business(changed: duckdb.DuckDBPyConnection) -> None:
@@ -489,4 +478,4 @@ def test_another_study_is_none_of_a_checks_business(changed: duckdb.DuckDBPyConn
     changed.execute("UPDATE bound_means SET recall_lower = 2 WHERE study = 'other'")
     changed.execute("UPDATE elbows SET elbow_n = 0 WHERE study = 'other'")
     for check in sql.names("checks"):
-        assert violations(changed, check) == [], check
+        assert violations(changed, check, "small") == [], check
