@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from geometry.jacobian import bounds_held as bounds_held
     from geometry.jacobian import jacobian_norm as jacobian_norm
     from geometry.jacobian import sensitivity as sensitivity
+    from geometry.lower import Ingredients as Ingredients
     from geometry.lower import lower_bounds as lower_bounds
     from geometry.parts import output_parts as output_parts
     from geometry.phases import fit_phases as fit_phases
@@ -61,7 +62,7 @@ _MODULES = {
     "decay": ("fit_decay",),
     "distances": ("critical_n", "random_subset_distance", "rest_distance"),
     "effective_keys": ("concentration",),
-    "lower": ("lower_bounds",),
+    "lower": ("Ingredients", "lower_bounds"),
     "parts": ("output_parts",),
     "phases": ("fit_phases",),
     "profile": ("SCALES", "Scale", "selection_counts", "selection_profile"),

@@ -4,9 +4,11 @@ Holds the margins Δ and Δ_0, the breadth B, and the bounds they give for any �
 macros that give the same bounds in SQL. What does not belong here: how the ingredients are computed
 (``geometry.bounds``), the upper bounds (there too), and the bound that needs no κ (``geometry.scale_free``).
 
-The arguments are the arrays of the same names in ``geometry.profile.SelectionProfile``, or anything that broadcasts
-against them. Results have the shape they broadcast to. NaN where J, the selection without the sink, is empty.
+Results have the shape that the arrays of ``Ingredients`` broadcast to.
 """
+
+import math
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,46 +17,60 @@ from scipy import special
 F64 = NDArray[np.float64]
 
 
-def delta(a_min_in: ArrayLike, a_max_out: ArrayLike, s_in: ArrayLike, rho_out: ArrayLike) -> F64:
+@dataclass(frozen=True, kw_only=True)
+class Ingredients:
+    """What the bounds of one or many selections are made of (eq. 7 and 8), in the unit of the value states.
+
+    The fields are the arrays of the same names in ``geometry.profile.SelectionProfile``, float of any shapes that
+    broadcast against one another. All but ``a_0`` are NaN where J, the selection without the sink, is empty.
+    """
+
+    a_0: ArrayLike = math.nan
+    """a_0, weighted norm of the sink; NaN where it is not selected, or hidden by a window."""
+    s_in: ArrayLike
+    """S_in, the sum of the weighted norms of J."""
+    a_min_in: ArrayLike
+    """The smallest weighted norm of J."""
+    a_max_in: ArrayLike
+    """The largest weighted norm of J."""
+    a_max_out: ArrayLike
+    """The largest weighted norm of the keys left out."""
+    rho_out: ArrayLike
+    """ρ_out, the largest cosine of a key of J with one left out, at least 0."""
+
+
+INGREDIENTS = tuple(field.name for field in fields(Ingredients))
+"""The names of the ingredients."""
+
+
+def delta(parts: Ingredients) -> F64:
     """Δ = (a_min^in)² − 2 a_max^out S_in ρ_out, the margin of the selected keys but the sink (eq. 8)."""
-    least, most, total, cosine = _arrays(a_min_in, a_max_out, s_in, rho_out)
+    least, most, total, cosine = _arrays(parts.a_min_in, parts.a_max_out, parts.s_in, parts.rho_out)
     return least * least - 2 * most * total * cosine
 
 
-def delta_sink(a_0: ArrayLike, s_in: ArrayLike, rho_out: ArrayLike) -> F64:
+def delta_sink(parts: Ingredients) -> F64:
     """Δ_0 = a_0² − (S_in ρ_out)², the sink's margin; NaN where the sink is not selected.
 
     Eq. 8 prints ρ_in, which the paper defines nowhere; its derivation (eq. 29) has ρ_out.
     """
-    sink, total, cosine = _arrays(a_0, s_in, rho_out)
+    sink, total, cosine = _arrays(parts.a_0, parts.s_in, parts.rho_out)
     return sink * sink - (total * cosine) ** 2
 
 
-def breadth(a_max_in: ArrayLike, a_max_out: ArrayLike, s_in: ArrayLike) -> F64:
+def breadth(parts: Ingredients) -> F64:
     """B = a_max^in + a_max^out + S_in (eq. 8)."""
-    inside, outside, total = _arrays(a_max_in, a_max_out, s_in)
+    inside, outside, total = _arrays(parts.a_max_in, parts.a_max_out, parts.s_in)
     return inside + outside + total
 
 
-def margin(
-    a_min_in: ArrayLike,
-    a_max_in: ArrayLike,
-    a_max_out: ArrayLike,
-    s_in: ArrayLike,
-    rho_out: ArrayLike,
-    unit: ArrayLike = 1.0,
-) -> F64:
+def margin(parts: Ingredients, unit: ArrayLike = 1.0) -> F64:
     """Δ/B of values divided by ``unit``, with its sign; NaN where B is 0 or ``unit`` is no positive number."""
-    return _relative(delta(a_min_in, a_max_out, s_in, rho_out), breadth(a_max_in, a_max_out, s_in), unit)
+    return _relative(delta(parts), breadth(parts), unit)
 
 
 def log_miss(
-    a_0: ArrayLike,
-    s_in: ArrayLike,
-    a_min_in: ArrayLike,
-    a_max_in: ArrayLike,
-    a_max_out: ArrayLike,
-    rho_out: ArrayLike,
+    parts: Ingredients,
     *,
     size: ArrayLike,
     n_keys: ArrayLike,
@@ -69,22 +85,17 @@ def log_miss(
     selected, keys = _arrays(size, n_keys)
     factor = np.asarray(kappa, np.float64) * np.asarray(head_dim, np.float64)
     left_out = np.log(keys - selected)
-    content = margin(a_min_in, a_max_in, a_max_out, s_in, rho_out, unit)
-    of_sink = _relative(delta_sink(a_0, s_in, rho_out), breadth(a_max_in, a_max_out, s_in), unit)
+    content = margin(parts, unit)
+    of_sink = _relative(delta_sink(parts), breadth(parts), unit)
     term = left_out - np.log(selected) + _log_tail(of_sink, factor)
-    absent = np.isnan(np.asarray(a_0, np.float64))  # the sink is not selected, or hidden by a window
+    absent = np.isnan(np.asarray(parts.a_0, np.float64))  # the sink is not selected, or hidden by a window
     with np.errstate(invalid="ignore"):  # NaN stays NaN
         missed: F64 = np.logaddexp(left_out + _log_tail(content, factor), np.where(absent, -np.inf, term))
     return missed
 
 
 def lower_bounds(
-    a_0: ArrayLike,
-    s_in: ArrayLike,
-    a_min_in: ArrayLike,
-    a_max_in: ArrayLike,
-    a_max_out: ArrayLike,
-    rho_out: ArrayLike,
+    parts: Ingredients,
     *,
     size: ArrayLike,
     n_keys: ArrayLike,
@@ -96,8 +107,8 @@ def lower_bounds(
 
     Parameters
     ----------
-    a_0, s_in, a_min_in, a_max_in, a_max_out, rho_out
-        Ingredients of eq. 7 and 8, in the unit of the value states; a_0 is NaN where the sink is not selected.
+    parts
+        Ingredients of eq. 7 and 8, in the unit of the value states.
     size
         N, the number of selected keys, 1 ≤ N < n.
     n_keys
@@ -126,19 +137,7 @@ def lower_bounds(
     ----------
     *Geometric Analysis of Token Selection in Multi-Head Attention*, arXiv 2602.01893, Theorems 1 and 2.
     """
-    missed = log_miss(
-        a_0,
-        s_in,
-        a_min_in,
-        a_max_in,
-        a_max_out,
-        rho_out,
-        size=size,
-        n_keys=n_keys,
-        head_dim=head_dim,
-        kappa=kappa,
-        unit=unit,
-    )
+    missed = log_miss(parts, size=size, n_keys=n_keys, head_dim=head_dim, kappa=kappa, unit=unit)
     precision: F64 = special.expit(-missed)
     recall: F64 = -np.expm1(np.minimum(missed, 0.0))
     return precision, recall

@@ -19,15 +19,13 @@ from scipy import special
 
 from geometry import lower
 from geometry.assumed import Assumed, draw_values, weight_profile
+from geometry.lower import INGREDIENTS, Ingredients
 from geometry.profile import Scale, SelectionProfile, selection_profile
 from geometry.scale_free import scale_free_lower_bounds
 from geometry.threads import one_blas_thread
 
 F64 = NDArray[np.float64]
 Row = dict[str, Any]
-
-INGREDIENTS = ("a_0", "s_in", "a_min_in", "a_max_in", "a_max_out", "rho_out")
-"""What the printed lower bounds are made of, as ``geometry.lower`` takes it."""
 
 STANDARD_ERRORS = 3.0
 """An inequality between means fails if it is broken by more than so many standard errors of the difference."""
@@ -69,8 +67,7 @@ class Draws:
 
     precision: F64
     recall: F64
-    ingredients: Mapping[str, F64]
-    """By name, as ``INGREDIENTS``, in the unit of the value states."""
+    ingredients: Ingredients
     upper: Mapping[tuple[str, float], tuple[F64, F64]]
     """Upper bounds of Precision and Recall by scale and κ."""
 
@@ -230,7 +227,7 @@ def parameter_effects(
     random = _random(assumed, n, head_dim, seed)
 
     @cache
-    def ingredients(assumed: Assumed, n: int, head_dim: int, size: int) -> Mapping[str, F64]:
+    def ingredients(assumed: Assumed, n: int, head_dim: int, size: int) -> Ingredients:
         return draw(assumed, n, head_dim, draws=draws, random=random, sizes=[size]).ingredients
 
     def end(setting: Setting) -> End:
@@ -271,7 +268,7 @@ def within_premise(assumed: Assumed, n: int, head_dim: int, *, seed: int) -> tup
     for dim, beta in [*((head_dim, rate) for rate in rates), *((dim, rates[-1]) for dim in dims)]:
         tried, random = replace(assumed, beta=beta), np.random.SeedSequence(seed)
         parts = draw(tried, n, dim, draws=LEAST_DRAWS, random=random, sizes=sizes.tolist()).ingredients
-        margins = lower.margin(**{name: parts[name] for name in INGREDIENTS if name != "a_0"})
+        margins = lower.margin(parts)
         if (always := (margins > 0).all(axis=0)).any():
             return tried, dim, int(sizes[np.argmax(np.where(always, margins.mean(axis=0), -np.inf))])
     return assumed, head_dim, int(sizes[0])
@@ -299,7 +296,9 @@ def draw(
     return Draws(
         precision=np.stack([one.precision for one in found]),
         recall=np.stack([one.recall for one in found]),
-        ingredients={name: np.stack([one.ingredients[name] for one in found]) for name in INGREDIENTS},
+        ingredients=Ingredients(
+            **{name: np.stack([getattr(one.ingredients, name) for one in found]) for name in INGREDIENTS}
+        ),
         upper={
             key: (np.stack([one.upper[key][0] for one in found]), np.stack([one.upper[key][1] for one in found]))
             for key in found[0].upper
@@ -313,8 +312,8 @@ def printed(
     """The bounds of Theorems 1 and 2 for each drawn head."""
     parts = drawn.ingredients
     unit = assumed.value_scale if scale == "unit" else 1.0
-    precision, recall = lower.lower_bounds(**parts, size=sizes, n_keys=n, head_dim=head_dim, kappa=kappa, unit=unit)
-    delta = lower.delta(*(parts[name] for name in ("a_min_in", "a_max_out", "s_in", "rho_out")))
+    precision, recall = lower.lower_bounds(parts, size=sizes, n_keys=n, head_dim=head_dim, kappa=kappa, unit=unit)
+    delta = lower.delta(parts)
     premise = np.where(np.isnan(delta), np.nan, delta > 0)
     upper = dict(zip(("precision", "recall"), drawn.upper[scale, kappa], strict=True))
     met = (premise == 1).all(axis=0)
@@ -475,8 +474,7 @@ class End:
     """One end of a change; arrays are of every draw, (draws, 1)."""
 
     setting: Setting
-    parts: Mapping[str, F64]
-    """The ingredients, by name."""
+    parts: Ingredients
     precision_lower: F64
     recall_lower: F64
     log_miss: F64
@@ -484,23 +482,24 @@ class End:
     @property
     def positive(self) -> tuple[bool, bool]:
         """Whether Δ, and whether Δ_0, is above 0 in some draw: elsewhere their terms have their trivial value."""
-        delta = lower.delta(*(self.parts[name] for name in ("a_min_in", "a_max_out", "s_in", "rho_out")))
-        of_sink = lower.delta_sink(*(self.parts[name] for name in ("a_0", "s_in", "rho_out")))
+        delta = lower.delta(self.parts)
+        of_sink = lower.delta_sink(self.parts)
         return bool((delta > 0).any()), bool((of_sink > 0).any())
 
     @property
     def similar(self) -> bool:
         """Whether the mean ρ_out is above √(2 ln(n)/d), which independent directions reach by chance."""
         noise = np.sqrt(2 * np.log(self.setting.n) / self.setting.head_dim)
-        return bool(self.parts["rho_out"].mean() > noise)
+        return bool(np.asarray(self.parts.rho_out).mean() > noise)
 
 
-def _printed_at(parts: Mapping[str, F64], setting: Setting, kappa: float, scale: Scale) -> End:
+def _printed_at(parts: Ingredients, setting: Setting, kappa: float, scale: Scale) -> End:
     """Lower bounds of Precision and Recall, and ln miss, of every draw."""
-    named = {name: array * (setting.factor if name == setting.factored else 1.0) for name, array in parts.items()}
+    factors = {} if setting.factored is None else {setting.factored: setting.factor}
+    moved = replace(parts, **{name: np.multiply(getattr(parts, name), factor) for name, factor in factors.items()})
     unit = setting.assumed.value_scale if scale == "unit" else 1.0
     given = {"size": setting.size, "n_keys": setting.n, "head_dim": setting.head_dim, "kappa": kappa, "unit": unit}
-    return End(setting, named, *lower.lower_bounds(**named, **given), lower.log_miss(**named, **given))
+    return End(setting, moved, *lower.lower_bounds(moved, **given), lower.log_miss(moved, **given))
 
 
 def _effect(change: Change, low: End, high: End) -> Row:
@@ -520,7 +519,7 @@ def _untested(parameter: str, low: End, high: End) -> str | None:
     """Why a change does not test what the paper says of a parameter: its term is absent or trivial at both ends."""
     margins, of_sink = (any(positive) for positive in zip(low.positive, high.positive, strict=True))
     if parameter == "a_0":
-        if np.isnan(low.parts["a_0"]).all():
+        if np.isnan(np.asarray(low.parts.a_0)).all():
             return "the sink is not selected at this N"
         return None if of_sink else "Δ_0 is not above 0, so that the sink's term has its trivial value"
     if parameter == "beta" and not (low.similar or high.similar):
@@ -606,7 +605,7 @@ def _of_draw(profiles: Mapping[Scale, SelectionProfile], wanted: NDArray[np.int6
     return Draws(
         precision=wanted / (wanted + profile.k_out[at]),
         recall=profile.k_in[at] / wanted,
-        ingredients={name: getattr(profile, name)[at] for name in INGREDIENTS},
+        ingredients=Ingredients(**{name: getattr(profile, name)[at] for name in INGREDIENTS}),
         upper={
             (scale, kappa): (of_scale.precision_upper[index, at], of_scale.recall_upper[index, at])
             for scale, of_scale in profiles.items()

@@ -2,15 +2,15 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from geometry import lower, selection_profile
+from geometry.lower import INGREDIENTS, Ingredients
 from tests.geometry.draws import HEADS, assumed_head
 from tests.geometry.printed_bounds import row
-
-INGREDIENTS = ("a_0", "s_in", "a_min_in", "a_max_in", "a_max_out", "rho_out")
 
 
 def expected(head: tuple[np.ndarray, np.ndarray], kappa: float, scale: str, sink: bool) -> np.ndarray:
@@ -20,11 +20,11 @@ def expected(head: tuple[np.ndarray, np.ndarray], kappa: float, scale: str, sink
 def given(head: tuple[np.ndarray, np.ndarray], kappa: float, scale: str, sink: bool) -> np.ndarray:
     weights, values = head
     profile = selection_profile(weights, values, sink=sink)
-    parts = {name: getattr(profile, name) for name in INGREDIENTS}
+    parts = Ingredients(**{name: getattr(profile, name) for name in INGREDIENTS})
     unit = profile.value_scale[..., None] if scale == "unit" else 1.0
     n, d = values.shape
-    bounds = lower.lower_bounds(**parts, size=np.arange(1, n), n_keys=n, head_dim=d, kappa=kappa, unit=unit)
-    return np.array([lower.margin(**{name: parts[name] for name in INGREDIENTS[1:]}, unit=unit), *bounds])
+    bounds = lower.lower_bounds(parts, size=np.arange(1, n), n_keys=n, head_dim=d, kappa=kappa, unit=unit)
+    return np.array([lower.margin(parts, unit), *bounds])
 
 
 def peaked_head() -> tuple[np.ndarray, np.ndarray]:
@@ -63,9 +63,9 @@ def test_a_head_with_both_signs_of_the_margin_is_among_them() -> None:
 @pytest.mark.parametrize(
     ("name", "wrong"),
     [
-        ("delta", lambda least, most, total, rho: least**2 - most * total * rho),
-        ("delta_sink", lambda a_0, total, rho: a_0**2 + 0 * total * rho),
-        ("breadth", lambda inside, outside, total: inside + total + 0 * outside),
+        ("delta", lambda parts: parts.a_min_in**2 - parts.a_max_out * parts.s_in * parts.rho_out),
+        ("delta_sink", lambda parts: parts.a_0**2 + 0 * parts.s_in),
+        ("breadth", lambda parts: parts.a_max_in + parts.s_in),
         ("_log_tail", lambda relative, factor: -factor * relative**2),
     ],
 )
@@ -90,21 +90,21 @@ def test_where_there_is_no_bound() -> None:
     assert np.isnan(given((weights, values), 0.5, "raw", True)[:, 0]).all()
     assert np.isnan(given((weights, 0 * values), 0.5, "raw", True)).all()
     assert np.isnan(given((weights, 0 * values), 0.5, "unit", True)).all()
-    parts = dict.fromkeys(INGREDIENTS, 1.0)
+    parts = Ingredients(**dict.fromkeys(INGREDIENTS, 1.0))
     for unit in (0.0, math.nan, -1.0):
-        bounds = lower.lower_bounds(**parts, size=2, n_keys=9, head_dim=4, kappa=1.0, unit=unit)
+        bounds = lower.lower_bounds(parts, size=2, n_keys=9, head_dim=4, kappa=1.0, unit=unit)
         assert np.isnan(bounds).all()
 
 
 def test_the_logarithm_goes_on_where_the_bounds_end() -> None:
     """q below the smallest float, and miss far above 1."""
-    parts = {"a_0": math.nan, "s_in": 1.0, "a_min_in": 1.0, "a_max_in": 1.0, "a_max_out": 0.0, "rho_out": 0.0}
+    parts = Ingredients(s_in=1.0, a_min_in=1.0, a_max_in=1.0, a_max_out=0.0, rho_out=0.0)
     of = {"size": 1, "n_keys": 11, "head_dim": 400, "kappa": 100.0}
-    assert lower.log_miss(**parts, **of) == pytest.approx(math.log(10) - 100 * 400 / 4)
-    assert lower.lower_bounds(**parts, **of) == (1.0, 1.0)
-    parts["rho_out"] = parts["a_max_out"] = 1.0
-    assert lower.log_miss(**parts, **of) == pytest.approx(math.log(10))
-    assert lower.lower_bounds(**parts, **of) == (pytest.approx(1 / 11), 0.0)
+    assert lower.log_miss(parts, **of) == pytest.approx(math.log(10) - 100 * 400 / 4)
+    assert lower.lower_bounds(parts, **of) == (1.0, 1.0)
+    parts = replace(parts, rho_out=1.0, a_max_out=1.0)
+    assert lower.log_miss(parts, **of) == pytest.approx(math.log(10))
+    assert lower.lower_bounds(parts, **of) == (pytest.approx(1 / 11), 0.0)
 
 
 def test_the_lower_bound_of_f_from_recall_does_not_follow() -> None:

@@ -14,8 +14,8 @@ from scipy import special
 from geometry import lower
 from geometry import monte_carlo as module
 from geometry.assumed import Assumed, draw_values, weight_profile
+from geometry.lower import INGREDIENTS, Ingredients
 from geometry.monte_carlo import (
-    INGREDIENTS,
     PAPER_EFFECTS,
     RATES,
     draw,
@@ -362,8 +362,9 @@ def test_the_noise_of_rho_out_is_that_of_independent_directions() -> None:
     units /= np.linalg.norm(units, axis=-1, keepdims=True)
     largest = np.einsum("knd,kd->kn", units[:, 1:], units[:, 0]).max(axis=1).mean()
     setting = module.Setting(TABLE, n, d, 1)
+    ones = Ingredients(**dict.fromkeys(INGREDIENTS, 1.0))
     ends = [
-        module.End(setting, {"rho_out": np.array([[factor * largest]])}, *[np.zeros((1, 1))] * 3)
+        module.End(setting, replace(ones, rho_out=np.array([[factor * largest]])), *[np.zeros((1, 1))] * 3)
         for factor in (0.8, 1.3)
     ]
     assert [end.similar for end in ends] == [False, True]
@@ -413,12 +414,12 @@ def test_the_premise_is_sought_near_the_parameters_given() -> None:
     assert (found.beta in RATES, head_dim, size > 1) == (True, 64, True)
     sizes, random = [size], np.random.SeedSequence(9)
     parts = draw(found, 40, head_dim, draws=20, random=random, sizes=sizes).ingredients
-    margins = lower.margin(**{name: parts[name] for name in INGREDIENTS if name != "a_0"})
+    margins = lower.margin(parts)
     assert (margins > 0).mean() > 0.8
     below = RATES[RATES.index(found.beta) - 1] if found.beta > RATES[0] else given.beta
     same = np.random.SeedSequence(0)  # the draws of the search
     parts = draw(replace(given, beta=below), 40, 64, draws=4, random=same, sizes=list(range(2, 40))).ingredients
-    margins = lower.margin(**{name: parts[name] for name in INGREDIENTS if name != "a_0"})
+    margins = lower.margin(parts)
     assert not (margins > 0).all(axis=0).any()
 
 

@@ -8,14 +8,13 @@ import duckdb
 import numpy as np
 import pytest
 
-from geometry.lower import lower_bounds
+from geometry.lower import INGREDIENTS, Ingredients, lower_bounds
 from tests.sql.hand_made import MEANS, Row, break_statement, database, insert, rows_of
 
 KAPPAS = (0.02, 0.5, 8.0)
 N_KEYS = 9
 HEADS = 6
 HEAD_DIM = 16
-INGREDIENTS = ("a_0", "s_in", "a_min_in", "a_max_in", "a_max_out", "rho_out")
 UNBOUNDED = ("specificity", "precision_excess")
 """Means without bounds, which the comparison leaves out."""
 BOUNDS = ("precision_lower", "recall_lower", "f_r_max_lower", "f_r_min_lower")
@@ -417,7 +416,7 @@ def test_the_geometry_says_the_same() -> None:
         for name in (*INGREDIENTS, "n", "n_keys", "value_scale")
     }
     precision, recall = lower_bounds(
-        *(columns[name] for name in INGREDIENTS),
+        Ingredients(**{name: columns[name] for name in INGREDIENTS}),
         size=columns["n"],
         n_keys=columns["n_keys"],
         head_dim=HEAD_DIM,

@@ -15,9 +15,6 @@ from geometry.running import F64
 from storage.warehouse.rows import batch
 from storage.zarr.layers import attending, of_layer
 
-MARGIN = ("a_min_in", "a_max_in", "a_max_out", "s_in", "rho_out")
-"""What Δ/B is made of, as ``geometry.lower.margin`` takes it."""
-
 BLOCK = 16
 """Sequences that are read at a time."""
 
@@ -54,16 +51,17 @@ def _of_layer(sources: Sources, index: int, layer: int, fits: dict[int, dict[str
     positions = np.arange(first, query + 1)
     classes = np.stack([_classes(positions, fit) for fit in fits.values()])
     group = metrics.layers[layer].heads // metrics.layers[layer].kv_heads
+    of_margin = [name for name in lower.INGREDIENTS if name != "a_0"]
     found, sequences = [], metrics.sizes["sequence"]
     for begin in range(0, sequences, BLOCK):
         where: dict[str, Any] = {"sequence": slice(begin, min(begin + BLOCK, sequences)), "query": index}
         weights = of_layer(sources.tensors, "attention", layer, key=seen, **where)[:, heads]
-        parts = {name: of_layer(metrics, name, layer, **where)[:, heads, : n_keys - 1] for name in MARGIN}
+        parts = {name: of_layer(metrics, name, layer, **where)[:, heads, : n_keys - 1] for name in of_margin}
         unit: Any = 1.0
         if sources.study.analysis.scale == "unit":
             scale = of_layer(metrics, "value_scale", layer, **where).astype(np.float64)
             unit = scale.repeat(group, axis=1)[:, heads, None]
-        margins = lower.margin(**parts, unit=unit)
+        margins = lower.margin(lower.Ingredients(**parts), unit)
         found += [regimes_of(*of_one) for of_one in zip(weights, repeat(classes), margins, strict=False)]
     yield "regimes_by_sequence", batch(_columns(found, heads, query, layer))
 

@@ -12,9 +12,6 @@ from geometry.grids import log_grid
 from geometry.resampling import F64, I64
 from storage.zarr.layers import attending, of_layer
 
-INGREDIENTS = ("a_0", "s_in", "a_min_in", "a_max_in", "a_max_out", "rho_out")
-"""What the printed lower bounds are made of, as ``geometry.lower`` takes it."""
-
 
 def grid_of(sources: Sources) -> I64:
     """The N at which the claims are estimated: a log grid up to the most keys of any layer at the last query."""
@@ -56,7 +53,7 @@ def _layer(sources: Sources, number: int, n_keys: int, first_group: int, grid: I
         where = {"query": query} if index is None else {"query": query, "kappa": index}
         return of_layer(metrics, name, number, **where)[..., n - 1].astype(np.float64)
 
-    parts = {name: read(name) for name in INGREDIENTS}
+    parts = lower.Ingredients(**{name: read(name) for name in lower.INGREDIENTS})
     scale, kappas = sources.study.analysis.scale, sources.study.analysis.kappas
     value_scale = of_layer(metrics, "value_scale", number, query=query).astype(np.float64)
     unit = value_scale.repeat(group, axis=1)[..., None] if scale == "unit" else np.ones((1, 1, 1))
@@ -73,8 +70,8 @@ def _layer(sources: Sources, number: int, n_keys: int, first_group: int, grid: I
         k_out=read("k_out"),
         r_min=read("r_min"),
         norm_s=read("norm_s"),
-        margin=lower.margin(**{name: parts[name] for name in INGREDIENTS if name != "a_0"}, unit=unit),
-        lower={kappa: lower.lower_bounds(**parts, **given, kappa=kappa) for kappa in kappas},
+        margin=lower.margin(parts, unit),
+        lower={kappa: lower.lower_bounds(parts, **given, kappa=kappa) for kappa in kappas},
         upper={
             kappa: (read("precision_upper", index), read("recall_upper", index)) for index, kappa in enumerate(kappas)
         },
