@@ -133,6 +133,7 @@ def _renew_script(folder: Path) -> None:
 def _publish(aside: Path, path: Path) -> None:
     """Rename a database to ``path`` once it is on the disk, so that a power cut leaves the old one or the new one."""
     _to_disk(aside)
+    path.with_name(f"{path.name}.wal").unlink(missing_ok=True)  # ours has none, and DuckDB would apply another's
     aside.replace(path)
     _to_disk(path.parent)
 
