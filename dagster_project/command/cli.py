@@ -485,6 +485,12 @@ def doctor(
     verify: Annotated[
         bool, typer.Option("--verify", help="Read everything that has checksums; exit code 1 if anything is damaged.")
     ] = False,
+    rebuild_records: Annotated[
+        bool,
+        typer.Option(
+            "--rebuild-records", help="Replace Dagster's records by new ones: history is lost, and no result."
+        ),
+    ] = False,
 ) -> None:
     """Say what is installed, which devices there are, and what in the data root is incomplete.
 
@@ -498,10 +504,15 @@ def doctor(
     root = _use_home(home)
     if clean:
         console().print(removals(removed_leftovers(root)))
+    if rebuild_records:
+        from dagster_project.records.opening import rebuild_records as rebuild
+
+        rebuild(root)
+        typer.echo(f"{root.dagster}: Dagster's records are new; if the schedule was on, turn it on again")
     found = list(read_everything(root)) if verify else []
     if verify:
         console().print(verdicts(found))
-    if not clean and not verify:
+    if not (clean or verify or rebuild_records):
         for table in examine(root):
             console().print(table)
     if any(each.damage for each in found):
@@ -533,12 +544,12 @@ def clear(
 @app.command()
 def ui(home: HomeOption = None, port: Annotated[int, typer.Option(help="Port of the web UI.")] = 3000) -> None:
     """Open Dagster's web UI and daemon on the same assets, partitions and records."""
-    from dagster_project.records.registration import register_studies, use_instance
+    from dagster_project.records.opening import open_records
 
     root = _use_home(home)
     root.prepare()
-    with use_instance(root) as instance:
-        register_studies(instance, root)
+    with open_records(root):  # which tells the processes started from here where they are
+        pass
     command = [sys.executable, "-m", "dagster", "dev", "-m", "dagster_project.definitions", "--port", str(port)]
     os.execv(sys.executable, command)  # noqa: S606 (no shell, our own interpreter)
 

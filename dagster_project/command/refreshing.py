@@ -22,10 +22,10 @@ def refresh(home: Home, names: Sequence[str] = (), *, dry_run: bool = False) -> 
     UserError
         If a study is named that does not exist.
     """
-    from dagster_project.records.registration import use_instance
+    from dagster_project.records.opening import open_records
 
     home.prepare()
-    with use_instance(home, in_process=True) as instance:
+    with open_records(home) as instance:
         report = plan(home, instance, "command", names)
     if dry_run:
         return report

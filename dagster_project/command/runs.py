@@ -109,17 +109,15 @@ def _materialise(
         DagsterExecutionInterruptedError,
     )
     from dagster._core.utils import make_new_run_id
-    from sqlalchemy.exc import OperationalError
 
     from dagster_project.definitions import defs
     from dagster_project.defs.assets import configure_assets
-    from dagster_project.records.registration import bury_dead_runs, living_run, register_studies, use_instance
+    from dagster_project.records.opening import open_records
+    from dagster_project.records.registration import living_run
 
     try:
         run_id = make_new_run_id()
-        with use_instance(home, in_process=True) as instance, living_run(home, run_id) as living:
-            register_studies(instance, home)
-            bury_dead_runs(instance, home)
+        with open_records(home) as instance, living_run(home, run_id) as living:
             defs().resolve_job_def("study").execute_in_process(
                 instance=instance,
                 run_id=run_id,
@@ -134,6 +132,3 @@ def _materialise(
         raise UserError(msg) from error
     except DagsterExecutionInterruptedError as error:
         raise KeyboardInterrupt from error
-    except OperationalError as error:
-        msg = f"Dagster's records in {home.dagster} cannot be written ({error.orig}); make room there and run again"
-        raise UserError(msg) from error

@@ -170,11 +170,11 @@ def _removed(place: Place) -> Removed:
 
 def _bury(home: Home) -> None:
     """Mark killed runs as failed and free their pool slots."""
-    from dagster_project.records.registration import bury_dead_runs, use_instance
+    from dagster_project.records.opening import open_records
 
     if home.dagster.is_dir() or "DAGSTER_HOME" in os.environ:
-        with use_instance(home, in_process=True) as instance:
-            bury_dead_runs(instance, home)
+        with open_records(home):
+            pass
 
 
 def _dead_locks(home: Home) -> list[Path]:

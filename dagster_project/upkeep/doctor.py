@@ -80,6 +80,8 @@ def _data_root(home: Home) -> Table:
         table.add_row("free space", f"{shutil.disk_usage(home.root).free / 1e9:.1f} GB")
     except UserError as error:
         table.add_row("writable", f"no: {error}")
+    if damaged := [each for each in _verify_databases(home) if each.damage]:
+        table.add_row("Dagster's records", "\n".join(str(each.damage) for each in damaged))
     found = leftovers(home)
     table.add_row("leftovers of killed runs", "\n".join(str(path) for path in found) or "none")
     if found:
@@ -175,7 +177,7 @@ class Verdict:
 
 
 def verify(home: Home) -> Iterator[Verdict]:
-    """Read everything that has checksums: all arrays of all stores, all summaries, all published databases.
+    """Read everything that has checksums: all arrays of all stores, all summaries, all databases, Dagster's records.
 
     Raises
     ------
@@ -192,6 +194,27 @@ def verify(home: Home) -> Iterator[Verdict]:
         yield _settled(home, table.parent.name, Local(table), partial(_damage_of_table, table))
     for study, path in published(home.warehouse).items():
         yield _settled(home, study, Local(path), partial(_damage_of_database, path, study))
+    databases = list(_verify_databases(home))
+    yield from databases
+    if databases and not any(each.damage for each in databases):
+        yield _verify_records(home)
+
+
+def _verify_databases(home: Home) -> Iterator[Verdict]:
+    """Look at every database of Dagster's records."""
+    from dagster_project.records.opening import REBUILD, damaged_records
+
+    for path, why in damaged_records(home):
+        yield Verdict(Local(path), f"{path} is damaged ({why}); rebuild Dagster's records: {REBUILD}" if why else None)
+
+
+def _verify_records(home: Home) -> Verdict:
+    """Read all of Dagster's records, whose databases are as they should be."""
+    from dagster_project.records.opening import REBUILD, unreadable_records
+
+    why = unreadable_records(home)
+    said = f"Dagster's records in {home.dagster} are damaged ({why}); rebuild them: {REBUILD}" if why else None
+    return Verdict(Local(home.dagster), said)
 
 
 def _settled(home: Home, study: str, what: Place, look: Callable[[], str | None]) -> Verdict:

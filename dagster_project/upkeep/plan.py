@@ -167,7 +167,7 @@ def latest(home: Home) -> Report:
     UserError
         If there is none that can be read.
     """
-    from dagster_project.records.registration import bury_dead_runs, use_instance
+    from dagster_project.records.opening import open_records
 
     written = _written(home)
     if not written:
@@ -178,8 +178,7 @@ def latest(home: Home) -> Report:
     report = _read(written[-1])
     if all(entry.outcome or entry.state != "stale" for entry in report.entries):
         return report
-    with use_instance(home, in_process=True) as instance:
-        bury_dead_runs(instance, home)
+    with open_records(home) as instance:
         ended = {entry.study: entry for entry in _ended(instance, report)}
     return replace(report, entries=tuple(ended.get(entry.study, entry) for entry in report.entries))
 

@@ -623,6 +623,6 @@ def test_no_rows_are_added_to_a_database_that_nobody_landed(folder: Path, tmp_pa
         connection.execute(f"DROP TABLE heads; CREATE VIEW heads AS FROM read_csv('{secret}')")
         rows = connection.sql("SELECT 'us' AS source, 0 AS layer, 0 AS head, 1.0 AS score").to_arrow_table()
     before = database(folder, "small").read_bytes()
-    with pytest.raises(UserError, match="it has the view main.heads, which nobody landed"):
+    with pytest.raises(UserError, match=r"it has the view main\.heads, which nobody landed"):
         replace_rows(folder, "small", "external_scores", rows)
     assert database(folder, "small").read_bytes() == before
