@@ -95,6 +95,7 @@ def why_replaced(settings: ExtractionSettings, *, study: str, path: Place) -> st
     try:
         store = SequenceStore.open(path, TENSORS)
         store.missing()
+        _check_provenance(store)
     except UserError as error:
         if path.is_remote:  # perhaps it does not answer
             raise
@@ -109,6 +110,13 @@ def why_replaced(settings: ExtractionSettings, *, study: str, path: Place) -> st
     if was["study"] != study:
         return f"made for the study '{was['study']}'"
     return _changed_inputs(now["inputs"], was["inputs"])
+
+
+def _check_provenance(store: SequenceStore) -> None:
+    """Raise a UserError if a store does not say what it was made of."""
+    if lacking := {"study", "settings", "inputs", "versions"} - store.provenance.keys():
+        msg = f"The store {store.path} is damaged (its provenance lacks {', '.join(sorted(lacking))}); use --fresh"
+        raise UserError(msg)
 
 
 def made_of(settings: ExtractionSettings, study: str, inputs: Mapping[str, Any]) -> dict[str, Any]:

@@ -228,11 +228,11 @@ def studies(
     """List the studies: what each is, and how far it has come."""
     from rich.table import Table
 
-    from dagster_project.study.studies import all_studies
+    from dagster_project.study.studies import readable_studies
     from dagster_project.upkeep.progress import states
 
     root = _use_home(home)
-    found = all_studies(root)
+    found, unreadable = readable_studies(root)
     table = Table("study", "model", "corpus", "context", "sequences", "state")
     for name, state in states(root, found).items():
         study = found[name]
@@ -244,6 +244,8 @@ def studies(
         table.add_row(*(harmless(str(cell)) for cell in cells))
     if not as_json:
         console().print(table)
+    for error in unreadable.values():
+        raise error
 
 
 @app.command(no_args_is_help=True)

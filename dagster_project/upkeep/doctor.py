@@ -18,8 +18,9 @@ from rich.table import Table
 
 from dagster_project.steps.assets import summary_paths
 from dagster_project.study.home import Home
-from dagster_project.study.studies import all_studies
+from dagster_project.study.studies import readable_studies
 from dagster_project.upkeep.clearing import Removed, leftovers
+from dagster_project.upkeep.plan import in_a_line
 from storage.errors import UserError
 from storage.files.places import Local, Place
 
@@ -123,7 +124,9 @@ def _stored(home: Home, folder: Part) -> list[str]:
     """The studies that have a store of this kind; of those in an object store, the ones that are known."""
     place, store = home.place_of(folder), home.tensors if folder == "tensors" else home.metrics
     listed = place.stores()
-    return sorted(name for name in all_studies(home) if store(name).exists()) if listed is None else listed
+    if listed is None:
+        return sorted(name for name in readable_studies(home)[0] if store(name).exists())
+    return listed
 
 
 def _state(home: Home, name: str, folder: Part) -> str:
@@ -134,8 +137,8 @@ def _state(home: Home, name: str, folder: Part) -> str:
     try:
         store = SequenceStore.open(home.tensors(name), TENSORS) if folder == "tensors" else open_metrics(home, name)
         missing, total = store.missing(), store.sizes["sequence"]
-    except UserError as error:
-        return str(error)
+    except Exception as error:  # noqa: BLE001 (whatever is wrong with it, the others are examined)
+        return in_a_line(error)
     size = f"{store.bytes_on_disk() / 1e6:.1f} MB"
     if missing:
         return f"incomplete: {len(missing)} of {total} sequences are missing; run the study again ({size})"
@@ -225,6 +228,7 @@ def _settled(home: Home, study: str, what: Place, look: Callable[[], str | None]
     UserError
         If an object store does not answer.
     """
+    look = partial(_damage_found, look, what, study)
     if look() is None:
         return Verdict(what, None)
     with ExitStack() as stack:
@@ -233,6 +237,16 @@ def _settled(home: Home, study: str, what: Place, look: Callable[[], str | None]
         except UserError:
             return Verdict(what, None, in_work=True)
         return Verdict(what, look() if what.exists() else None)
+
+
+def _damage_found(look: Callable[[], str | None], what: Place, study: str) -> str | None:
+    """What a look finds; what nobody foresaw is damage too."""
+    try:
+        return look()
+    except UserError:
+        raise
+    except Exception as error:  # noqa: BLE001 (the others are read all the same)
+        return f"{what} cannot be read ({in_a_line(error)}): attention-geometry run {study} --fresh"
 
 
 def verdicts(found: Iterable[Verdict]) -> Table:
@@ -253,6 +267,7 @@ def _damage_of_store(place: Place, specs: "Sequence[ArraySpec]", study: str) -> 
         for name in sorted(store.specs.keys() - set(store.dropped)):
             for sequence in sequences:
                 store.read(name, sequence)
+        store.check_documents()
     except UserError as error:
         fresh = " --fresh" if "--fresh" in str(error) else ""
         return f"{error}: attention-geometry run {study}{fresh}"

@@ -57,6 +57,9 @@ class Place(Protocol):
     def holds_folder(self, name: str) -> bool | None:
         """Whether the folder ``name`` of the store is there; None where there are no folders."""
 
+    def read(self, name: str) -> bytes:
+        """All bytes of the file ``name`` of the store; ``FileNotFoundError`` if it is missing."""
+
     def write(self, name: str, parts: Iterable[Part], size: int) -> None:
         """Write a file of the store atomically.
 
@@ -150,6 +153,10 @@ class Local:
     def holds_folder(self, name: str) -> bool:
         """Whether the folder ``name`` is there."""
         return (self.path / name).exists()
+
+    def read(self, name: str) -> bytes:
+        """All bytes of the file ``name``."""
+        return (self.path / name).read_bytes()
 
     def write(self, name: str, parts: Iterable[Part], size: int) -> None:  # noqa: ARG002 (object stores need the size)
         """Write a file beside its place and rename it; see ``Place.write``."""
@@ -265,6 +272,12 @@ class Remote:
 
     def holds_folder(self, name: str) -> None:
         """None: an object store has no folders."""
+
+    def read(self, name: str) -> bytes:
+        """All bytes of the object ``name``."""
+        from storage.files import objects
+
+        return objects.read(self.url, name)
 
     def write(self, name: str, parts: Iterable[Part], size: int) -> None:
         """Write the object ``name``; see ``Place.write``."""

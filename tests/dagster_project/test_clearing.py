@@ -335,3 +335,40 @@ def test_a_study_between_two_steps_of_a_run_is_kept_for_it(copied: Path, command
         planned = attention_geometry("refresh", "--dry-run", home=copied)
     assert "another process works on it" in planned.text
     assert {name: content for name, content in results(copied).items() if name in before} == before
+
+
+def without_a_key(home: Path) -> Path:
+    document = home / "tensors" / "mine.zarr" / "zarr.json"
+    document.write_text(document.read_text(encoding="utf-8").replace('"sizes"', '"sices"'), encoding="utf-8")
+    return document
+
+
+def with_another_name_of_a_column(home: Path) -> Path:
+    table = home / "summaries" / "mine" / "assumption_norms.parquet"
+    table.write_bytes(table.read_bytes().replace(b"layer", b"mayer"))
+    return table
+
+
+@pytest.mark.parametrize("of", [without_a_key, with_another_name_of_a_column])
+def test_damaged_metadata_hides_no_other_study_and_is_named(copied: Path, of: Callable[[Path], Path]) -> None:
+    shutil.copytree(copied / "metrics" / "mine.zarr", copied / "metrics" / "other.zarr")
+    shutil.copytree(copied / "tensors" / "mine.zarr", copied / "tensors" / "other.zarr")
+    damaged = of(copied)
+    shown = attention_geometry("doctor", home=copied, COLUMNS="400")
+    assert shown.code == 0, shown.errors
+    assert re.search(r"tensors +│ other +│ complete: 4 sequences", shown.text), shown.text
+    assert attention_geometry("studies", home=copied).code == 0
+    (found,) = damages(Home(copied))
+    store = damaged if damaged.suffix == ".parquet" else damaged.parent
+    assert str(store) in found
+    assert "attention-geometry run mine" in found
+    planned = attention_geometry("refresh", "mine", "--dry-run", home=copied, COLUMNS="400")
+    assert (planned.code, "cannot be read" in planned.text) == (0, True), planned.text
+
+
+def test_a_study_that_cannot_be_read_hides_no_other(copied: Path) -> None:
+    entries = copied / "studies.yaml"
+    entries.write_text(entries.read_text(encoding="utf-8") + "  bad: {model: 3}\n", encoding="utf-8")
+    listed = attention_geometry("studies", home=copied)
+    assert "│ mine " in listed.text
+    assert "'bad'" in listed.complaint
