@@ -168,6 +168,7 @@ def drop_tensors(home: Home, name: str, study: Study) -> int:
         If another process works on the study, or what is computed from them has not landed.
     """
     with home.claimed(name):
+        home.refuse_links(name)
         sources = open_sources(home, name, study)
         if WAREHOUSE.why_stale(Snapshot(home, name, study)):
             msg = (

@@ -234,8 +234,20 @@ class Home:
     def _stores(self, study: str) -> tuple[Place, ...]:
         return (self.tensors(study), self.metrics(study), Local(self.summaries(study)))
 
+    def refuse_links(self, study: str) -> None:
+        """Refuse to replace or delete the stores of a study if one is a link to another place.
+
+        Raises
+        ------
+        UserError
+            If one is; nothing has been changed.
+        """
+        for store in self._stores(study):
+            store.refuse_link()
+
     def _set_aside(self, study: str) -> dict[Path, Path]:
         """Set the stores of a study aside; returns where each folder was and is now."""
+        self.refuse_links(study)
         moved: dict[Path, Path] = {}
         try:
             for store in sorted(self._stores(study), key=lambda store: store.is_remote):  # what can be put back first
@@ -255,13 +267,13 @@ class Home:
 
 
 def is_held(lock: Path) -> bool:
-    """Whether a process holds a lock file."""
+    """Whether a process holds a lock file; one that may not be opened counts as held."""
     if not lock.exists():
         return False
     try:
         with FileLock(lock, timeout=0):
             return False
-    except Timeout:
+    except (Timeout, OSError):
         return True
 
 

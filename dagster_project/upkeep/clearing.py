@@ -1,5 +1,6 @@
 """Removal of what killed processes left behind, and of all that is stored of a study."""
 
+import logging
 import os
 import re
 from collections.abc import Iterator
@@ -12,6 +13,8 @@ from dagster_project.study.studies import NAME, find_study
 from storage.errors import UserError
 from storage.files.places import Local, Place
 from storage.files.staging import UNFINISHED, is_being_written
+
+logger = logging.getLogger(__name__)
 
 SPILLED = re.compile(r"\.[0-9a-f]{32}\.partial(\.[a-z.]+)?$")
 """What follows the name of a database that is being written: DuckDB adds to it when it spills."""
@@ -44,16 +47,17 @@ def leftovers(home: Home) -> list[Path]:
 def clean(home: Home) -> Iterator[Removed]:
     """Remove what killed processes left; what a living one works on stays, and so does what waits for a whole store.
 
-    Runs of the command line that were killed are marked as failed in Dagster's records, and their pool slots freed.
+    Then runs of the command line that were killed are marked as failed in Dagster's records, and their pool slots
+    freed; a warning says so where these cannot be written.
     """
     locks = _dead_locks(home)
-    _bury(home)
-    for lock in locks:
-        yield Removed(Local(lock), 0, NEEDED if lock.exists() else "")
     for path in _of_none(home):
         yield Removed(Local(path), 0, IN_USE) if is_being_written(path) else _removed(Local(path))
     for study, paths in _of_studies(home).items():
         yield from _clean_study(home, study, paths)
+    _bury(home)
+    for lock in locks:
+        yield Removed(Local(lock), 0, NEEDED if lock.exists() else "")
 
 
 def clear_study(home: Home, name: str) -> Iterator[Removed]:
@@ -70,6 +74,7 @@ def clear_study(home: Home, name: str) -> Iterator[Removed]:
     if not NAME.fullmatch(name) or not what_is_stored(home, name):
         find_study(home, name)
     with home.running(name), home.claimed(name):
+        home.refuse_links(name)
         for place in what_is_stored(home, name):
             if place.exists():  # what was in a store has been removed with it
                 yield _removed(place)
@@ -141,6 +146,9 @@ def _clean_study(home: Home, study: str, paths: list[Path]) -> Iterator[Removed]
         except UserError:
             yield from (Removed(Local(path), 0, IN_USE) for path in paths)
             return
+        except OSError as error:  # there is no room or no right for the lock
+            yield from (Removed(Local(path), 0, f"its study cannot be locked: {error.strerror}") for path in paths)
+            return
         for path in paths:
             if path.name.endswith(".replaced") and not _replacement_is_whole(home, study):
                 yield Removed(
@@ -164,17 +172,24 @@ def _replacement_is_whole(home: Home, study: str) -> bool:
 def _removed(place: Place) -> Removed:
     """Remove what is at a place."""
     size = place.bytes_on_disk()
-    place.remove()
+    try:
+        place.remove()
+    except OSError as error:
+        return Removed(place, 0, f"it cannot be removed: {error.strerror}")
     return Removed(place, size)
 
 
 def _bury(home: Home) -> None:
-    """Mark killed runs as failed and free their pool slots."""
+    """Mark killed runs as failed and free their pool slots, if Dagster's records can be written."""
     from dagster_project.records.opening import open_records
 
     if home.dagster.is_dir() or "DAGSTER_HOME" in os.environ:
-        with open_records(home):
-            pass
+        try:
+            with open_records(home):
+                pass
+        except (UserError, OSError) as error:
+            why = " ".join(str(error).split())
+            logger.warning("Killed runs have not been marked as failed, which the next run does: %s", why)
 
 
 def _dead_locks(home: Home) -> list[Path]:

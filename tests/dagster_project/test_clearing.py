@@ -1,5 +1,6 @@
 """What crashes and users leave behind is removed, nothing else; damage is named with its remedy, which helps."""
 
+import errno
 import os
 import re
 import shutil
@@ -9,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from dagster_project.records import opening
 from dagster_project.study.home import Home
 from dagster_project.upkeep import doctor
 from dagster_project.upkeep.clearing import clean, clear_study, leftovers
 from dagster_project.upkeep.doctor import verify
 from storage.errors import UserError
+from storage.files import staging
 from storage.files.locks import exclusive
 from storage.files.places import Local, Place, Remote
 from storage.warehouse.connection import connect
@@ -372,3 +375,59 @@ def test_a_study_that_cannot_be_read_hides_no_other(copied: Path) -> None:
     listed = attention_geometry("studies", home=copied)
     assert "│ mine " in listed.text
     assert "'bad'" in listed.complaint
+
+
+@pytest.mark.parametrize("part", ["tensors", "metrics"])
+def test_a_store_that_is_a_link_is_read_and_neither_replaced_nor_deleted(
+    copied: Path, tmp_path: Path, part: str
+) -> None:
+    store, there = copied / part / "mine.zarr", tmp_path / "disk" / "mine.zarr"
+    there.parent.mkdir()
+    store.rename(there)
+    store.symlink_to(there)
+    before, behind = results(copied), results(there)
+    assert damages(Home(copied)) == []
+    for command in (("run", "mine", "--fresh"), ("clear", "mine", "--yes"), ("drop", "mine")):
+        refused = attention_geometry(*command, home=copied).complaint
+        assert f"{store} is a link to {there}, and what it leads to is not replaced or deleted" in refused
+    assert results(copied) == before
+    assert results(there) == behind
+    assert store.is_symlink()
+
+
+def test_a_link_that_leads_nowhere_is_named(copied: Path, tmp_path: Path) -> None:
+    store = copied / "metrics" / "mine.zarr"
+    shutil.rmtree(store)
+    store.symlink_to(tmp_path / "gone")
+    with pytest.raises(UserError, match=f"{store} is a link to .*gone"):
+        measured(Home(copied))
+
+
+def full(*_: object, **__: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_doctor_removes_on_a_full_disk_and_records_it_later(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It recorded first, and ended in a traceback without having made any room."""
+    litter(copied, *HALF[:11])
+    monkeypatch.setattr(opening, "register_studies", full)
+    cleaned = attention_geometry("doctor", "--clean", home=copied)
+    assert cleaned.code == 0
+    assert "Killed runs have not been marked as failed, which the next run does: " in cleaned.errors
+    assert "No space left on device" in cleaned.errors
+    assert re.search(r"in all +│ 1,100 ", cleaned.text), cleaned.text
+    assert not [path for path in leftovers(Home(copied)) if path.name.endswith((".partial", ".replaced"))]
+
+
+def test_what_cannot_be_removed_is_kept_with_the_reason(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    litter(copied, *HALF[:2], pages(ended())[0])
+
+    def read_only(*_: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(staging, "delete", read_only)
+    cleaned = attention_geometry("doctor", "--clean", home=copied, COLUMNS="300")
+    assert (cleaned.code, cleaned.text.count("kept: it cannot be removed: Read-only file system")) == (0, 3)
+    monkeypatch.setattr(Home, "claimed", full)
+    cleaned = attention_geometry("doctor", "--clean", home=copied, COLUMNS="300")
+    assert cleaned.text.count("kept: its study cannot be locked: No space left on device") == 2
