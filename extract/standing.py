@@ -22,7 +22,7 @@ from extract.identity import (
     random_weights,
 )
 from extract.settings import EXTRACTION_VERSION, SAME_NUMBERS, SYNTHETIC, ExtractionSettings, changes
-from storage.errors import UserError
+from storage.errors import NewerError, UserError, refuse_newer
 from storage.files.places import Place
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import Provenance, SequenceStore
@@ -96,12 +96,15 @@ def why_replaced(settings: ExtractionSettings, *, study: str, path: Place) -> st
         store = SequenceStore.open(path, TENSORS)
         store.missing()
         _check_provenance(store)
+    except NewerError:
+        raise
     except UserError as error:
         if path.is_remote:  # perhaps it does not answer
             raise
         return f"cannot be read ({str(error).partition(';')[0]})"
     was = store.provenance
     version_was = was.get(VERSION, UNRECORDED)
+    refuse_newer(f"The store {path}", version_was, EXTRACTION_VERSION, study)
     if version_was not in {EXTRACTION_VERSION, *SAME_NUMBERS}:
         return f"made by version {version_was} of its code, now {EXTRACTION_VERSION}"
     now = as_recorded(settings, made_of(settings, study, _inputs_now(settings, was["inputs"])), was)

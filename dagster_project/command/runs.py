@@ -50,7 +50,7 @@ def run_study(home: Home, name: str, *, fresh: bool = False, force: str | None =
     if fresh:
         home.prepare()
         with home.running(name), home.without_stores(name):
-            _materialise(home, name, known)
+            _materialise(home, name, known, force="warehouse")
         return known
     reasons = stale(home, name, study, force)
     current = [asset for asset in known if asset not in reasons]

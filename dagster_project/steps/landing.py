@@ -38,7 +38,7 @@ from storage.files.locks import exclusive
 from storage.files.places import Local
 from storage.files.tables import made_by, made_from, read_table, write_tables
 from storage.warehouse import rows
-from storage.warehouse.connection import database
+from storage.warehouse.connection import database, refuse_newer_database
 from storage.warehouse.landing import land
 from storage.warehouse.relations import paper_claims
 from storage.warehouse.rows import distance_rows, position_rows, provenance_of
@@ -106,6 +106,8 @@ def land_study(work: Work) -> "Landing":
     """
     home, name, study = work.home, work.name, work.study
     with exclusive(home.lock(name), f"study '{name}'", wait=0):
+        if not work.force:
+            refuse_newer_database(home.warehouse, name)
         sources = open_sources(home, name, study)
         check_tables(Snapshot(home, name, study), SUMMARIES)
         paths = summary_paths(home, name, (table for asset in SUMMARIES for table in asset.tables))
@@ -303,6 +305,7 @@ def _recorded(snapshot: Snapshot) -> MadeOf | str:
 
     if not database(snapshot.home.warehouse, snapshot.name).exists():
         return MISSING
+    refuse_newer_database(snapshot.home.warehouse, snapshot.name)
     return UNREADABLE if snapshot.landed is None else _made_of(snapshot.landed)
 
 

@@ -34,7 +34,7 @@ from dagster_project.steps.space import check_space
 from dagster_project.steps.tensors import TENSOR_STORE
 from dagster_project.study.home import Home
 from dagster_project.study.studies import MEASURED, AnalysisSettings
-from storage.errors import UserError
+from storage.errors import NewerError, UserError, refuse_newer
 from storage.files.locks import exclusive
 from storage.files.places import Place
 from storage.zarr import shards
@@ -435,10 +435,13 @@ def _standing(path: Place, made_of: _MetricsInputs) -> "SequenceStore | None":
         return None
     try:
         recorded = SequenceStore.open(path, ())  # whatever arrays it has: an earlier version may have had others
+        refuse_newer(f"The store {path}", recorded.provenance.get("metrics_version"), METRICS_VERSION, made_of.study)
         if not _is_of(recorded, made_of):
             return None
         store = SequenceStore.open(path, SELECTION)
         missing = store.missing()
+    except NewerError:
+        raise
     except UserError as error:
         if path.is_remote:
             msg = (
@@ -504,6 +507,8 @@ def _recorded_by_another_version(path: Place) -> MadeOf | str:
         return MISSING
     try:
         found = _made_of(SequenceStore.open(path, ()).provenance)
+    except NewerError:
+        raise
     except UserError:
         return UNREADABLE
     return UNREADABLE if found.version == METRICS_VERSION else found

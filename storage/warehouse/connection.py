@@ -29,10 +29,11 @@ from typing import Any
 import duckdb
 
 import sql
-from storage.errors import UserError
+from storage.errors import UserError, refuse_newer
 from storage.files.locks import exclusive
 from storage.files.staging import beside, sweep
 from storage.warehouse.relations import comment, comments, create_relations, create_tables, identifier, kind_of, literal
+from storage.warehouse.versions import landing_version
 
 logger = logging.getLogger(__name__)
 
@@ -132,9 +133,33 @@ def read_provenance(folder: Path, study: str) -> dict[str, Any] | None:
     """
     try:
         with opened(database(folder, study)) as connection:
-            found = connection.execute("SELECT provenance FROM it.studies").fetchall()
+            return _provenance(connection)
+    except (duckdb.Error, ForeignError):
+        return None
+
+
+def refuse_newer_database(folder: Path, study: str) -> None:
+    """Refuse to replace the published database of a study if a newer version of the program landed it.
+
+    Raises
+    ------
+    NewerError
+        If so; what else is wrong with it does not matter.
+    """
+    path, landing, version = database(folder, study), None, 0
+    with suppress(duckdb.Error, ForeignError, FileNotFoundError), _attached_alone(path) as connection:
+        if "studies" in _tables(connection):  # what else is in it, a newer version knows
+            landing, version = (_provenance(connection) or {}).get("landing"), _format_version(connection)
+    for was, now in ((version, FORMAT_VERSION), (landing, landing_version())):
+        refuse_newer(f"The database {path}", was, now, study)
+
+
+def _provenance(connection: duckdb.DuckDBPyConnection) -> dict[str, Any] | None:
+    """The provenance in the database ``it``; None if there is none that can be read."""
+    found = connection.execute("SELECT provenance FROM it.studies").fetchall()
+    try:
         landed = json.loads(found[0][0]) if found else None
-    except (duckdb.Error, ForeignError, ValueError):
+    except ValueError:
         return None
     return landed if isinstance(landed, dict) else None
 
@@ -212,6 +237,16 @@ def opened(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     ForeignError
         If it has anything in it that no version of this program lands; nothing of it has been evaluated.
     """
+    with _attached_alone(path) as connection:
+        if foreign := _foreign(connection):
+            msg = f"it has the {foreign}, which nobody landed"
+            raise ForeignError(msg)
+        yield connection
+
+
+@contextmanager
+def _attached_alone(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection to one database as ``it``, whatever is in it, which reaches no other file."""
     file = os.fspath(path.absolute())
     with duckdb.connect() as connection:
         connection.execute(f"SET allowed_paths = [{literal(file)}, {literal(f'{file}.wal')}]")
@@ -221,9 +256,6 @@ def opened(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
             msg = f"there is a log of writes beside it, {path.name}.wal, which nobody landed"
             raise ForeignError(msg)
         connection.execute(f"ATTACH {literal(file)} AS it (READ_ONLY)")
-        if foreign := _foreign(connection):
-            msg = f"it has the {foreign}, which nobody landed"
-            raise ForeignError(msg)
         yield connection
 
 

@@ -19,7 +19,7 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from storage.errors import UserError
+from storage.errors import UserError, refuse_newer
 from storage.files.differences import differences
 from storage.files.places import Place
 from storage.zarr import shards
@@ -61,7 +61,8 @@ class SequenceStore:
         Raises
         ------
         UserError
-            If there is none, if its format is of another version, or if its arrays are not the declared ones.
+            If there is none, if its format is of another version (``NewerError`` if that is newer), or if its arrays
+            are not the declared ones.
         """
         if not path.exists():
             msg = f"There is no store at {path}; run the study first"
@@ -73,6 +74,8 @@ class SequenceStore:
             raise
         except Exception as error:  # what a wrong document raises is up to Zarr
             raise _damaged(path, " ".join(str(error).split())) from error
+        if isinstance(found, int) and found > FORMAT_VERSION:
+            refuse_newer(f"The store {path}", found, FORMAT_VERSION, path.name.removesuffix(".zarr"))
         if found != FORMAT_VERSION:
             msg = (
                 f"The store {path} has format version {found}, this program reads {FORMAT_VERSION}; "
