@@ -47,3 +47,9 @@ def refuse_newer(what: str, was: object, now: object, study: str) -> None:
             f"upgrade, or replace it all the same: attention-geometry run {study} --fresh"
         )
         raise NewerError(msg)
+
+
+def in_a_line(error: Exception) -> str:
+    """An error in one line; one that is no user's mistake with its kind."""
+    said = " ".join(str(error).split())
+    return said if isinstance(error, UserError) else f"{type(error).__name__}: {said}"

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from dagster_project.command.runs import run_assets
 from dagster_project.study.home import Home
-from dagster_project.upkeep.plan import Entry, Report, in_a_line, plan, write
+from dagster_project.upkeep.plan import Entry, Report, plan, write
+from storage.errors import in_a_line
 
 logger = logging.getLogger(__name__)
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dagster_project.steps.catalogue import ASSETS
+from dagster_project.steps.memory import check_start
 from dagster_project.study.home import Home
 from dagster_project.study.studies import check_twin, find_study
 from dagster_project.study.twins import twin_of
@@ -103,6 +104,7 @@ def _materialise(
     force: str | None = None,
 ) -> None:
     """Run some assets of the job ``study`` for one partition, and wait."""
+    check_start()
     import dagster as dg
     from dagster._core.errors import (  # Dagster exports no names for them
         DagsterAssetCheckFailedError,

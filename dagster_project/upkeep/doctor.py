@@ -20,8 +20,7 @@ from dagster_project.steps.assets import summary_paths
 from dagster_project.study.home import Home
 from dagster_project.study.studies import readable_studies
 from dagster_project.upkeep.clearing import Removed, leftovers
-from dagster_project.upkeep.plan import in_a_line
-from storage.errors import UserError
+from storage.errors import UserError, in_a_line
 from storage.files.places import Local, Place
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from dagster_project.study.home import Home
 from dagster_project.study.studies import Study, find_study, read_studies, readable_studies, shipped_file
 from dagster_project.study.twins import RANDOM
 from dagster_project.upkeep.freshness import FOLLOWS, stale
-from storage.errors import UserError
+from storage.errors import UserError, in_a_line
 from storage.files.staging import write_atomically
 
 if TYPE_CHECKING:
@@ -222,9 +222,3 @@ def _written(home: Home) -> list[Path]:
 def _folder(home: Home) -> Path:
     """Where reports are stored."""
     return home.root / "refreshes"
-
-
-def in_a_line(error: Exception) -> str:
-    """An error in one line; one that is no user's mistake with its kind."""
-    said = " ".join(str(error).split())
-    return said if isinstance(error, UserError) else f"{type(error).__name__}: {said}"

@@ -32,6 +32,7 @@ import sql
 from storage.errors import UserError, refuse_newer
 from storage.files.locks import exclusive
 from storage.files.staging import beside, sweep
+from storage.memory import free_addresses, free_memory
 from storage.warehouse.relations import comment, comments, create_relations, create_tables, identifier, kind_of, literal
 from storage.warehouse.versions import landing_version
 
@@ -47,6 +48,9 @@ ENTRY_WAIT = 60.0
 
 READABLE_FROM = "v1.5.0"
 """The oldest DuckDB that reads the script and what it attaches."""
+
+LEAST_MEMORY = 2**27
+"""Bytes that a connection may hold at least: with fewer DuckDB cannot write a group of rows."""
 
 FORMAT_VERSION = 1
 """Version of the tables as they are landed, stored in ``studies.format_version``; a file without that column has 0."""
@@ -117,6 +121,7 @@ def connect(folder: Path, *, unlocked: bool = False) -> duckdb.DuckDBPyConnectio
     do, once in a process.
     """
     connection = duckdb.connect()
+    bound_memory(connection)
     studies, stored = _attach_all(connection, published(folder))
     _warn_of_older({path: list(_lacking(stored[_alias(study)])) for study, path in studies.items()})
     _unite(connection, _unions(stored, studies))
@@ -124,6 +129,20 @@ def connect(folder: Path, *, unlocked: bool = False) -> duckdb.DuckDBPyConnectio
         for setting in LOCK:
             connection.execute(f"SET {setting}")
     return connection
+
+
+def bound_memory(connection: duckdb.DuckDBPyConnection, most: int | None = None) -> None:
+    """Let a connection hold at most ``most`` bytes, and at most a part of what this process may still take.
+
+    80 % of the memory that is free, and half of the address space, of which other libraries reserve more than they use.
+    DuckDB's own limit, 80 % of the machine, knows neither what is taken nor control groups nor address space.
+    """
+    own = connection.execute("SELECT parse_formatted_bytes(current_setting('memory_limit'))").fetchall()[0][0]
+    addresses = free_addresses()
+    free = min([free_memory() * 4 // 5, *([] if addresses is None else [addresses // 2])])
+    limit = min([own, max(free, LEAST_MEMORY), *([] if most is None else [most])])
+    if limit < own:
+        connection.execute(f"SET memory_limit = '{limit}B'")
 
 
 def read_provenance(folder: Path, study: str) -> dict[str, Any] | None:
