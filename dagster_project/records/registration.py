@@ -17,6 +17,7 @@ from dagster_project.records.partitions import studies
 from dagster_project.study.home import HOME_VARIABLE, Home, is_held
 from dagster_project.study.studies import readable_studies
 from storage.errors import UserError
+from storage.files.locks import make_lock
 from storage.files.staging import write_atomically
 
 logger = logging.getLogger(__name__)
@@ -144,7 +145,7 @@ def register_studies(instance: dg.DagsterInstance, home: Home) -> list[str]:
 def living_run(home: Home, run_id: str) -> Iterator[dict[str, str]]:
     """Tags for a run of this process, by which other processes can tell whether it still lives."""
     lock = FileLock(_lock_path(home, run_id))
-    Path(lock.lock_file).parent.mkdir(parents=True, exist_ok=True)
+    make_lock(Path(lock.lock_file))
     with lock:
         try:
             yield {LOCK_TAG: run_id, ROOT_TAG: str(home.root)}

@@ -3,12 +3,13 @@
 Holds ``Home``, the map of its files.
 """
 
+import getpass
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryFile
+from tempfile import TemporaryFile, gettempdir
 from typing import TYPE_CHECKING, Literal
 
 from filelock import FileLock, Timeout
@@ -264,6 +265,11 @@ class Home:
         if not self.tensors(study).exists():
             for store, aside in moved.items():
                 aside.rename(store)
+
+
+def scratch() -> Path:
+    """The folder of what workers of a local Dask cluster write beside stores, of all data roots of this user."""
+    return Path(gettempdir()) / f"attention-geometry-{getpass.getuser()}"
 
 
 def is_held(lock: Path) -> bool:

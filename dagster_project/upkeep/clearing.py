@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from dagster_project.study.home import Home, is_held
+from dagster_project.study.home import Home, is_held, scratch
 from dagster_project.study.studies import NAME, find_study
 from storage.errors import UserError
 from storage.files.places import Local, Place
@@ -20,6 +20,9 @@ SPILLED = re.compile(r"\.[0-9a-f]{32}\.partial(\.[a-z.]+)?$")
 """What follows the name of a database that is being written: DuckDB adds to it when it spills."""
 
 IN_USE = "in use by a running process"
+
+CLUSTER_LOCK = ".dirlock"
+"""What Dask adds to the name of a worker's scratch folder for its lock."""
 
 NEEDED = "a run that has not ended may need it; if Dagster's records lie elsewhere, set DAGSTER_HOME"
 """Why the lock of a run stays."""
@@ -41,7 +44,7 @@ def leftovers(home: Home) -> list[Path]:
     What this program does not call so is not looked at: stores may lie in a folder that others use, too.
     """
     of_studies = [path for paths in _of_studies(home).values() for path in paths]
-    return sorted([*of_studies, *_of_none(home), *_dead_locks(home)])
+    return sorted([*of_studies, *_of_none(home), *_of_clusters(), *_dead_locks(home)])
 
 
 def clean(home: Home) -> Iterator[Removed]:
@@ -53,6 +56,9 @@ def clean(home: Home) -> Iterator[Removed]:
     locks = _dead_locks(home)
     for path in _of_none(home):
         yield Removed(Local(path), 0, IN_USE) if is_being_written(path) else _removed(Local(path))
+    for path in _of_clusters():
+        yield _removed(Local(path))
+        path.with_name(f"{path.name}{CLUSTER_LOCK}").unlink(missing_ok=True)
     for study, paths in _of_studies(home).items():
         yield from _clean_study(home, study, paths)
     _bury(home)
@@ -136,6 +142,12 @@ def _of_none(home: Home) -> list[Path]:
     ]
     scripts = home.warehouse.glob(f".{ENTRY}.*")
     return sorted(path for path in (*written, *scripts) if UNFINISHED.search(path.name))
+
+
+def _of_clusters() -> list[Path]:
+    """Scratch folders of workers of local Dask clusters that were killed: those whose lock nobody holds."""
+    locks = sorted(scratch().glob(f"*/*{CLUSTER_LOCK}"))
+    return [lock.with_name(lock.name.removesuffix(CLUSTER_LOCK)) for lock in locks if not is_held(lock)]
 
 
 def _clean_study(home: Home, study: str, paths: list[Path]) -> Iterator[Removed]:

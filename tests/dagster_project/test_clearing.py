@@ -12,7 +12,7 @@ import pytest
 
 from dagster_project.records import opening
 from dagster_project.study.home import Home
-from dagster_project.upkeep import doctor
+from dagster_project.upkeep import clearing, doctor
 from dagster_project.upkeep.clearing import clean, clear_study, leftovers
 from dagster_project.upkeep.doctor import verify
 from storage.errors import UserError
@@ -431,3 +431,23 @@ def test_what_cannot_be_removed_is_kept_with_the_reason(copied: Path, monkeypatc
     monkeypatch.setattr(Home, "claimed", full)
     cleaned = attention_geometry("doctor", "--clean", home=copied, COLUMNS="300")
     assert cleaned.text.count("kept: its study cannot be locked: No space left on device") == 2
+
+
+def test_scratch_of_a_killed_local_cluster_is_removed_and_of_a_living_one_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dagster_project.upkeep.clearing.scratch", lambda: tmp_path / "scratch")
+    folder = tmp_path / "scratch" / "dask-scratch-space"
+    litter(folder, "worker-dead/spilled", "worker-alive/spilled", "global.lock")
+    (folder / "worker-dead.dirlock").touch()
+    home = Home(tmp_path / "data")
+    with exclusive(folder / "worker-alive.dirlock", "it", wait=0):
+        assert leftovers(home) == [folder / "worker-dead"]
+        assert [(removed.path, removed.bytes) for removed in clean(home)] == [(Local(folder / "worker-dead"), 100)]
+    assert sorted(path.name for path in folder.iterdir()) == ["global.lock", "worker-alive", "worker-alive.dirlock"]
+
+
+def test_a_local_cluster_keeps_its_scratch_where_it_is_cleaned() -> None:
+    from distributed.diskutils import DIR_LOCK_EXT
+
+    assert clearing.CLUSTER_LOCK == DIR_LOCK_EXT
