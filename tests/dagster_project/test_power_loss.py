@@ -17,6 +17,7 @@ import pytest
 from dagster_project.study.home import Home
 from dagster_project.upkeep.doctor import verify
 from storage.errors import UserError
+from storage.files.staging import synchronise
 from tests.dagster_project import making
 from tests.dagster_project.damaging import contents, delete_named
 
@@ -130,3 +131,17 @@ def test_a_published_file_is_on_the_disk(copied: Path) -> None:
         making.make(home, "mine", ["report"])
         unsafe = {path.relative_to(copied) for path, state in disk._files() if state not in disk.safe}
     assert {path for path in unsafe if path.suffix in {".parquet", ".duckdb", ".html", ".yaml"}} == set()
+
+
+def test_the_shim_takes_what_was_not_synchronised_and_nothing_else(tmp_path: Path) -> None:
+    kept, lost = [tmp_path / f"kept{n}" for n in range(20)], [tmp_path / f"lost{n}" for n in range(20)]
+    kept[0].write_bytes(b"before")
+    with pytest.MonkeyPatch.context() as patch:
+        disk = Disk(tmp_path, 10**6, patch)
+        for path in (*kept[1:], *lost):
+            path.write_bytes(b"after")
+        for path in kept[1:]:
+            synchronise(path)
+        taken = disk.lose(random.Random(0))
+    assert taken == len(lost) - sum(path.exists() and path.read_bytes() == b"after" for path in lost) > 5
+    assert [path.read_bytes() for path in kept] == [b"before", *[b"after"] * 19]
