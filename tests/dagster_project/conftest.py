@@ -27,8 +27,9 @@ def settings(inputs: Path, **changes: object) -> list[object]:
 
 
 @pytest.fixture(autouse=True)
-def _own_scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test sees what clusters that others killed have left."""
+def _apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test sees what clusters that others killed have left, nor where others kept Dagster's records."""
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
     monkeypatch.setattr("dagster_project.upkeep.clearing.scratch", lambda: tmp_path / "scratch")
 
 
