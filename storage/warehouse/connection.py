@@ -266,7 +266,7 @@ def opened(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
 @contextmanager
 def _attached_alone(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     """A connection to one database as ``it``, whatever is in it, which reaches no other file."""
-    file = os.fspath(path.absolute())
+    file = os.fspath(path.resolve())  # DuckDB compares where links lead with what is allowed
     with duckdb.connect() as connection:
         connection.execute(f"SET allowed_paths = [{literal(file)}, {literal(f'{file}.wal')}]")
         for setting in CLOSED:

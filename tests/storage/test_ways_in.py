@@ -615,6 +615,13 @@ def test_a_log_of_writes_beside_a_database_is_not_applied(
     assert "there is a log of writes beside it, strange.duckdb.wal, which nobody landed" in line
 
 
+def test_a_database_that_is_a_link_is_read(landed: Path, folder: Path, tmp_path: Path) -> None:
+    there = publish(landed, tmp_path / "disk", "linked")
+    database(folder, "linked").symlink_to(there)
+    assert named(folder) == ["linked", "small"]
+    assert verify(database(folder, "linked")) is None
+
+
 def test_no_rows_are_added_to_a_database_that_nobody_landed(folder: Path, tmp_path: Path) -> None:
     """The checks of added rows would read what the file calls ``heads``."""
     secret = tmp_path / "secret.csv"
