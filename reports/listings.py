@@ -26,25 +26,35 @@ class Listing:
     headings: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     """As many cells as headings; the first one names the row."""
+    links: tuple[str, ...] = ()
+    """For each row the key of a figure that its first cell leads to; none if empty."""
 
 
-def claims(rows: Iterable[Row]) -> Listing:
-    """Claims of the paper with what this study shows (``claims``)."""
+def claims(rows: Iterable[Row], shown_by: Mapping[str, str]) -> Listing:
+    """Claims of the paper with what this study shows, by verdict (``claims``).
+
+    Parameters
+    ----------
+    rows
+        ``claims``.
+    shown_by
+        For each claim, the key of the figure that shows it.
+    """
+    ordered = sorted(rows, key=lambda row: list(VERDICTS).index(row["verdict"]))
     return Listing(
-        ("In the paper", "Verdict", "Random weights", "What it says", "Measure", "Value (interval)", "Needs", "Rows"),
+        ("In the paper", "What it says", "Verdict", "Random weights", "Value (interval)", "Needs"),
         tuple(
             (
                 row["figure"],
+                row["statement"],
                 _verdict(row["verdict"]),
                 _verdict(row["twin_verdict"]),
-                row["statement"],
-                row["measure"],
-                interval(row) or row["reason"] or DASH,
+                (row["reason"] or DASH) if row["verdict"] == "not testable" else interval(row),
                 needed(row),
-                f"{row['rows']:,} {row['rows_of']}",
             )
-            for row in rows
+            for row in ordered
         ),
+        tuple(shown_by[row["claim"]] for row in ordered),
     )
 
 
@@ -315,9 +325,11 @@ def _share(value: float | None) -> str:
 
 
 def _from_to(first: float | None, last: float | None, sign: str = "") -> str:
-    """Two values as they follow each other; a dash if there is neither."""
+    """Two values as they follow each other, or one and its change where both are written alike; a dash if none."""
     if first is None and last is None:
         return DASH
+    if first is not None and last is not None and first != last and number(first) == number(last):
+        return f"{sign}{number(first)} ({'+' if last > first else ''}{number(last - first)})"
     return f"{sign}{_number(first)}\u00a0→\u00a0{sign}{_number(last)}"
 
 

@@ -45,7 +45,7 @@ def attention(weights: pa.Table, fitted: pa.Table, *, query: int, fit: Row | Non
     description = f"Line chart of the mean attention weight against position. {findings.attention(rows, query)}"
     return layered(
         rows,
-        "Figure 4: Attention weight by position",
+        "Attention weight by position",
         description,
         level(1 / (query + 1), "uniform"),
         *_phases(fit),

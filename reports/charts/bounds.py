@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
+from math import ceil, floor, log10
 
 import altair as alt
 import pyarrow as pa
@@ -10,6 +11,9 @@ from reports.charts.elements import ABOVE, keyed, layered, level, n_axis, points
 from reports.findings import bounds as findings
 from reports.findings import numbers
 from reports.findings.numbers import Row
+
+DECADES = 6
+"""A scale of both signs spans at most so many powers of ten on either side."""
 
 COVERAGES = {
     "precision_coverage": "Precision, all rows",
@@ -73,7 +77,7 @@ def _by_kappa(
 
 def _best_kappa(rows: Sequence[Row]) -> list[alt.LayerChart]:
     """A rule at the κ that serves best; no layer where none does, since an axis of nothing has no extent."""
-    best = [{"kappa": row["kappa"], "note": f"serves best: κ = {row['kappa']:g}"} for row in rows if row["serves_best"]]
+    best = [{"kappa": row["kappa"], "note": f"tightest: κ = {row['kappa']:g}"} for row in rows if row["serves_best"]]
     if not best:
         return []
     base = alt.Chart(alt.InlineData(values=best)).encode(x="kappa:Q")
@@ -96,7 +100,8 @@ def margins(curve: pa.Table, regimes: pa.Table) -> alt.LayerChart:
     """
     rows = curve.to_pylist()
     last = max(row["n"] for row in rows)
-    x, y = n_axis(last), alt.Y("margin:Q", title="Δ/B, mean over heads")
+    x = n_axis(last)
+    y = alt.Y("margin:Q", title="Δ/B, mean over heads (symlog)", **_signed(rows))
     starts = [{"n": row["first_n"], "note": row["regime"]} for row in numbers.known(regimes.to_pylist(), "first_n")]
     base = alt.Chart(alt.InlineData(values=starts)).encode(x="n:Q")
     name = base.mark_text(style="reference-label", align="left", baseline="top", dx=5)
@@ -117,6 +122,19 @@ def margins(curve: pa.Table, regimes: pa.Table) -> alt.LayerChart:
         line.mark_line(style="mean"),
         points(line.encode(tooltip=tooltip), always=len(numbers.known(rows, "margin")) == 1),
     )
+
+
+def _signed(rows: Sequence[Row]) -> dict[str, alt.Scale | alt.Axis]:
+    """A scale that is a log on both sides of 0, with a linear middle as wide as the smallest value."""
+    sizes = [abs(row["margin"]) for row in numbers.known(rows, "margin") if row["margin"]] or [1.0]
+    low, high = floor(log10(min(sizes))), ceil(log10(max(sizes)))
+    low = max(low, high - DECADES)
+    powers = range(low, high + 1, max(1, ceil((high - low) / 4)))
+    ends = [row["margin"] for row in numbers.known(rows, "margin")]
+    ticks = [0.0, *(sign * 10.0**power for power in powers for sign in (-1, 1))]
+    inside = sorted(tick for tick in ticks if min(0.0, *ends) * 1.5 <= tick <= max(0.0, *ends) * 1.5 or not tick)
+    scale = alt.Scale(type="symlog", constant=10.0**low, nice=False, domain=[min(inside[0], *ends), max(inside[-1], *ends)])
+    return {"scale": scale, "axis": alt.Axis(values=inside, format=".1~g")}
 
 
 def gaps(grid: pa.Table, *, metric: str, title: str) -> alt.LayerChart:

@@ -176,7 +176,7 @@ def _contribution_tooltip() -> list[alt.Tooltip]:
         alt.Tooltip("position:Q", title="Position", format=",d"),
         alt.Tooltip("context:Q", title="Context (tokens)", format=",d"),
         alt.Tooltip("norm:Q", title="Mean ‖αᵢ vᵢ‖ (model units)", format=".3~g"),
-        alt.Tooltip("cosine:Q", title="Mean cos(vᵢ, v_L)", format=".3~f"),
+        alt.Tooltip("cosine:Q", title="Mean cosine with the last token", format=".3~f"),
     ]
 
 
@@ -184,7 +184,7 @@ def _diverging(largest: float) -> alt.Color:
     """Cosines in colours that part at 0."""
     scale = alt.Scale(domain=[-largest, 0, largest], range="diverging", interpolate="rgb", clamp=True)
     legend = alt.Legend(orient="bottom", direction="horizontal", gradientLength=200, format=".2~f", titleLimit=240)
-    return alt.Color("cosine:Q", title="Mean cos(vᵢ, v_L)", scale=scale, legend=legend)
+    return alt.Color("cosine:Q", title="Mean cosine with the last token", scale=scale, legend=legend)
 
 
 def sphere(directions: pa.Table, *, title: str, of_kv_head: Row, n: int) -> alt.LayerChart:

@@ -30,16 +30,16 @@ def section(source: Source) -> Section:
     return Section(
         "attention",
         "Assumption 3: attention weight runs in four phases",
-        "What the last token gives to each key: the paper reads a sink, a plateau up to T₁, an oscillation up to T₂, "
-        "and growth towards the query itself.",
-        (_attention(source), _variants(source), _sinks(source)),
+        "The paper reads four phases in what the last token gives to each key: a sink, a plateau up to T₁, an "
+        "oscillation up to T₂, and growth towards the query itself.",
+        (_attention(source), _variants(source)),
     )
 
 
 def _attention(source: Source) -> Figure:
     key, title, answer = (
         "attention-by-position",
-        "Figure 4: Attention weight by position",
+        "Attention weight by position",
         source.of_query("attention_over_heads"),
     )
     if not answer.table.num_rows:
@@ -50,14 +50,14 @@ def _attention(source: Source) -> Figure:
         key,
         title,
         numbers.sentences(findings.attention(answer.rows(), source.query), findings.phases(fit)),
-        "Each head is first averaged over sequences. Line: mean over heads; band: the middle 80 % of them; dashed: "
-        "the fit to the mean, on the log of the weight. Figure 4: in the paper the sink has a weight two orders of "
-        "magnitude above other keys, the plateau reaches to position 100, the oscillation to 800, and growth to the "
-        "end.",
+        "Each head is first averaged over sequences; the fit is on the log of the weight. In the paper the sink has a "
+        "weight two orders of magnitude above other keys, the plateau reaches to position 100, the oscillation to 800, "
+        "and growth to the end.",
         answer.table,
         answer,
+        paper="Figure 4",
+        marks="Line: mean over heads; band: the middle 80 % of them; dashed: the fit.",
         charts=(charts.attention(answer.table, curve, query=source.query, fit=fit),),
-        broad=True,
     )
 
 
@@ -77,16 +77,25 @@ def _variants(source: Source) -> Figure:
     )
 
 
-def _sinks(source: Source) -> Figure:
+def sinks(source: Source) -> Figure:
     key, title, answer = "sink-by-layer", "Attention on the sink by layer", source.of_query("sink_by_head")
     table = answer.table.select(["layer", "head", "sink_weight", "uniform_weight"])
     rows: list[numbers.Row] = table.to_pylist()
     if not numbers.known(rows, "sink_weight"):
         return missing(key, title, answer, NO_SINK)
     reading = (
-        "Position 0 often gets much weight without much to say: a key counts by its weight times its value state. "
-        "Each stroke is one head, averaged over sequences; each dot is the mean of its layer."
+        "Heads are averaged over sequences. Position 0 often gets much weight without much to say: a key counts by its "
+        "weight times its value state."
     )
     return Figure(
-        key, title, findings.sink_by_layer(rows), reading, table, answer, charts=(charts.sink_by_layer(table),)
+        key,
+        title,
+        findings.sink_by_layer(rows),
+        reading,
+        table,
+        answer,
+        marks="Stroke: a head; dot: the mean of its layer; dashed: an equal share for every key.",
+        tab="Weight by layer",
+        broad=True,
+        charts=(charts.sink_by_layer(table),),
     )
