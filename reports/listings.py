@@ -217,31 +217,33 @@ _INEQUALITIES = {
 
 def monte_carlo(rows: Iterable[Row]) -> Listing:
     """At which share of the grid each inequality holds in expectation, with its worst gap (``monte_carlo_summary``)."""
-    bounds = (f"{name}{which}" for name in _INEQUALITIES.values() for which in ("", ", where met", ", share of draws"))
     return Listing(
-        ("Family", "κ", "Scale", "Points", *bounds),
+        ("Family", "κ", "Scale", "Points", *_INEQUALITIES.values()),
         tuple(
             (
                 FAMILIES[row["family"]],
                 _number(row["kappa"]),
                 row["scale"] or DASH,
                 str(row["points"]),
-                *(cell for inequality in _INEQUALITIES for cell in _in_expectation(row, inequality)),
+                *(_in_expectation(row, inequality) for inequality in _INEQUALITIES),
             )
             for row in sorted(rows, key=lambda row: list(FAMILIES).index(row["family"]))
         ),
     )
 
 
-def _in_expectation(row: Row, inequality: str) -> tuple[str, str, str]:
+def _in_expectation(row: Row, inequality: str) -> str:
     """One inequality over all points, over those that meet its assumptions, and over single draws."""
     name = inequality.removesuffix("_lower")
-    gap = f" ({_number(row[f'worst_{name}_gap'])})" if row[f"{name}_points"] else ""
-    return (
-        _share_of(row[f"{name}_holds"], row[f"{name}_points"]) + gap,
-        _share_of(row[f"{name}_holds_meeting"], row[f"{name}_points_meeting"]),
-        _share(row[f"{inequality}_share"]),
-    )
+    if not row[f"{name}_points"]:
+        return DASH
+    met = _share_of(row[f"{name}_holds_meeting"], row[f"{name}_points_meeting"])
+    told = [
+        f"{_share_of(row[f'{name}_holds'], row[f'{name}_points'])} ({_number(row[f'worst_{name}_gap'])})",
+        f"met: {met}" if met != DASH else "",
+        f"of draws {_share(row[f'{inequality}_share'])}",
+    ]
+    return "; ".join(part for part in told if part)
 
 
 def _share_of(share: float | None, points: int) -> str:
@@ -251,9 +253,9 @@ def _share_of(share: float | None, points: int) -> str:
 def failures(rows: Sequence[Row]) -> Listing:
     """Which inequalities fail, at how many points, and where worst (``monte_carlo_failures``)."""
     kinds = ("Bound", "Family", "κ", "Scale", "Fails at", "Fails where met")
-    worst = ("d", "Keys", "N", "β", "λ", "ρ₀", "Share with Δ > 0", "Mean", "Its bound", "Gap")
+    worst = ("Worst at", "Share with Δ > 0", "Mean", "Its bound", "Gap")
     return Listing(
-        (*kinds, *(f"Worst: {worst[0]}", *worst[1:])),
+        (*kinds, *worst),
         tuple(
             (
                 _INEQUALITIES[row["inequality"]],
@@ -262,12 +264,7 @@ def failures(rows: Sequence[Row]) -> Listing:
                 row["scale"] or DASH,
                 f"{row['failing']:,} of\u00a0{row['points']:,}",
                 f"{row['failing_meeting']:,} of\u00a0{row['points_meeting']:,}",
-                str(row["head_dim"]),
-                str(row["n_keys"]),
-                str(row["n"]),
-                "∞" if isinf(row["beta"]) else number(row["beta"]),
-                number(row["lambda_sink"]),
-                number(row["rho_0"]),
+                _point(row),
                 _share(row["premise_share"]),
                 number(row["mean"]),
                 number(row["bound"]),
@@ -275,6 +272,15 @@ def failures(rows: Sequence[Row]) -> Listing:
             )
             for row in rows
         ),
+    )
+
+
+def _point(row: Row) -> str:
+    """The parameters of a point of the grid."""
+    beta = "∞" if isinf(row["beta"]) else number(row["beta"])
+    return (
+        f"d = {row['head_dim']}, {row['n_keys']} keys, N = {row['n']}, β = {beta}, λ = {number(row['lambda_sink'])}, "
+        f"ρ₀ = {number(row['rho_0'])}"
     )
 
 

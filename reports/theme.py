@@ -22,7 +22,7 @@ FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Liberation Sans", "DejaVu
 """Typefaces of charts and page: what the reader's system has, since nothing is loaded."""
 
 
-HEIGHT = 250
+HEIGHT = 235
 """Height of a chart's plotting area, in pixels; its width is its container's."""
 
 MAP_HEIGHT = 300

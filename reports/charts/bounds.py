@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
-from math import ceil, floor, log10
+from math import ceil, floor, inf, log10
 
 import altair as alt
 import pyarrow as pa
@@ -14,6 +14,9 @@ from reports.findings.numbers import Row
 
 DECADES = 6
 """A scale of both signs spans at most so many powers of ten on either side."""
+
+NEAR, STEPS = 0.2, 4
+"""Names that begin within this share of the axis stand in so many steps."""
 
 COVERAGES = {
     "precision_coverage": "Precision, all rows",
@@ -102,9 +105,6 @@ def margins(curve: pa.Table, regimes: pa.Table) -> alt.LayerChart:
     last = max(row["n"] for row in rows)
     x = n_axis(last)
     y = alt.Y("margin:Q", title="Δ/B, mean over heads (symlog)", **_signed(rows))
-    starts = [{"n": row["first_n"], "note": row["regime"]} for row in numbers.known(regimes.to_pylist(), "first_n")]
-    base = alt.Chart(alt.InlineData(values=starts)).encode(x="n:Q")
-    name = base.mark_text(style="reference-label", align="left", baseline="top", dx=5)
     zero = alt.Chart(alt.InlineData(values=[{"margin": 0}])).mark_rule(style="reference").encode(y="margin:Q")
     tooltip = [
         alt.Tooltip("n:Q", title="N", format=",d"),
@@ -117,11 +117,27 @@ def margins(curve: pa.Table, regimes: pa.Table) -> alt.LayerChart:
         "Δ/B against N",
         f"Line chart against N on a log axis. {findings.margins(rows)}",
         zero,
-        base.mark_rule(style="reference"),
-        name.encode(y=alt.value(0), text="note:N"),
+        *_regimes(regimes.to_pylist(), last),
         line.mark_line(style="mean"),
         points(line.encode(tooltip=tooltip), always=len(numbers.known(rows, "margin")) == 1),
     )
+
+
+def _regimes(regimes: Sequence[Row], last: int) -> list[alt.LayerChart]:
+    """Where regimes begin, with their names; those that begin together share a rule, near ones stand in steps."""
+    names: dict[int, list[str]] = {}
+    for row in numbers.known(regimes, "first_n"):
+        names.setdefault(row["first_n"], []).append(row["regime"])
+    found, step, before = [], 0, -inf
+    for n, named in sorted(names.items()):
+        here = log10(n) / max(log10(last), 1e-9)
+        step = (step + 1) % STEPS if here - before < NEAR else 0
+        before = here
+        base = alt.Chart(alt.InlineData(values=[{"n": n, "note": ", ".join(named)}])).encode(x="n:Q")
+        name = base.mark_text(style="reference-label", align="left", baseline="top", dx=5)
+        layers = [base.mark_rule(style="reference"), name.encode(y=alt.value(15 * step), text="note:N")]
+        found.append(alt.LayerChart(layer=layers))
+    return found
 
 
 def _signed(rows: Sequence[Row]) -> dict[str, alt.Scale | alt.Axis]:
@@ -133,7 +149,9 @@ def _signed(rows: Sequence[Row]) -> dict[str, alt.Scale | alt.Axis]:
     ends = [row["margin"] for row in numbers.known(rows, "margin")]
     ticks = [0.0, *(sign * 10.0**power for power in powers for sign in (-1, 1))]
     inside = sorted(tick for tick in ticks if min(0.0, *ends) * 1.5 <= tick <= max(0.0, *ends) * 1.5 or not tick)
-    scale = alt.Scale(type="symlog", constant=10.0**low, nice=False, domain=[min(inside[0], *ends), max(inside[-1], *ends)])
+    scale = alt.Scale(
+        type="symlog", constant=10.0**low, nice=False, domain=[min(inside[0], *ends), max(inside[-1], *ends)]
+    )
     return {"scale": scale, "axis": alt.Axis(values=inside, format=".1~g")}
 
 

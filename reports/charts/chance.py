@@ -94,7 +94,7 @@ def chance_map(heads: pa.Table, *, null: str) -> alt.LayerChart:
     tooltip += [alt.Tooltip(f"{column}:Q", title=title, format=".3~f") for column, title in shown.items()]
     return layered(
         rows,
-        f"AUC less that of {findings.NULLS[null]}, N = {rows[0]['n']}",
+        f"Less {findings.NULLS[null]}",
         f"Heat map, layers by heads. {findings.heads_beside_nulls(rows, null)}",
         base.mark_rect().encode(color=color, tooltip=tooltip),
         *(

@@ -43,7 +43,7 @@ LINES: dict[str, dict[str, str]] = {
         for metric in ("precision", "recall")
     },
     "norms": {"norm_s": "the sum", "norm_s_without_sink": "without sink", "norm_s_without_last": "without last"},
-    "cosines": {"cos_sink": "with the sink", "cos_last": "with the last token"},
+    "cosines": {"cos_sink": "sink", "cos_last": "last token"},
 }
 """The curves of one head: columns of each chart, as its legend names them."""
 
@@ -258,9 +258,7 @@ def _curves(rows: Sequence[Row], name: str, chosen: alt.Parameter) -> alt.LayerC
         size=alt.when("datum.bound").then(alt.value(8)).otherwise(alt.value(28))
     )
     layers = [*_floor(rows, name, chosen), line, points.transform_filter("isValid(datum.value)")]
-    chart: alt.LayerChart = alt.LayerChart(layer=layers).properties(
-        width=CURVE_WIDTH, height=CURVE_HEIGHT, name=name
-    )
+    chart: alt.LayerChart = alt.LayerChart(layer=layers).properties(width=CURVE_WIDTH, height=CURVE_HEIGHT, name=name)
     return chart
 
 

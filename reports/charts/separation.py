@@ -7,7 +7,17 @@ from functools import partial
 import altair as alt
 import pyarrow as pa
 
-from reports.charts.elements import DASHES, counts, floor_of_precision, head_grid, keyed, layered, n_axis, points, rule_at_n
+from reports.charts.elements import (
+    DASHES,
+    counts,
+    floor_of_precision,
+    head_grid,
+    keyed,
+    layered,
+    n_axis,
+    points,
+    rule_at_n,
+)
 from reports.findings import chance as chance_findings
 from reports.findings import numbers
 from reports.findings import separation as findings
@@ -169,7 +179,11 @@ def precision_recall(curves: pa.Table, *, marked_n: int) -> alt.LayerChart:
         "Precision and Recall over heads",
         f"Line chart against N on a log axis. {read}",
         rule_at_n(marked_n, f"maps: N = {marked_n}"),
-        *floor_of_precision(alt.Chart().encode(x=n_axis(last)), y("precision_floor:Q"), rows),
+        *floor_of_precision(
+            alt.Chart().transform_filter("datum.metric == 'precision'").encode(x=n_axis(last)),
+            y("precision_floor:Q"),
+            rows,
+        ),
         base.mark_area().encode(y=y("p10:Q"), y2="p90:Q"),
         base.mark_line().encode(y=y("mean:Q"), strokeDash=dash),
         points(base.encode(y=y("mean:Q"), tooltip=tooltip), always=last == 1),
@@ -262,7 +276,7 @@ def elbows(heads: pa.Table) -> alt.LayerChart:
         for first, name in sorted(bins)
     ]
     order = [name for _, name in sorted(bins)]
-    x = alt.X("bin:N", sort=order).title("N of the elbow").axis(labelAngle=-35)
+    x = alt.X("bin:N", sort=order).title("N of the elbow").axis(labelAngle=0, labelOverlap="greedy")
     y = alt.Y("heads:Q", **counts("Heads", max(bins.values())))
     legend = alt.Legend(orient="top", symbolType="square", symbolSize=120)
     color = alt.Color("range:N", title=None, scale=alt.Scale(domain=[inside, beyond]), legend=legend)

@@ -119,7 +119,9 @@ def kinds_plane(heads: pa.Table, thresholds: pa.Table) -> alt.LayerChart:
     values = {row["threshold"]: row["value"] for row in thresholds.to_pylist()}
     (left, right), (low, high) = _extents(rows, values)
     x = partial(alt.X, title="Change of the cosine over all N", scale=alt.Scale(domain=[left, right]))
-    y = partial(alt.Y, title="Cosine of the sum with the last token, mean over ln N", scale=alt.Scale(domain=[low, high]))
+    y = partial(
+        alt.Y, title="Cosine of the sum with the last token, mean over ln N", scale=alt.Scale(domain=[low, high])
+    )
     marks = [
         dots(rows, filled=filled)
         .encode(

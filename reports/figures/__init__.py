@@ -7,7 +7,7 @@ questions), and one per subject.
 """
 
 from reports.figures import (
-    attention,
+    assumptions,
     bounds,
     chance,
     claims,
@@ -19,7 +19,6 @@ from reports.figures import (
     separation,
     sink,
     taxonomy,
-    values,
 )
 from reports.figures.parts import Chart, Figure, Section, Source, find_source, only_row
 
@@ -37,9 +36,7 @@ def sections(source: Source) -> tuple[Section, ...]:
         geometry.section(source),
         contexts.section(source),
         sink.section(source),
-        values.norms(source),
-        values.similarity(source),
-        attention.section(source),
+        assumptions.section(source),
         *recovery.sections(source),
         bounds.bounds(source),
         bounds.analysis(source),

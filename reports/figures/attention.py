@@ -1,7 +1,7 @@
 """Attention weights: the four phases (Assumption 3) and the sink."""
 
 from reports.charts import attention as charts
-from reports.figures.parts import NOT_ANALYSED, Figure, Section, Source, missing, only_row
+from reports.figures.parts import NOT_ANALYSED, Figure, Source, missing, only_row
 from reports.figures.values import NO_POSITIONS
 from reports.findings import attention as findings
 from reports.findings import numbers
@@ -25,15 +25,9 @@ FITTED = [
 NO_SINK = "A sliding window hides position 0 from every head, so no head can attend to the sink."
 
 
-def section(source: Source) -> Section:
+def weights(source: Source) -> tuple[Figure, ...]:
     """Assumption 3."""
-    return Section(
-        "attention",
-        "Assumption 3: attention weight runs in four phases",
-        "The paper reads four phases in what the last token gives to each key: a sink, a plateau up to T₁, an "
-        "oscillation up to T₂, and growth towards the query itself.",
-        (_attention(source), _variants(source)),
-    )
+    return (_attention(source), _variants(source))
 
 
 def _attention(source: Source) -> Figure:
@@ -56,6 +50,7 @@ def _attention(source: Source) -> Figure:
         answer.table,
         answer,
         paper="Figure 4",
+        tab="3: weights",
         marks="Line: mean over heads; band: the middle 80 % of them; dashed: the fit.",
         charts=(charts.attention(answer.table, curve, query=source.query, fit=fit),),
     )
@@ -73,6 +68,7 @@ def _variants(source: Source) -> Figure:
         "there is one η for oscillation and growth. The paper fits no single heads.",
         answer.table.select(FITTED),
         answer,
+        tab="3: weights",
         charts=(charts.weight_variants(answer.table),),
     )
 

@@ -54,7 +54,7 @@ def _of_model(source: Source) -> Figure:
 
 
 def of_heads(source: Source) -> Figure:
-    key, title = "chance-heads", "More than chance, head by head"
+    key, title = "chance-heads", f"AUC beside chance at N = {source.n}, head by head"
     answer = source.of_query("separability_at_n", n=source.n)
     rows = answer.rows()
     if not rows:

@@ -3,32 +3,21 @@
 import pyarrow.compute as pc
 
 from reports.charts import values as charts
-from reports.figures.parts import NOT_ANALYSED, Figure, Section, Source, any_known, missing, only_row
+from reports.figures.parts import NOT_ANALYSED, Figure, Source, any_known, missing, only_row
 from reports.findings import numbers
 from reports.findings import values as findings
 
 NO_POSITIONS = "The warehouse holds no row by position for this study."
 
 
-def norms(source: Source) -> Section:
+def norms(source: Source) -> tuple[Figure, ...]:
     """Assumption 1."""
-    return Section(
-        "norms",
-        "Assumption 1: value states are equally long, but for the sink’s",
-        "The paper puts all value states of a head but the sink’s on a sphere of radius C, and the sink’s at λC.",
-        (_value_norm(source), _variation(source)),
-    )
+    return (_value_norm(source), _variation(source))
 
 
-def similarity(source: Source) -> Section:
+def similarity(source: Source) -> tuple[Figure, ...]:
     """Assumption 2."""
-    return Section(
-        "similarity",
-        "Assumption 2: similarity decays with distance",
-        "The paper lets the cosine of two value states fall as exp(−β k) with their distance k, "
-        "and gives the sink’s one cosine, ρ₀, to all others.",
-        (_errors(source), _of_model(source), _curves(source)),
-    )
+    return (_errors(source), _of_model(source), _curves(source))
 
 
 def _value_norm(source: Source) -> Figure:
@@ -47,6 +36,7 @@ def _value_norm(source: Source) -> Figure:
         answer.table,
         answer,
         paper="Figure 2, left",
+        tab="1: norms",
         marks=f"Line: mean of {heads}; band: the middle 80 % of them.",
         charts=(charts.value_norm(answer.table),),
     )
@@ -70,6 +60,7 @@ def _variation(source: Source) -> Figure:
         answer.table,
         answer,
         paper="Figure 2, right",
+        tab="1: norms",
         marks="Coefficient of variation: standard deviation over mean, over positions but the sink’s.",
         charts=(charts.norm_variation(answer.table),),
     )
@@ -90,6 +81,7 @@ def _errors(source: Source) -> Figure:
         answer.table,
         answer,
         paper="Figure 3",
+        tab="2: similarity",
         charts=(charts.similarity_errors(answer.table),),
     )
 
@@ -121,6 +113,7 @@ def _of_model(source: Source) -> Figure:
         table,
         answer,
         paper="Figure 3",
+        tab="2: similarity",
         charts=(charts.similarity(table, title=title, domain=_domain(answer.rows())),),
     )
 
@@ -144,7 +137,7 @@ def _curves(source: Source) -> Figure:
         answer.table.filter(pc.not_equal(answer.table["which"], "model")),
         answer,
         paper="Figure 3",
-        folded=True,
+        tab="2: similarity",
         charts=tuple(
             charts.similarity(table, title=titles[which], domain=_domain(answer.rows()))
             for which, table in curves.items()

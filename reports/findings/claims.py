@@ -203,4 +203,3 @@ def interval(row: Row) -> str:
     if row["low"] is None:
         return number(row["value"])
     return f"{number(row['value'])} ({number(row['low'])} to {number(row['high'])})"
-

@@ -17,7 +17,7 @@ NORMS = {
 }
 """Norms of the representative vector, as the legend names them."""
 
-COSINES = {"cos_sink": "with the sink", "cos_last": "with the last token"}
+COSINES = {"cos_sink": "sink", "cos_last": "last token"}
 """Cosines of the representative vector, as the legend names them."""
 
 LEVEL = 0.05

@@ -90,9 +90,7 @@ def _written(value: float | None) -> str | None:
     return None if value is None else number(value)
 
 
-def _mean_at_n(
-    of_study: Measured, of_twin: Measured | None, nulls: Sequence[Row], metric: str, n: int
-) -> Headline:
+def _mean_at_n(of_study: Measured, of_twin: Measured | None, nulls: Sequence[Row], metric: str, n: int) -> Headline:
     value = _mean(of_study.heads, metric)
     if value is None:
         return Headline(NAMES[metric], "–", "no head attends to two keys")

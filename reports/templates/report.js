@@ -35,9 +35,27 @@ function fit(spec, width) {
   return { ...spec, columns: kind === "concat" ? columns : undefined, [kind]: views.map((view) => fit(view, share(view))) };
 }
 
+// Legends above a chart have as many columns as there is room for, as far as the letters of their labels tell.
+const LETTER = 6.8;
+const SYMBOL = 40;
+function roomy(spec, width) {
+  if (Array.isArray(spec)) return spec.map((part) => roomy(part, width));
+  if (spec === null || typeof spec !== "object") return spec;
+  const { legend, scale } = spec;
+  if (legend?.orient === "top" && Array.isArray(scale?.domain)) {
+    const sizes = scale.domain.map((label) => SYMBOL + LETTER * (String(label).length + (legend.labelExpr ? 3 : 0)));
+    const columns = legend.columns || sizes.length;
+    const needed = legend.columns ? Math.max(...sizes) * columns : sizes.reduce((sum, size) => sum + size, 0);
+    if (needed > width) return { ...spec, legend: { ...legend, columns: Math.max(1, Math.floor(width / Math.max(...sizes))) } };
+  }
+  return Object.fromEntries(Object.entries(spec).map(([name, part]) => [name, name === "datasets" ? part : roomy(part, width)]));
+}
+
 // What the reader has chosen in a chart: the signals that its inputs are bound to.
 const choices = ({ view, vgSpec }) =>
   vgSpec.signals.filter((signal) => signal.bind).map((signal) => [signal.name, view.signal(signal.name)]);
+
+const specOf = (chart, width) => (joined(chart) ? fit(chart.spec, width - 8) : roomy(chart.spec, width - AXIS));
 
 async function draw(chart) {
   const place = placeOf(chart);
@@ -46,7 +64,7 @@ async function draw(chart) {
   before?.finalize();
   const isDark = wantsDark.matches && !printing;
   try {
-    const drawn = await window.vegaEmbed(place, joined(chart) ? fit(chart.spec, place.clientWidth - 8) : chart.spec, {
+    const drawn = await window.vegaEmbed(place, specOf(chart, place.clientWidth), {
       mode: "vega-lite",
       renderer: "svg",
       ast: true,
@@ -120,6 +138,12 @@ addEventListener("resize", () => {
   }, 200);
 });
 
+// What is unfolded is drawn at once.
+const drawShown = () => charts.filter(shown).forEach(once);
+addEventListener("toggle", (event) => {
+  if (event.target.matches(".more, .part")) drawShown();
+}, true);
+
 // Tabs: figures that share a place, of which one is seen.
 for (const tabs of document.querySelectorAll(".tabs")) {
   const buttons = [...tabs.querySelectorAll("[role=tab]")];
@@ -133,13 +157,17 @@ for (const tabs of document.querySelectorAll(".tabs")) {
   tabs.choose = choose;
   tabs.querySelector("[role=tablist]").hidden = buttons.length < 2;
   buttons.forEach((button, index) => {
-    button.addEventListener("click", () => choose(button));
+    button.addEventListener("click", () => {
+      choose(button);
+      drawShown();
+    });
     button.addEventListener("keydown", (event) => {
       const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
       if (!step) return;
       const next = buttons[(index + step + buttons.length) % buttons.length];
       choose(next);
       next.focus();
+      drawShown();
     });
   });
   choose(buttons[0]);
