@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 from math import ceil, floor, inf, log10
+from typing import Any
 
 import altair as alt
 import pyarrow as pa
@@ -140,7 +141,7 @@ def _regimes(regimes: Sequence[Row], last: int) -> list[alt.LayerChart]:
     return found
 
 
-def _signed(rows: Sequence[Row]) -> dict[str, alt.Scale | alt.Axis]:
+def _signed(rows: Sequence[Row]) -> dict[str, Any]:
     """A scale that is a log on both sides of 0, with a linear middle as wide as the smallest value."""
     sizes = [abs(row["margin"]) for row in numbers.known(rows, "margin") if row["margin"]] or [1.0]
     low, high = floor(log10(min(sizes))), ceil(log10(max(sizes)))

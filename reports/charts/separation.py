@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import altair as alt
 import pyarrow as pa
@@ -99,7 +100,7 @@ def _others(nulls: pa.Table, twin: pa.Table | None, metric: str, last: int) -> l
     return [{**row, "mean": float(f"{row['mean']:.6g}")} for row in found if row["mean"] is not None]
 
 
-def _lines(labels: Sequence[str]) -> dict[str, alt.Color | alt.StrokeDash]:
+def _lines(labels: Sequence[str]) -> dict[str, Any]:
     """Colour and dashes of lines that are told apart by ``label``."""
     legend = alt.Legend(orient="top", columns=2)
     dashes = [list(dash) for dash in DASHES[: len(labels)]]

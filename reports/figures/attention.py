@@ -74,6 +74,7 @@ def _variants(source: Source) -> Figure:
 
 
 def sinks(source: Source) -> Figure:
+    """How much weight each head gives the sink, by layer."""
     key, title, answer = "sink-by-layer", "Attention on the sink by layer", source.of_query("sink_by_head")
     table = answer.table.select(["layer", "head", "sink_weight", "uniform_weight"])
     rows: list[numbers.Row] = table.to_pylist()

@@ -38,8 +38,8 @@ def bounds(source: Source) -> Section:
     return Section(
         "bounds",
         "Do the bounds hold?",
-        "The theorems bound Precision and Recall where Δ > 0, so where the least weighted value state selected outweighs "
-        "those left out; κ, the width of angles, is given no value. Coverage is the share of rows (head, N) whose mean "
+        "The theorems bound Precision and Recall where Δ > 0: where the least weighted value state selected outweighs "
+        "those left out. κ, the width of angles, is given no value. Coverage is the share of rows (head, N) whose mean "
         "lies within. By itself it is no evidence: an envelope as wide as the range covers everything.",
         (*(separation.bounded(source, metric) for metric in metrics), _coverage(source), _width(source)),
     )

@@ -54,6 +54,7 @@ def _of_model(source: Source) -> Figure:
 
 
 def of_heads(source: Source) -> Figure:
+    """AUC of every head at one N, beside both nulls."""
     key, title = "chance-heads", f"AUC beside chance at N = {source.n}, head by head"
     answer = source.of_query("separability_at_n", n=source.n)
     rows = answer.rows()
@@ -103,8 +104,9 @@ def _arithmetic(source: Source) -> Figure:
         key,
         title,
         findings.plain_arithmetic(rows),
-        "Keys are ordered by ‖y‖² − 2⟨s, y⟩, ties included. Distances ‖s − y‖ as the formulas stand lose the difference between keys in ‖s‖², which all of "
-        "them share; a figure that was published from such distances, the paper’s included, may differ by as much. "
+        "Keys are ordered by ‖y‖² − 2⟨s, y⟩, ties included. Distances ‖s − y‖ as the formulas stand lose the difference "
+        "between keys in ‖s‖², which all of them share; a figure that was published from such distances, the paper’s "
+        "included, may differ by as much. "
         f"Of {numbers.count(first['heads'], 'head')} and {numbers.count(first['sequences'], 'sequence')}.",
         answer.table,
         answer,

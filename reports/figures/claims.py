@@ -61,8 +61,8 @@ def _claims(source: Source) -> Figure:
     if not rows:
         return missing(TABLE, title, answer, NOT_ANALYSED)
     reading = (
-        "What is measured for each claim, and on how many rows, is in the table below. The paper measures on LLaMA-2-7B "
-        "and others at 1024 tokens."
+        "What is measured for each claim, and on how many rows, is in the table below. The paper measures on "
+        "LLaMA-2-7B and others at 1024 tokens."
     )
     listing = listings.claims(rows, SHOWN_BY)
     return Figure(TABLE, title, findings.claims(rows), reading, answer.table, answer, listing=listing)

@@ -36,8 +36,8 @@ def _explorer(source: Source) -> Figure:
         f"{separation.FLOOR} The curves come from sql/queries/explorer_curves.sql.",
         answer.table,
         answer,
-        marks=f"{taxonomy_findings.EXPLAINED}. Grey dashes: the floor N/n of Precision. The elbow is the N where separability bends most; ρ_0 is the mean "
-        "cosine of the sink’s value state with the others.",
+        marks=f"{taxonomy_findings.EXPLAINED}. Grey dashes: the floor N/n of Precision. The elbow is the N where "
+        "separability bends most; ρ_0 is the mean cosine of the sink’s value state with the others.",
         charts=(charts.explorer(answer.table, curves, n=source.n),),
         broad=True,
     )

@@ -145,8 +145,8 @@ def _contributions(source: Source) -> Figure:
         _of_all(shown),
         shown[0].answer,
         paper="Figure 10",
-        marks="Each mark is a key: the mean over sequences of the norm of its weighted value state, in columns from the "
-        "first key to the last token. Colour: cosine of its value state with the last token’s.",
+        marks="Each mark is a key: the mean over sequences of the norm of its weighted value state, in columns from "
+        "the first key to the last token. Colour: cosine of its value state with the last token’s.",
         tab="Contributions",
         charts=tuple(
             charts.contributions(example.answer.table, title=example.title, largest=largest) for example in shown

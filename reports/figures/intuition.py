@@ -39,8 +39,8 @@ def _example() -> Figure:
         table,
         None,
         paper="Figure 1",
-        marks="An example, not this study. Right: the cross is s; the solid circle has the radius r_min, the dashed one "
-        "r_max; filled stars count for Recall, filled dots against Precision.",
+        marks="An example, not this study. Right: the cross is s; the solid circle has the radius r_min, the dashed "
+        "one r_max; filled stars count for Recall, filled dots against Precision.",
         charts=(
             charts.value_states(table),
             charts.weighted(table),

@@ -5,7 +5,6 @@ from math import isinf
 
 from reports.findings.numbers import NAMES, Row, count, known, number, percent, sentences, spans
 
-
 VISIBLE = 0.02
 """A share that differs by less over all κ is told, not drawn: its line would be level."""
 
@@ -32,8 +31,8 @@ def coverage(kappas: Sequence[Row]) -> str:
     if row is None:
         return "No κ has an envelope to compare the means with."
     return sentences(
-        f"At {_serving(row, kappas)}, the bounds hold {_share(row['precision_coverage'])} of "
-        f"{count(row['rows'], 'row')} (head, N) for Precision and {_share(row['recall_coverage'])} for Recall.",
+        f"At {_serving(row, kappas)}, {_share(row['precision_coverage'])} of {count(row['rows'], 'mean')} (head, N) of "
+        f"Precision and {_share(row['recall_coverage'])} of those of Recall lie within the bounds.",
         _premise(row),
         _scale_free(kappas),
     )
