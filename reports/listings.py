@@ -88,7 +88,7 @@ def _judged(claim: Row) -> str:
 
 def _verdict(verdict: str | None) -> str:
     """A verdict with its symbol."""
-    return DASH if verdict is None else f"{VERDICTS[verdict][0]} {verdict}"
+    return DASH if verdict is None else f"{VERDICTS[verdict][0]}\u00a0{verdict}"
 
 
 def arithmetic(rows: Iterable[Row]) -> Listing:

@@ -42,7 +42,7 @@ def chance(curves: pa.Table, *, measure: str) -> alt.LayerChart:
         rows,
         f"{name} beside chance",
         f"Line chart against N on a log axis. {findings.beside_nulls(curves.to_pylist(), measure)}",
-        base.mark_area().encode(y=y("band_low:Q"), y2="band_high:Q"),
+        base.mark_area(clip=True).encode(y=y("band_low:Q"), y2="band_high:Q"),
         base.mark_line().encode(y=y("mean:Q"), strokeDash=alt.StrokeDash("label:N", title=None, scale=dashes)),
         points(base.encode(y=y("mean:Q"), tooltip=tooltip), always=last == 1),
     )

@@ -104,9 +104,9 @@ def _arithmetic(source: Source) -> Figure:
         key,
         title,
         findings.plain_arithmetic(rows),
-        "Keys are ordered by ‖y‖² − 2⟨s, y⟩, ties included. Distances ‖s − y‖ as the formulas stand lose the difference "
-        "between keys in ‖s‖², which all of them share; a figure that was published from such distances, the paper’s "
-        "included, may differ by as much. "
+        "Keys are ordered by ‖y‖² − 2⟨s, y⟩, ties included. Distances ‖s − y‖ as the formulas stand lose the "
+        "difference between keys in ‖s‖², which all of them share; a figure that was published from such distances, "
+        "the paper’s included, may differ by as much. "
         f"Of {numbers.count(first['heads'], 'head')} and {numbers.count(first['sequences'], 'sequence')}.",
         answer.table,
         answer,

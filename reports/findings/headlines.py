@@ -135,7 +135,7 @@ def _lambda(of_study: Measured, of_twin: Measured | None) -> Headline:
 def _sink_norm(measured: Measured) -> float | None:
     rows = known(measured.norms, "lambda_sink")
     if rows:
-        return median(row["lambda_sink"] for row in rows)
+        return float(median(row["lambda_sink"] for row in rows))
     ratios = {(row["layer"], row["kv_head"]): row["norm_ratio"] for row in known(measured.sinks, "norm_ratio")}
     return median(ratios.values()) if ratios else None
 

@@ -35,18 +35,23 @@ function fit(spec, width) {
   return { ...spec, columns: kind === "concat" ? columns : undefined, [kind]: views.map((view) => fit(view, share(view))) };
 }
 
-// Legends above a chart have as many columns as there is room for, as far as the letters of their labels tell.
-const LETTER = 6.8;
-const SYMBOL = 40;
+// Legends above a chart have as many columns as there is room for.
+const pen = document.createElement("canvas").getContext("2d");
+pen.font = `12px ${light.font}`;
+const SYMBOL = 38; // what a label takes beside its letters, in pixels
+const broadest = (sizes, columns) =>
+  [...Array(columns).keys()].reduce((sum, column) => sum + Math.max(...sizes.filter((_, index) => index % columns === column)), 0);
 function roomy(spec, width) {
   if (Array.isArray(spec)) return spec.map((part) => roomy(part, width));
   if (spec === null || typeof spec !== "object") return spec;
   const { legend, scale } = spec;
   if (legend?.orient === "top" && Array.isArray(scale?.domain)) {
-    const sizes = scale.domain.map((label) => SYMBOL + LETTER * (String(label).length + (legend.labelExpr ? 3 : 0)));
-    const columns = legend.columns || sizes.length;
-    const needed = legend.columns ? Math.max(...sizes) * columns : sizes.reduce((sum, size) => sum + size, 0);
-    if (needed > width) return { ...spec, legend: { ...legend, columns: Math.max(1, Math.floor(width / Math.max(...sizes))) } };
+    const sizes = scale.domain.map((label) => SYMBOL + pen.measureText(legend.labelExpr ? `M: ${label}` : label).width);
+    let columns = legend.columns || sizes.length;
+    if (broadest(sizes, columns) > width) {
+      while (columns > 1 && broadest(sizes, columns) > width) columns -= 1;
+      return { ...spec, legend: { ...legend, columns } };
+    }
   }
   return Object.fromEntries(Object.entries(spec).map(([name, part]) => [name, name === "datasets" ? part : roomy(part, width)]));
 }

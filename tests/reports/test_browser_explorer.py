@@ -210,6 +210,21 @@ def test_the_choice_outlives_a_change_of_colours_and_of_width(opened: Browser) -
         opened.as_opened()
 
 
+def test_the_address_leads_to_a_head(browser: Browser, report: ReportSummary, small: duckdb.DuckDBPyConnection) -> None:
+    browser.open(report.path, "#explorer/2/1")
+    browser.wait(READY, 60)
+    browser.wait(f"{NAMED}?.startsWith('Layer 2, head 1')")
+    agree(drawn(browser), expected(small, SMALL, 2, 1))
+    assert inputs(browser)[:2] == ["2", "1"]
+    choose(browser, "Head", 3)
+    browser.wait("return location.hash == '#explorer/2/3'")
+    browser.run("location.hash = '#explorer/0/2'")
+    browser.wait(f"{NAMED}.startsWith('Layer 0, head 2')")
+    browser.run("location.hash = '#explorer/77/1'")
+    assert browser.run(NAMED).startswith("Layer 0, head 2")
+    assert browser.log("browser") == []
+
+
 @pytest.mark.parametrize("name", ["least", "one layer", "one head", "window", "hidden sink"])
 def test_little_to_choose_from_works_too(browser: Browser, name: str, tmp_path: Path) -> None:
     study = DEGENERATE[name]

@@ -266,8 +266,13 @@ def test_a_summary_says_what_the_verdicts_say() -> None:
 def test_listings_have_a_cell_for_every_heading() -> None:
     rows = [claim("regimes_fit", verdict, twin) for twin in (None, "supported") for verdict in reversed(VERDICTS)]
     shown = listings.claims(rows, {"regimes_fit": "elbows"})
-    assert [row[2] for row in shown.rows[::2]] == ["✓ supported", "✗ not supported", "~ undecided", "? not testable"]
-    assert {row[3] for row in shown.rows} == {"–", "✓ supported"}
+    assert [row[2] for row in shown.rows[::2]] == [
+        "✓\u00a0supported",
+        "✗\u00a0not supported",
+        "~\u00a0undecided",
+        "?\u00a0not testable",
+    ]
+    assert {row[3] for row in shown.rows} == {"–", "✓\u00a0supported"}
     assert [row[4] for row in shown.rows] == ["0.5 (0.4 to 0.6)"] * 6 + ["there is nothing to test"] * 2
     assert {row[5:] for row in shown.rows} == {("at most 0.2",)}
     assert {len(row) for row in shown.rows} == {len(shown.headings)}

@@ -207,10 +207,10 @@ def test_a_name_with_a_quote_stays_a_literal() -> None:
 
 
 SHOWN = {
-    "supported": "✓ supported",
-    "not supported": "✗ not supported",
-    "undecided": "~ undecided",
-    "not testable": "? not testable",
+    "supported": "✓\u00a0supported",
+    "not supported": "✗\u00a0not supported",
+    "undecided": "~\u00a0undecided",
+    "not testable": "?\u00a0not testable",
 }
 """Verdicts, as cells show them."""
 
