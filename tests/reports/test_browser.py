@@ -9,9 +9,9 @@ import duckdb
 import pytest
 
 from reports.page import ReportSummary, write_report
-from tests.reports.labels import UNFOLDED, flaws
 from tests.reports.conftest import DEGENERATE, SIZES, SMALL
 from tests.reports.driver import FLAGS, Browser
+from tests.reports.labels import UNFOLDED, flaws
 from tests.reports.synthetic import Synthetic, warehouse
 
 DRAWN = "return document.querySelectorAll('.chart svg.marks').length"

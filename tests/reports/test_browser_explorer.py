@@ -173,10 +173,11 @@ def test_the_dropdown_colours_the_map_with_its_own_legend(opened: Browser, small
     assert opened.run(LEGENDS) == [True, False]
     for title, column in {"Recall at N = 4": "recall", "Elbow (N)": "elbow_n", "ρ₀": "rho_0"}.items():
         choose(opened, "Colour", title)
-        opened.wait(f"{LEGENDS}[1]")
+        known = [row[column] for row in heads if row[column] is not None]
+        low = min(known)
+        opened.wait(f"{LEGENDS}[1] && {written.removeprefix('return ')}.some(text => Math.abs(text - {low}) < 0.0051)")
         assert opened.run(LEGENDS) == [False, True]
         _, numbers = opened.run(colours)
-        known = [row[column] for row in heads if row[column] is not None]
         assert len(numbers) == len(known)
         shades: dict[float, str] = {}
         for value, (colour, _) in zip(known, numbers, strict=True):
