@@ -82,7 +82,7 @@ def _lines(
 ) -> list[alt.Chart]:
     """The columns that have a value as lines against N, and points that carry the tooltip."""
     shown = {column: name for column, name in names.items() if numbers.known(rows, column)}
-    base = alt.Chart().encode(x=n_axis(max(row["n"] for row in rows)).title("N (selected keys, log scale)"))
+    base = alt.Chart().encode(x=n_axis(max(row["n"] for row in rows)).title("N (log scale)"))
     single = len(rows) == 1
     styles = [dashes[column] for column in shown]
     lines = [

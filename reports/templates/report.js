@@ -56,11 +56,26 @@ function roomy(spec, width) {
   return Object.fromEntries(Object.entries(spec).map(([name, part]) => [name, name === "datasets" ? part : roomy(part, width)]));
 }
 
+// Titles that are broader than their chart go on in a second line.
+function wrapped(spec, width) {
+  if (typeof spec.title !== "string") return spec;
+  pen.save();
+  pen.font = `600 15px ${light.font}`;
+  const lines = [];
+  for (const word of spec.title.split(" ")) {
+    const longer = lines.length ? `${lines.at(-1)} ${word}` : word;
+    if (lines.length && pen.measureText(longer).width <= width) lines[lines.length - 1] = longer;
+    else lines.push(word);
+  }
+  pen.restore();
+  return { ...spec, title: lines.length > 1 ? lines : spec.title };
+}
+
 // What the reader has chosen in a chart: the signals that its inputs are bound to.
 const choices = ({ view, vgSpec }) =>
   vgSpec.signals.filter((signal) => signal.bind).map((signal) => [signal.name, view.signal(signal.name)]);
 
-const specOf = (chart, width) => (joined(chart) ? fit(chart.spec, width - 8) : roomy(chart.spec, width - AXIS));
+const specOf = (chart, width) => (joined(chart) ? fit(chart.spec, width - 8) : wrapped(roomy(chart.spec, width - AXIS), width - 12));
 
 async function draw(chart) {
   const place = placeOf(chart);
@@ -81,7 +96,7 @@ async function draw(chart) {
     embedded.set(chart.key, drawn);
     kept.forEach(([signal, value]) => drawn.view.signal(signal, value));
     if (kept.length) await drawn.view.runAsync();
-    if (chart.key === EXPLORER && !before) await follow(drawn.view);
+    if (chart.key === EXPLORER) await follow(drawn.view, chart, !before);
   } catch (error) {
     place.textContent = `This chart could not be drawn: ${error.message}`;
     place.classList.add("failed");
@@ -193,20 +208,22 @@ reveal();
 
 // The head that is chosen in the explorer is part of the address: #explorer/LAYER/HEAD.
 const asked = () => location.hash.match(/^#explorer\/(\d+)\/(\d+)$/)?.slice(1).map(Number);
-async function follow(view) {
+async function follow(view, chart, isFirst) {
+  const { data, datasets } = chart.spec;
+  const heads = JSON.parse(data.values ?? datasets[data.name]);
   const choice = () => ["chosen_layer", "chosen_head"].map((name) => view.signal(name));
-  const restore = async () => {
+  chart.restore = async () => {
     const head = asked();
-    if (!head || !view.data("source_0").some((row) => row.layer === head[0] && row.head === head[1])) return;
+    if (!head || !heads.some((row) => row.layer === head[0] && row.head === head[1])) return;
     view.signal("chosen_layer", head[0]).signal("chosen_head", head[1]);
     await view.runAsync();
     document.getElementById(EXPLORER).scrollIntoView();
   };
-  await restore();
+  if (isFirst) await chart.restore();
   for (const name of ["chosen_layer", "chosen_head"])
     view.addSignalListener(name, () => history.replaceState(null, "", `#explorer/${choice().join("/")}`));
-  addEventListener("hashchange", restore);
 }
+addEventListener("hashchange", () => charts.find((chart) => chart.key === EXPLORER)?.restore?.());
 
 // SQL and commands can be copied.
 for (const text of document.querySelectorAll("pre.sql, pre.command")) {
