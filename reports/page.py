@@ -18,6 +18,7 @@ from reports.findings import numbers
 from reports.findings import settings as settings_findings
 from reports.queries import ask, literal
 from reports.rendering import figures, render
+from reports.summary import summarise
 from storage.files.staging import write_atomically
 
 REMEDY = "name another folder with --home DIR"
@@ -128,7 +129,7 @@ def _page(source: Source, parts: tuple[Section, ...], home: str | None, origin: 
         origin=origin,
         sentence=_sentence(source),
         headlines=_headlines(source),
-        outstanding=_outstanding(source),
+        outstanding=summarise(source.connection, source.study),
         facts=settings_findings.facts(study).items(),
         provenance=settings_findings.entries(json.loads(study["provenance"])),
         texts=_texts(source.connection, source.study) if study["model"] != "synthetic" else [],
@@ -159,13 +160,6 @@ def _numbers(source: Source) -> headlines_findings.Measured:
         source.of_query("heads_at_n", n=source.n).rows(),
         source.of_query("sink_by_head").rows(),
         source.of_study("norm_variation_by_head").rows(),
-    )
-
-
-def _outstanding(source: Source) -> list[str]:
-    names = ("sink_by_head", "learned_sinks", "taxonomy_of_heads")
-    return headlines_findings.outstanding(
-        source.of_study("claims").rows(), *(source.of_query(name).rows() for name in names)
     )
 
 
