@@ -25,6 +25,7 @@ SHOWN_BY = {
     "lower_conservative": "precision-bounds",
     "small_n_elbow": "elbows",
     "intermediate_weakest": "precision-bounds",
+    "distinguishable_share_settles": "distinguishable-share",
     "sink_raises_recall": "sink-effect",
     "sink_effect_peaks_early": "sink-effect",
     "sink_predicts_recall": "sink-effect",

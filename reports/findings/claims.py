@@ -80,6 +80,10 @@ CLAUSES = {
         "separability is weakest at intermediate N",
         "separability is not weakest at intermediate N",
     ),
+    "distinguishable_share_settles": (
+        "the share of the selected keys that can be told apart settles at 0.70 to 0.85",
+        "the share of the selected keys that can be told apart does not settle at 0.70 to 0.85",
+    ),
     "sink_raises_recall": (
         "Recall rises with sink similarity over heads at nearly every N",
         "Recall does not rise with sink similarity over heads at nearly every N",

@@ -68,6 +68,10 @@ FROM (
         ('intermediate_weakest', 'Figure 5', 'Separability is weakest at intermediate N',
             'mean of the model''s curve in the first or the last third of ln N, the lower, less that in the middle '
             'third; of specificity or of Recall, the lesser', '>', 0, 'an N in every third', 2, 'heads'),
+        ('distinguishable_share_settles', 'arXiv 2508.17821',
+            'Of the selected keys, a share that settles at 0.70-0.85 can be told apart, being nearer than all others',
+            'distance from 0.775 of the model''s mean Recall in the middle and in the last third of ln N, the greater',
+            '<=', 0.075, 'an N in every third', 2, 'heads'),
         ('sink_raises_recall', 'Figure 6', 'Recall and the sink''s similarity to the others rise together over heads',
             'share of the N at which corr(R(r_min, N), ρ_0) over heads is above 0', '>=', 0.9,
             'a sink in half of the heads', 6, 'heads'),

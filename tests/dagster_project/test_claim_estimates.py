@@ -73,6 +73,11 @@ def late(n: F64, rho_0: F64) -> F64:
     return np.where(n <= 16, 0.5 - 0.2 * rho_0, 0.5 + 0.4 * rho_0)
 
 
+def passing(n: F64, rho_0: F64) -> F64:
+    """Recall that falls through the reported band, where it is in the middle of ln N, and leaves it."""
+    return 1 - 0.45 * np.log(n) / np.log(63) + 0 * rho_0
+
+
 ALONE = of_layers(sequences=1)
 ONE_KV_HEAD = of_layers(count=1, heads=2, kv=1)
 NO_SINK = of_layers(sink_times=1.0)
@@ -124,6 +129,7 @@ STUDIES: dict[str, tuple[Study, Study, Study]] = {
         of_layers(specificity=bowl(0.3), recall=bowl(-0.3)),
         of_layers(n_keys=4),
     ),
+    "distinguishable_share_settles": (of_layers(recall=flat(0.78)), of_layers(recall=passing), of_layers(n_keys=4)),
     "sink_raises_recall": (of_layers(recall=rising(0.5)), of_layers(recall=rising(-0.5)), NO_SINK),
     "sink_effect_peaks_early": (of_layers(recall=early), of_layers(recall=late), NO_SINK),
     "sink_predicts_recall": (of_layers(recall=rising(0.5)), of_layers(recall=rising(-0.5)), NO_SINK),

@@ -161,7 +161,7 @@ SUMMARIES: tuple[Asset, ...] = (
         "claim_estimates",
         claim_estimates,
         tables=("claim_estimates",),
-        version=1,
+        version=2,
         after=(REGIMES, SEPARABILITY),
         settings=("kappas", "scale"),
         reads=("attention",),
