@@ -67,7 +67,9 @@ def test_they_draw_without_a_warning(connection: duckdb.DuckDBPyConnection) -> N
             assert "undefined" not in picture
 
 
-@pytest.mark.parametrize("study", DEGENERATE.values(), ids=DEGENERATE)
+@pytest.mark.parametrize(
+    "study", [DEGENERATE[name] for name in ("least", "only itself")], ids=lambda study: study.study
+)
 def test_every_study_has_what_it_can_show(study: Synthetic) -> None:
     with warehouse(study) as found:
         for figure in limits(found, study.study).values():
