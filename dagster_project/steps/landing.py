@@ -43,7 +43,7 @@ from storage.warehouse.landing import land
 from storage.warehouse.relations import paper_claims
 from storage.warehouse.rows import distance_rows, position_rows, provenance_of
 from storage.warehouse.versions import landing_version
-from storage.zarr.layers import attending, query_positions
+from storage.zarr.layers import attending, key_counts, query_positions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -254,7 +254,7 @@ def expected_rows(tensors: "SequenceStore", *, kappas: int, nulls: bool, tempera
     from geometry.nulls import NULLS
 
     sizes, queries, layers = tensors.sizes, np.asarray(query_positions(tensors)), attending(tensors)
-    keys = queries[:, None] + 1 - tensors.read("first_key", slice(None))[:, :, layers]  # (sequence, query, layer)
+    keys = key_counts(tensors)
     by_layer = np.array([tensors.layers[layer].heads for layer in layers])
     heads, kv_heads = int(by_layer.sum()), sum(tensors.layers[layer].kv_heads for layer in layers)
     selections, positions = int(((keys - 1) * by_layer).sum()), int((keys.min(axis=0) * by_layer).sum())
