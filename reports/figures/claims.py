@@ -38,6 +38,11 @@ SHOWN_BY = {
     "kinds_in_order": "kinds-by-layer",
     "margin_positive_early": "regimes",
     "margin_lost_in_valleys": "regimes",
+    "recall_predicts_loss": "loss-and-geometry",
+    "elbow_budgets_gain": "loss-by-keys",
+    "recall_budgets_gain": "loss-by-keys",
+    "elbow_budgets_beat_random": "loss-by-keys",
+    "elbow_chooses_full_heads": "loss-by-keys",
     "selection_sharpens": TABLE,
     "values_sharpen": TABLE,
 }
@@ -58,7 +63,14 @@ def section(source: Source) -> Section:
 
 def verdicts(source: Source) -> list[findings.Verdict]:
     """The claims by what this study says of them, each with the figure that shows it."""
-    return findings.verdicts(source.of_study("claims").rows(), SHOWN_BY)
+    answers = {
+        "distinguishable-share": source.of_query("distinguishable_by_n"),
+        "loss-and-geometry": source.of_study("ablation_by_head"),
+        "loss-by-keys": source.of_study("loss_by_keys"),
+    }  # figures that a study may lack
+    absent = {figure for figure, answer in answers.items() if not answer.table.num_rows}
+    shown_by = {claim: TABLE if figure in absent else figure for claim, figure in SHOWN_BY.items()}
+    return findings.verdicts(source.of_study("claims").rows(), shown_by)
 
 
 def _claims(source: Source) -> Figure:

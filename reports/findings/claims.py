@@ -132,6 +132,26 @@ CLAUSES = {
         "Δ is lost in most of regime IV",
         "Δ is kept in most of regime IV",
     ),
+    "recall_predicts_loss": (
+        "Recall goes with what a head is worth",
+        "Recall does not go with what a head is worth",
+    ),
+    "elbow_budgets_gain": (
+        "budgets by elbow lose less than the same N for all heads",
+        "budgets by elbow lose no less than the same N for all heads",
+    ),
+    "recall_budgets_gain": (
+        "budgets by Recall lose less than the same N for all heads",
+        "budgets by Recall lose no less than the same N for all heads",
+    ),
+    "elbow_budgets_beat_random": (
+        "budgets by elbow lose less than the same numbers in random order",
+        "budgets by elbow lose no less than the same numbers in random order",
+    ),
+    "elbow_chooses_full_heads": (
+        "heads of large elbows need all keys more than random heads do",
+        "heads of large elbows need all keys no more than random heads do",
+    ),
     "selection_sharpens": (
         "top-N selection separates better than N keys at random",
         "top-N selection does not separate better than N keys at random",

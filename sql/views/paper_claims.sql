@@ -110,5 +110,20 @@ FROM (
             '>', 0, 'nulls (analysis.nulls)', 2, 'heads'),
         ('values_sharpen', 'Abstract', 'Value states sharpen what the weights separate',
             'mean over heads and N of a measure less that of shuffled value states; of specificity, Recall and AUC, the '
-            'least', '>', 0, 'nulls (analysis.nulls)', 2, 'heads')
+            'least', '>', 0, 'nulls (analysis.nulls)', 2, 'heads'),
+        ('recall_predicts_loss', 'Abstract', 'Geometry tells what heads do: Recall goes with what a head is worth',
+            'size of the rank correlation over heads of the mean over N of Recall and the loss that removing one costs',
+            '>=', 0.3, 'effects (analysis.effects), and a head worth 0.01 nats', 6, 'heads'),
+        ('elbow_budgets_gain', 'Abstract', 'Geometry informs sparse attention: N by elbow loses less than one N for all',
+            'mean over budgets of the loss with N in proportion to each head''s elbow, less that with the same N for all',
+            '<', 0, 'effects (analysis.effects), and a policy that costs 0.01 nats', 4, '(sequence, budget)'),
+        ('recall_budgets_gain', 'Abstract', 'Geometry informs sparse attention: N by Recall loses less than one N for all',
+            'mean over budgets of the loss with the N from which each head has the same Recall, less that with the same N '
+            'for all', '<', 0, 'effects (analysis.effects), and a policy that costs 0.01 nats', 4, '(sequence, budget)'),
+        ('elbow_budgets_beat_random', 'Abstract', 'N by elbow loses less than the same numbers given to heads at random',
+            'mean over budgets of the loss with N by elbow, less that with these N in random order',
+            '<', 0, 'effects (analysis.effects), and a policy that costs 0.01 nats', 4, '(sequence, budget)'),
+        ('elbow_chooses_full_heads', 'Abstract', 'The elbow tells which heads need all keys',
+            'mean over budgets of the loss with all keys for the heads of the largest elbows, less that for random heads',
+            '<', 0, 'effects (analysis.effects), and a policy that costs 0.01 nats', 4, '(sequence, budget)')
 ) AS stated (claim, figure, statement, measure, direction, threshold, premise, least_rows, rows_of)

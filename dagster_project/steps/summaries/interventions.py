@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-ABLATION_VERSION, SPARSIFIED_VERSION = 1, 1
+ABLATION_VERSION, SPARSIFIED_VERSION = 1, 2
 """Versions of the numbers."""
 
 F64 = NDArray[np.float64]
@@ -95,7 +95,10 @@ def sparsified_loss(sources: Sources) -> Rows:
     policies = _policies(opened, sources, asked)
     pieces = _pieces(sources, "sparsified_loss", SPARSIFIED_VERSION)
     _sparsify(opened, asked, [policy for _, _, policy in policies], pieces)
-    yield "sparsified_loss", batch(_sparsified_rows(asked, policies, pieces))
+    found = [pieces.read(f"{sequence}") for sequence in range(asked.held_out)]
+    yield "sparsified_loss", batch(_sparsified_rows(policies, found))
+    for sequence, losses in enumerate(found):
+        yield "sparsified_loss_by_sequence", batch(_losses_of_sequence(policies, sequence, losses))
     pieces.remove()
 
 
@@ -176,26 +179,44 @@ def _sparsify(opened: "Opened", asked: EffectsSettings, policies: Sequence["Poli
 
 
 def _sparsified_rows(
-    asked: EffectsSettings, policies: Sequence[tuple[float, int, "Policy"]], pieces: Pieces
+    policies: Sequence[tuple[float, int, "Policy"]], found: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
     """Columns of ``sparsified_loss``; excess is over the same N for all heads at the same budget."""
-    found = [pieces.read(f"{sequence}") for sequence in range(asked.held_out)]
     plain = np.array([one["plain_loss"] for one in found])
     loss, kl, kept = (np.array([one[name] for one in found], np.float64) for name in ("loss", "kl", "keys_kept"))
     same = {keys: index for index, (_, keys, policy) in enumerate(policies) if policy.name == "same_n"}
     reference = loss[:, [same[keys] for _, keys, _ in policies]]
     return {
-        "policy": np.array([policy.name for _, _, policy in policies], object),
-        "setting": np.array([policy.setting for _, _, policy in policies], object),
-        "budget": np.array([budget for budget, _, _ in policies]),
+        **_names(policies),
         "keys": np.array([keys for _, keys, _ in policies], np.int32),
         "needs": np.array([policy.needs for _, _, policy in policies], object),
-        "sequences": np.full(len(policies), asked.held_out, np.int32),
+        "sequences": np.full(len(policies), len(found), np.int32),
         "keys_kept": kept.mean(axis=0),
         "plain_loss": np.full(len(policies), plain.mean()),
         **_intervals("delta_loss", loss - plain[:, None]),
         **_intervals("kl", kl),
         **_intervals("excess_loss", loss - reference),
+    }
+
+
+def _losses_of_sequence(
+    policies: Sequence[tuple[float, int, "Policy"]], sequence: int, losses: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Columns of ``sparsified_loss_by_sequence`` of one sequence."""
+    return {
+        **_names(policies),
+        "sequence": np.full(len(policies), sequence, np.int32),
+        "plain_loss": np.full(len(policies), losses["plain_loss"]),
+        "loss": np.array(losses["loss"], np.float64),
+    }
+
+
+def _names(policies: Sequence[tuple[float, int, "Policy"]]) -> dict[str, Any]:
+    """Columns that say which policy a row is about."""
+    return {
+        "policy": np.array([policy.name for _, _, policy in policies], object),
+        "setting": np.array([policy.setting for _, _, policy in policies], object),
+        "budget": np.array([budget for budget, _, _ in policies]),
     }
 
 
