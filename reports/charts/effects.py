@@ -64,13 +64,13 @@ def _map(heads: pa.Table, column: str, title: str, says: str, *, log: bool) -> a
     base, height = head_grid(rows)
     values = [row[column] for row in numbers.known(rows, column)] or [0.0]
     scale = alt.Scale(type="symlog", constant=NATS if column == "delta_loss" else 1) if log else alt.Scale(zero=True)
-    legend = alt.Legend(format=".2~g", gradientLength=height)
+    legend = alt.Legend(format=".3~g", gradientLength=height)
     cells = base.mark_rect().encode(color=alt.Color(f"{column}:Q", title=None, scale=scale, legend=legend))
     written = len({row["head"] for row in rows}) <= WRITTEN_HEADS
     middle = max(values) * (0.1 if log else 0.5)
     texts = [
         base.mark_text(style=style)
-        .encode(text=alt.Text(f"{column}:Q", format=".2~g"))
+        .encode(text=alt.Text(f"{column}:Q", format=".3~g" if column == "effective_keys" else ".2~f"))
         .transform_filter(f"isValid(datum.{column}) && datum.{column} {which} {middle:.6g}")
         for style, which in (("on-small", "<="), ("on-large", ">"))
     ]

@@ -86,8 +86,9 @@ def _sparsified(source: Source) -> tuple[Figure, ...]:
             numbers.sentences(findings.budgets(rows), claims_findings.said(source.of_study("claims").rows(), *BUDGETS)),
             "Policies of one budget keep as many keys on average. Those that see a query’s weights are oracles: the "
             "same N for all heads, N by the elbow or by Recall, or a share of the weight. Those that know past "
-            "statistics of a head alone can be used at inference. Grey with crosses: the same at random, shuffled budgets or random "
-            f"heads. Bands: 95 % intervals over {numbers.count(rows[0]['sequences'], 'sequence')}.",
+            "statistics of a head alone can be used at inference. Grey with crosses: the same at random, shuffled "
+            "budgets or random heads. Bands: 95 % intervals over "
+            f"{numbers.count(rows[0]['sequences'], 'sequence')}.",
             answer.table,
             answer,
             charts=tuple(charts.loss_by_keys(answer.table, needs=need) for need in needs),

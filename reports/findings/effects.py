@@ -9,7 +9,6 @@ from reports.findings.numbers import Row, count, known, number, place, sentences
 
 MEASURES = {
     "recall": "Recall",
-    "specificity": "Specificity",
     "elbow": "Elbow N",
     "retriever_score": "Retriever score",
     "mixer_score": "Mixer score",

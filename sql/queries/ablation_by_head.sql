@@ -2,7 +2,7 @@
 -- inputs:  head_ablation, head_measures, head_taxonomy, last_query; $study
 -- meaning: what the loss of the model rises by without a head, beside what its geometry is; kind: what its output becomes,
 --          'zero' where the study has that
---          measures of curves over N are means over ln N; no row where the study asks for no effects
+--          measures of curves over N are means over ln N; no row where the study has no effects
 WITH chosen AS (
     SELECT arg_min(kind, (kind <> 'zero', kind)) AS kind
     FROM head_ablation
@@ -14,7 +14,6 @@ measured AS (
         head,
         any_value(kv_head) AS kv_head,
         any_value(value) FILTER (WHERE measure = 'recall') AS recall,
-        any_value(value) FILTER (WHERE measure = 'specificity') AS specificity,
         any_value(value) FILTER (WHERE measure = 'elbow') AS elbow,
         any_value(value) FILTER (WHERE measure = 'retriever_score') AS retriever_score,
         any_value(value) FILTER (WHERE measure = 'mixer_score') AS mixer_score,

@@ -38,7 +38,8 @@ F64 = NDArray[np.float64]
 def head_ablation(sources: Sources) -> Rows:
     """What the model loses when the output of one head is replaced, for every head, with bootstrap intervals.
 
-    Nothing unless the study asks for effects. In memory are the losses of all heads over all sequences.
+    Nothing unless the study asks for effects, or of a model whose attention cannot be edited, with a warning. In memory
+    are the losses of all heads over all sequences.
     """
     asked = sources.study.analysis.effects
     if asked is None:
@@ -47,19 +48,24 @@ def head_ablation(sources: Sources) -> Rows:
     layers = attending(sources.tensors)
     done = {(int(sequence), int(layer)) for sequence, layer in (name.split("-") for name in pieces.names())}
     if len(done) < asked.sequences * len(layers):
-        _ablate(sources, asked, pieces, done)
+        opened = _open(sources)
+        if opened is None:
+            return
+        _ablate(opened, sources, asked, pieces, done)
     for layer in layers:
         yield "head_ablation", batch(_ablation_rows(asked, pieces, layer))
     pieces.remove()
 
 
-def _ablate(sources: Sources, asked: EffectsSettings, pieces: Pieces, done: set[tuple[int, int]]) -> None:
+def _ablate(
+    opened: "Opened", sources: Sources, asked: EffectsSettings, pieces: Pieces, done: set[tuple[int, int]]
+) -> None:
     """Do what is missing, layer by layer."""
     from tqdm import tqdm
 
     from extract.effects import head_ablation as ablated
 
-    opened, total = _open(sources), asked.sequences * len(attending(sources.tensors))
+    total = asked.sequences * len(attending(sources.tensors))
     found = ablated(opened, sequences=asked.sequences, kinds=asked.ablation, done=done)
     for sequence, effects in tqdm(found, "head ablation", total - len(done), unit="layer", disable=None):
         content = {"plain_loss": effects.plain_loss, "loss": effects.loss.tolist(), "kl": effects.kl.tolist()}
@@ -86,12 +92,15 @@ def _ablation_rows(asked: EffectsSettings, pieces: Pieces, layer: int) -> dict[s
 def sparsified_loss(sources: Sources) -> Rows:
     """What the model loses when queries attend to fewer keys, by policy and budget, on sequences not read before.
 
-    Nothing unless the study asks for effects. In memory are the losses of all policies over all sequences.
+    Nothing unless the study asks for effects, or of a model whose attention cannot be edited, with a warning. In memory
+    are the losses of all policies over all sequences.
     """
     asked = sources.study.analysis.effects
     if asked is None or not asked.budgets:
         return
     opened = _open(sources)
+    if opened is None:
+        return
     policies = _policies(opened, sources, asked)
     pieces = _pieces(sources, "sparsified_loss", SPARSIFIED_VERSION)
     _sparsify(opened, asked, [policy for _, _, policy in policies], pieces)
@@ -232,12 +241,17 @@ def _intervals(name: str, of_sequences: F64) -> Mapping[str, F64]:
     return {name: of_sequences.mean(axis=0), f"{name}_ci_low": low, f"{name}_ci_high": high}
 
 
-def _open(sources: Sources) -> "Opened":
-    """The study's model and the sequences that it has read."""
+def _open(sources: Sources) -> "Opened | None":
+    """The study's model and the sequences that it has read; None, with a warning, if its attention cannot be edited."""
     from extract.effects import open_study
+    from extract.interventions import UneditableError
 
     logger.info("%s: loading the model again, to change what its heads do", sources.name)
-    return open_study(sources.study.extraction(), sources.tensors)
+    try:
+        return open_study(sources.study.extraction(), sources.tensors)
+    except UneditableError as error:
+        logger.warning("%s: what heads do is skipped: %s", sources.name, error)
+        return None
 
 
 def _pieces(sources: Sources, step: str, version: int) -> Pieces:

@@ -22,7 +22,7 @@ CONTRASTS = {
 
 PREDICTS = "recall_predicts_loss"
 
-NO_EFFECTS = "the study asks for no effects"
+NO_EFFECTS = "the study has no effects"
 """Why a study without interventions tests none of these; such claims are left out of its page."""
 
 Rows = Sequence[Mapping[str, Any]]
