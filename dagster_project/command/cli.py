@@ -642,6 +642,7 @@ def _chosen(home: Home, study: str | None, name: str | None, settings: dict[str,
 
 def _print_results(home: Home, study: str) -> None:
     """A short table of results, and where the report is."""
+    from reports.findings import effects as effects_findings
     from reports.queries import ask
     from storage.warehouse.connection import connect
 
@@ -649,6 +650,9 @@ def _print_results(home: Home, study: str) -> None:
         found = ask(connection, "results_at_a_glance", study=study)
         console().print(rich_table(found.table, title=f"{study}: mean over heads and sequences"))
         claims = ask(connection, "claims", study=study).rows()
+        heads = ask(connection, "ablation_by_head", study=study).rows()
     typer.echo(f"{claims_findings.claims(claims)} Each with its interval: FROM claims WHERE study = '{study}'")
+    if heads:
+        typer.echo(effects_findings.glance(heads))
     typer.echo(f"Report: {home.report(study)}")
     typer.echo(f"All studies: {home.index}")

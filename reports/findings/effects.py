@@ -105,6 +105,6 @@ def budgets(rows: Sequence[Row]) -> str:
     return f"With about {number(mine[0]['keys_kept'])} keys a query, {'; '.join(parts)}."
 
 
-def glance(rows: Sequence[Row], found: Mapping[str, RankCorrelation]) -> str:
+def glance(rows: Sequence[Row]) -> str:
     """What heads do, in a line for the terminal (``ablation_by_head``)."""
-    return sentences(ablation(rows), geometry(found))
+    return sentences(ablation(rows), geometry(correlations(rows)))

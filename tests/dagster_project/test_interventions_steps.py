@@ -16,6 +16,7 @@ import sql
 from dagster_project.steps.assets import Snapshot
 from dagster_project.steps.sources import open_sources
 from dagster_project.steps.summaries import interventions
+from dagster_project.steps.summaries.claims.effects import CONTRASTS, NO_EFFECTS, PREDICTS
 from dagster_project.study.home import Home
 from dagster_project.study.studies import Study
 from extract.budgets import Heads
@@ -171,6 +172,14 @@ def test_effects_land_and_break_no_check(home: Home) -> None:
         (worst,) = connection.execute("SELECT max(kl) FROM head_ablation WHERE kind = 'zero'").fetchone()
     assert worst > 0
     assert sql.statement("schema", "head_ablation").columns.keys() >= rows(home, "head_ablation")[0].keys()
+
+
+def test_random_weights_support_no_claim_about_what_heads_do(home: Home) -> None:
+    found = {row["claim"]: row for row in rows(home, "claim_estimates")}
+    assert found[PREDICTS]["reason"] is not None or found[PREDICTS]["low"] < 0.3
+    for name in CONTRASTS:
+        assert found[name]["reason"] != NO_EFFECTS
+        assert found[name]["reason"] is not None or found[name]["high"] >= 0, found[name]
 
 
 def test_a_study_without_effects_has_empty_tables(home: Home) -> None:
