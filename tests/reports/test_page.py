@@ -51,7 +51,7 @@ FIGURES = {
     "distinguishable-share": 1,
     "temperature": 2,
     "loss-by-head": 4,
-    "loss-and-geometry": 7,
+    "loss-and-geometry": 6,
     "loss-by-keys": 2,
     "coverage": 1,
     "width": 1,
