@@ -40,7 +40,8 @@ def _ablation(source: Source) -> tuple[Figure, ...]:
         "Loss without each head",
         findings.ablation(rows),
         f"Mean over {sequences} of the study; the colours of losses and effective keys are on a log scale. Beside it "
-        "the kind, the effective number of keys and the Recall (mean over ln N) of the same heads.",
+        "the kind, the effective number of keys and the Recall (mean over ln N) of the same heads. The "
+        "paper removes no head.",
         answer.table,
         answer,
         charts=(
@@ -62,7 +63,8 @@ def _ablation(source: Source) -> tuple[Figure, ...]:
         "Loss without a head and its geometry",
         numbers.sentences(claims_findings.said(claims, "recall_predicts_loss"), findings.geometry(correlations)),
         "A dot for each head, coloured by its kind; the titles give Spearman’s rank correlation. Intervals resample KV "
-        "groups, permutations exchange them. A correlation whose interval holds 0 is none.",
+        "groups, permutations exchange them. A correlation whose interval holds 0 is none. The paper hopes for such "
+        "a relation and tests none.",
         answer.table,
         answer,
         charts=tuple(
@@ -88,7 +90,8 @@ def _sparsified(source: Source) -> tuple[Figure, ...]:
             "same N for all heads, N by the elbow or by Recall, or a share of the weight. Those that know past "
             "statistics of a head alone can be used at inference. Grey with crosses: the same at random, shuffled "
             "budgets or random heads. Bands: 95 % intervals over "
-            f"{numbers.count(rows[0]['sequences'], 'sequence')}.",
+            f"{numbers.count(rows[0]['sequences'], 'sequence')}. The paper names "
+            "sparse attention as a use, without a figure.",
             answer.table,
             answer,
             charts=tuple(charts.loss_by_keys(answer.table, needs=need) for need in needs),

@@ -43,7 +43,8 @@ def _distances(source: Source) -> Figure | None:
         ),
         "The distance of s_N from the sum of the weighted value states left out, over the norm of the sum of all, mean "
         "over heads and sequences; band: 95 % interval over sequences. At random: the root mean square over all "
-        "selections of N keys, in closed form. At N = n the distance is the norm itself.",
+        "selections of N keys, in closed form. At N = n the distance is the norm itself. The paper draws no such "
+        "figure.",
         answer.table,
         answer,
         charts=(charts.distances(answer.table), *([charts.distances_beside_random(answer.table)] if several else [])),
@@ -65,7 +66,8 @@ def _convergence(source: Source) -> Figure | None:
             findings.convergence_of_heads(heads.rows()),
         ),
         "Effective keys: the exponential of the entropy of the weights. N₉₀: the fewest keys that hold 90 % of the "
-        "weight. Both over the number of keys, means over sequences; band: 10 % to 90 % quantile of heads.",
+        "weight. Both over the number of keys, means over sequences; band: 10 % to 90 % quantile of heads. The paper "
+        "draws no such figure.",
         answer.table,
         answer,
         charts=(
@@ -90,7 +92,7 @@ def _distinguishable(source: Source) -> Figure | None:
         ),
         "Selected keys that are nearer to s_N than every key left out: R(rₘᵢₙ, N), from N = 2 on, since at N = 1 it is "
         "1 by definition. Bands: 95 % interval over sequences, and 10 % to 90 % quantile of heads. Rules: what is "
-        "reported of GPT-2.",
+        "reported of GPT-2. The paper draws Recall, and no band.",
         answer.table,
         answer,
         charts=(charts.distinguishable(answer.table),),
@@ -110,7 +112,7 @@ def _temperature(source: Source) -> Figure | None:
         numbers.sentences(findings.sensitivity(rows), findings.best_temperatures(best.rows()) if known else ""),
         "The spectral norm of the Jacobian of softmax(l/T), exactly, for the weights that the same logits l have at T; "
         "band: 10 % to 90 % quantile of heads and sequences. Right: at which T of the grid a head’s AUC, or Recall, is "
-        "largest.",
+        "largest. The paper takes the weights as they are.",
         answer.table,
         answer,
         charts=(charts.sensitivity(answer.table), *([charts.best_temperatures(best.table)] if known else [])),
