@@ -18,7 +18,7 @@ WITH paired AS (
         AND loss.value IS NOT NULL
 )
 FROM paired
-SELECT study, measure, count(*) AS heads, corr(rank_of_measure, rank_of_loss) AS rank_correlation
+SELECT study, measure, count(*) AS heads, round(corr(rank_of_measure, rank_of_loss), 6) AS rank_correlation
 GROUP BY study, measure
 HAVING rank_correlation IS NOT NULL AND NOT isnan(rank_correlation)
 ORDER BY study, abs(rank_correlation) DESC, measure
