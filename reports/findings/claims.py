@@ -145,12 +145,12 @@ CLAUSES = {
         "budgets by Recall lose no less than the same N for all heads",
     ),
     "elbow_budgets_beat_random": (
-        "budgets by elbow lose less than the same numbers in random order",
-        "budgets by elbow lose no less than the same numbers in random order",
+        "budgets by elbow lose less than the same numbers given to heads at random",
+        "budgets by elbow lose no less than the same numbers given to heads at random",
     ),
     "elbow_chooses_full_heads": (
-        "heads of large elbows need all keys more than random heads do",
-        "heads of large elbows need all keys no more than random heads do",
+        "heads of large elbows need all keys more than heads taken at random",
+        "heads of large elbows need all keys no more than heads taken at random",
     ),
     "selection_sharpens": (
         "top-N selection separates better than N keys at random",
