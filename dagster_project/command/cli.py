@@ -20,7 +20,6 @@ import typer
 
 from dagster_project.command.output import check_format, console, harmless, prompt, rich_table, write
 from dagster_project.study.home import DEFAULT_HOME, HOME_VARIABLE, Home
-from reports.findings import claims as claims_findings
 from storage.errors import QuotingError, UserError
 
 app = typer.Typer(
@@ -641,18 +640,21 @@ def _chosen(home: Home, study: str | None, name: str | None, settings: dict[str,
 
 
 def _print_results(home: Home, study: str) -> None:
-    """A short table of results, and where the report is."""
+    """A short table of results, the sentences that the report begins with, and where it is."""
     from reports.findings import effects as effects_findings
     from reports.queries import ask
+    from reports.summary import summarise
     from storage.warehouse.connection import connect
 
     with closing(connect(home.warehouse)) as connection:
         found = ask(connection, "results_at_a_glance", study=study)
         console().print(rich_table(found.table, title=f"{study}: mean over heads and sequences"))
-        claims = ask(connection, "claims", study=study).rows()
+        sentences = summarise(connection, study)
         heads = ask(connection, "ablation_by_head", study=study).rows()
-    typer.echo(f"{claims_findings.claims(claims)} Each with its interval: FROM claims WHERE study = '{study}'")
     if heads:
-        typer.echo(effects_findings.glance(heads))
+        sentences = [*sentences, effects_findings.glance(heads)]
+    for sentence in sentences:
+        console().print(f"• {sentence}", highlight=False, markup=False)
+    typer.echo(f"Each claim with its interval: FROM claims WHERE study = '{study}'")
     typer.echo(f"Report: {home.report(study)}")
     typer.echo(f"All studies: {home.index}")

@@ -53,18 +53,19 @@ def run_study(home: Home, name: str, *, fresh: bool = False, force: str | None =
             _materialise(home, name, known)
         return known
     reasons = stale(home, name, study, force)
-    current = [asset for asset in known if asset not in reasons]
-    logger.info("%s: %s", name, _describe_current(current, len(known)))
+    logger.info("%s: %s", name, _describe_current(known, list(reasons)))
     if reasons:
         run_assets(home, name, list(reasons), force=force)
     return list(reasons)
 
 
-def _describe_current(current: Sequence[str], total: int) -> str:
-    """What need not be made, in a line."""
-    if len(current) == total:
-        return f"all {total} assets are current"
-    return f"current: {', '.join(current) or 'nothing'}"
+def _describe_current(known: Sequence[str], stale: Sequence[str]) -> str:
+    """What need not be made, in a line; the shorter list is told."""
+    if not stale:
+        return f"all {len(known)} assets are current"
+    if len(stale) < len(known) / 2:
+        return f"current: all but {', '.join(stale)}"
+    return f"current: {', '.join(asset for asset in known if asset not in stale) or 'nothing'}"
 
 
 def run_assets(
