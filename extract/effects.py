@@ -75,8 +75,9 @@ def open_study(settings: ExtractionSettings, store: SequenceStore) -> Opened:
     Raises
     ------
     UserError
-        If the study is synthetic or not extracted whole, its model has changed since, cannot be loaded, or is read in
-        two passes, so that its heads cannot be changed.
+        If the study is synthetic or not extracted whole, or its model has changed since or cannot be loaded.
+    UneditableError
+        If the model is read in two passes, so that its heads cannot be changed.
     """
     if settings.model.id == SYNTHETIC:
         msg = "A synthetic study has no model, whose heads could be changed; leave out effects"

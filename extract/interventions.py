@@ -219,12 +219,16 @@ _NO_MEMORY = (
 )
 
 
+class UneditableError(UserError):
+    """The attention of a model cannot be edited, so that what its heads do cannot be measured; all else can."""
+
+
 def refuse_two_passes(model: PreTrainedModel, attention: Attention) -> None:
     """Refuse a model whose attention cannot be edited.
 
     Raises
     ------
-    UserError
+    UneditableError
         If it is read in two passes.
     """
     if attention.path == "two-pass":
@@ -232,7 +236,7 @@ def refuse_two_passes(model: PreTrainedModel, attention: Attention) -> None:
             f"{type(model).__name__} computes its attention by itself (it is read in two passes), so that its heads "
             "cannot be changed; leave out effects, all else can be computed"
         )
-        raise UserError(msg)
+        raise UneditableError(msg)
 
 
 def check_heads(attention: Attention, heads: Sequence[tuple[int, int]]) -> None:

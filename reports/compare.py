@@ -41,6 +41,8 @@ def write_comparison(
     """
     sources = [find_source(connection, study, map_n=1) for study in studies]
     claims = {source.study: source.of_study("claims").rows() for source in sources}
+    shared = set.intersection(*({row["claim"] for row in rows} for rows in claims.values()))
+    claims = {study: [row for row in rows if row["claim"] in shared] for study, rows in claims.items()}
     html = render(
         "compare.html.j2",
         across.sections(sources),

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from math import isinf
 from statistics import median
 
+from geometry.rank_correlation import RankCorrelation
 from reports.findings.bounds import EFFECTS, FAMILIES
 from reports.findings.chance import ARITHMETICS
 from reports.findings.claims import VERDICTS, interval, needed
@@ -70,6 +71,24 @@ def claims_of_studies(rows: Mapping[str, Sequence[Row]]) -> Listing:
                 *(_judged(row) for row in same),
             )
             for same in zip(*rows.values(), strict=True)
+        ),
+    )
+
+
+def correlations(found: Mapping[str, RankCorrelation]) -> Listing:
+    """Rank correlations by the name of the measure."""
+    return Listing(
+        ("Measure", "Rank correlation", "95 % interval", "p", "Heads", "KV groups"),
+        tuple(
+            (
+                name,
+                number(one.correlation),
+                DASH if one.low != one.low else f"{number(one.low)} to {number(one.high)}",
+                number(one.p),
+                f"{one.heads:,}",
+                f"{one.groups:,}",
+            )
+            for name, one in found.items()
         ),
     )
 

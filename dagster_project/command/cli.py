@@ -654,6 +654,7 @@ def _chosen(home: Home, study: str | None, name: str | None, settings: dict[str,
 
 def _print_results(home: Home, study: str) -> None:
     """A short table of results, the sentences that the report begins with, and where it is."""
+    from reports.findings import effects as effects_findings
     from reports.queries import ask
     from reports.summary import summarise
     from storage.warehouse.connection import connect
@@ -662,6 +663,9 @@ def _print_results(home: Home, study: str) -> None:
         found = ask(connection, "results_at_a_glance", study=study)
         console().print(rich_table(found.table, title=f"{study}: mean over heads and sequences"))
         sentences = summarise(connection, study)
+        heads = ask(connection, "ablation_by_head", study=study).rows()
+    if heads:
+        sentences = [*sentences, effects_findings.glance(heads)]
     for sentence in sentences:
         console().print(f"• {sentence}", highlight=False, markup=False)
     typer.echo(f"Each claim with its interval: FROM claims WHERE study = '{study}'")

@@ -8,7 +8,6 @@ from dagster_project.steps.assets import Asset, Check, Checked, Made, MadeOf, Sn
 from dagster_project.steps.landing import WAREHOUSE
 from dagster_project.steps.reporting import TWIN, digest_of_twin, twin_on_page
 from dagster_project.study.home import Home
-from reports.queries import ask
 from storage.errors import UserError
 from storage.warehouse.connection import connect
 from storage.warehouse.relations import paper_claims
@@ -45,7 +44,8 @@ def judge_claims(home: Home, name: str) -> list[dict[str, Any]]:
         If the study is not landed.
     """
     with closing(connect(home.warehouse)) as connection:
-        found = ask(connection, "claims", study=name).rows()
+        asked = "SELECT * EXCLUDE (study) FROM claims WHERE study = ? ORDER BY figure, claim"
+        found: list[dict[str, Any]] = connection.sql(asked, params=[name]).to_arrow_table().to_pylist()
     if not found:
         msg = f"The warehouse holds nothing of the study '{name}'; run it first: attention-geometry run {name}"
         raise UserError(msg)

@@ -28,11 +28,14 @@ def random_twin(study: "Study") -> "Study":
     """The twin that is made for a study: the same but for its weights, on few sequences and one query."""
     given = study.model_dump(exclude={"twin", "queries"})
     last = study.query_positions[-1]
+    effects = given["analysis"]["effects"]
+    if effects is not None:
+        effects = effects | {"sequences": min(effects["sequences"], SEQUENCES)}
     changed = {
         "model": given["model"] | {"weights": "random"},
         "sequences": min(study.sequences, SEQUENCES),
         "queries": None if last == study.context_length - 1 else (last,),
-        "analysis": given["analysis"] | {"monte_carlo": None, "effects": None},
+        "analysis": given["analysis"] | {"monte_carlo": None, "effects": effects},
     }
     return type(study).model_validate(given | changed)
 

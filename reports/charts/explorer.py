@@ -6,7 +6,7 @@ them.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from math import isfinite
 from typing import Any
 
@@ -31,6 +31,15 @@ SMALL_LETTER = 8
 
 LABEL = "label"
 """The quantity that has names, not numbers."""
+
+FURTHER = {
+    "effective_share": "Effective keys over all",
+    "distance_at_n": "Distance from the rest at N = {n}",
+    "last_nearer_n": "Nearer than random until N",
+    "spectral_norm": "Sensitivity at T = 1",
+    "delta_loss": "Loss without the head",
+}
+"""Quantities that a study may have no rows of, as the dropdown names them."""
 
 LINES: dict[str, dict[str, str]] = {
     **{
@@ -65,7 +74,8 @@ def explorer(heads: pa.Table, curves: pa.Table, *, n: int) -> alt.ConcatChart:
     Parameters
     ----------
     heads
-        ``explorer_heads``: layer, head, label, nearest, margin, agreement, elbow_n, precision, recall, rho_0.
+        ``explorer_heads``: layer, head, label, nearest, margin, agreement, elbow_n, precision, recall, rho_0, and those
+        of ``FURTHER``.
     curves
         ``explorer_curves``: layer, head, and lists over n: n and the columns of ``LINES`` (ratios, model units).
     n
@@ -90,13 +100,14 @@ def explorer(heads: pa.Table, curves: pa.Table, *, n: int) -> alt.ConcatChart:
 def quantities(heads: Sequence[Row], n: int) -> dict[str, str]:
     """What the map can be coloured by: the columns that any head has a value in, as the dropdown names them."""
     named = {LABEL: "Kind of head", "elbow_n": "Elbow (N)", "recall_at_n": f"Recall at N = {n}", "rho_0": "ρ₀"}
-    return {name: title for name, title in named.items() if numbers.known(heads, name)}
+    named |= {name: title.format(n=n) for name, title in FURTHER.items()}
+    return {name: title for name, title in named.items() if any(row.get(name) is not None for row in heads)}
 
 
 def _joined(heads: Sequence[Row], curves: Sequence[Row]) -> list[Row]:
     """One row per head: its values, those of the map's N under names of their own, and the lists of its curves."""
     of_head = {(row["layer"], row["head"]): row for row in curves}
-    at_n = ("precision", "recall")
+    at_n = ("precision", "recall", "distance")
     rows = []
     for row in heads:
         values = {f"{name}_at_n" if name in at_n else name: value for name, value in row.items()}
@@ -148,13 +159,18 @@ def _map(rows: Sequence[Row], chosen: alt.Parameter, n: int) -> alt.LayerChart:
     letters = [_letters(base, is_roomy=is_roomy), *(_values(base) if counted and is_roomy else [])]
     frames = [base.mark_rect(style=style, filled=False, aria=False) for style in ("chosen", "chosen-inside")]
     frames = [frame.transform_filter(chosen) for frame in frames]
-    touched = base.mark_rect(opacity=0).encode(tooltip=_tooltip(n)).properties(name="cells").add_params(chosen)
+    touched = (
+        base.mark_rect(opacity=0)
+        .encode(tooltip=_tooltip(quantities(rows, n), n))
+        .properties(name="cells")
+        .add_params(chosen)
+    )
     chart = alt.LayerChart(layer=[*cells, *letters, *frames, touched]).resolve_scale(color="independent")
     sized: alt.LayerChart = chart.properties(width=MAP_WIDTH, height=height)
     return sized
 
 
-def _tooltip(n: int) -> list[alt.Tooltip]:
+def _tooltip(named: Collection[str], n: int) -> list[alt.Tooltip]:
     return [
         alt.Tooltip("layer:O", title="Layer"),
         alt.Tooltip("head:O", title="Head"),
@@ -163,6 +179,11 @@ def _tooltip(n: int) -> list[alt.Tooltip]:
         alt.Tooltip("precision_at_n:Q", title=f"Precision at N = {n}", format=".3~g"),
         alt.Tooltip("recall_at_n:Q", title=f"Recall at N = {n}", format=".3~g"),
         alt.Tooltip("rho_0:Q", title="ρ₀", format=".3~g"),
+        *(
+            alt.Tooltip(f"{name}:Q", title=title.format(n=n), format=".3~g")
+            for name, title in FURTHER.items()
+            if name in named
+        ),
     ]
 
 

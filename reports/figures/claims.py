@@ -25,6 +25,7 @@ SHOWN_BY = {
     "lower_conservative": "precision-bounds",
     "small_n_elbow": "elbows",
     "intermediate_weakest": "chance-by-n",
+    "distinguishable_share_settles": "distinguishable-share",
     "sink_raises_recall": "sink-effect",
     "sink_effect_peaks_early": "sink-effect",
     "sink_predicts_recall": "sink-effect",
@@ -37,6 +38,11 @@ SHOWN_BY = {
     "kinds_in_order": "kinds-by-layer",
     "margin_positive_early": "regimes",
     "margin_lost_in_valleys": "regimes",
+    "recall_predicts_loss": "loss-and-geometry",
+    "elbow_budgets_gain": "loss-by-keys",
+    "recall_budgets_gain": "loss-by-keys",
+    "elbow_budgets_beat_random": "loss-by-keys",
+    "elbow_chooses_full_heads": "loss-by-keys",
     "selection_sharpens": "chance-by-n",
     "values_sharpen": "chance-by-n",
 }
@@ -55,6 +61,17 @@ def section(source: Source) -> Section:
     )
 
 
+def _shown_by(source: Source) -> dict[str, str]:
+    """``SHOWN_BY`` with the table of all in the place of figures that the study lacks."""
+    answers = {
+        "distinguishable-share": source.of_query("distinguishable_by_n"),
+        "loss-and-geometry": source.of_study("ablation_by_head"),
+        "loss-by-keys": source.of_study("loss_by_keys"),
+    }  # figures that a study may lack
+    absent = {figure for figure, answer in answers.items() if not answer.table.num_rows}
+    return {claim: TABLE if figure in absent else figure for claim, figure in SHOWN_BY.items()}
+
+
 def _claims(source: Source) -> Figure:
     title, answer = "Claims of the paper", source.of_study("claims")
     rows = answer.rows()
@@ -64,5 +81,5 @@ def _claims(source: Source) -> Figure:
         "What is measured for each claim, and on how many rows, is in the table below. The paper measures on "
         "LLaMA-2-7B and others at 1024 tokens."
     )
-    listing = listings.claims(rows, SHOWN_BY)
+    listing = listings.claims(rows, _shown_by(source))
     return Figure(TABLE, title, findings.claims(rows), reading, answer.table, answer, listing=listing)

@@ -79,6 +79,10 @@ CLAUSES = {
         "separability is weakest at intermediate N",
         "separability is not weakest at intermediate N",
     ),
+    "distinguishable_share_settles": (
+        "the share of the selected keys that can be told apart settles at 0.70 to 0.85",
+        "the share of the selected keys that can be told apart does not settle at 0.70 to 0.85",
+    ),
     "sink_raises_recall": (
         "Recall rises with sink similarity at nearly every N",
         "Recall does not rise with sink similarity at nearly every N",
@@ -126,6 +130,26 @@ CLAUSES = {
     "margin_lost_in_valleys": (
         "Δ is lost in most of regime IV",
         "Δ is kept in most of regime IV",
+    ),
+    "recall_predicts_loss": (
+        "Recall goes with what a head is worth",
+        "Recall does not go with what a head is worth",
+    ),
+    "elbow_budgets_gain": (
+        "budgets by elbow lose less than the same N for all heads",
+        "budgets by elbow lose no less than the same N for all heads",
+    ),
+    "recall_budgets_gain": (
+        "budgets by Recall lose less than the same N for all heads",
+        "budgets by Recall lose no less than the same N for all heads",
+    ),
+    "elbow_budgets_beat_random": (
+        "budgets by elbow lose less than the same numbers given to heads at random",
+        "budgets by elbow lose no less than the same numbers given to heads at random",
+    ),
+    "elbow_chooses_full_heads": (
+        "heads of large elbows need all keys more than heads taken at random",
+        "heads of large elbows need all keys no more than heads taken at random",
     ),
     "selection_sharpens": (
         "top-N selection separates better than N keys at random",

@@ -1,7 +1,10 @@
 -- grain:   one row per (layer, head)
--- inputs:  heads, head_taxonomy, elbows, selection_means, value_scales; $study, $query, $n
+-- inputs:  heads, head_taxonomy, elbows, selection_means, value_scales, convergence, distance_means, critical_n,
+--          sensitivity_bounds, head_ablation; $study, $query, $n
 -- meaning: what a map of heads can be coloured by, mean over sequences
---          precision, recall: at N = $n; NULL for a head that attends to $n keys or fewer; rho_0: NULL if hidden or of norm 0
+--          precision, recall, distance (of the selected keys from the rest, over the norm of the output): at N = $n; NULL
+--          for a head that attends to $n keys or fewer; rho_0: NULL if hidden or of norm 0; effective_share: effective keys
+--          over all; spectral_norm: of the softmax Jacobian at T = 1; delta_loss: increase of the loss without the head
 WITH labelled AS (
     SELECT layer, head, label, nearest, margin, agreement
     FROM head_taxonomy
@@ -22,12 +25,58 @@ sinks AS (
     FROM value_scales
     WHERE study = $study AND query = $query
     GROUP BY layer, kv_head
+),
+spread AS (
+    SELECT layer, head, effective_share
+    FROM convergence
+    WHERE study = $study AND query = $query
+),
+distances AS (
+    SELECT layer, head, relative_distance AS distance
+    FROM distance_means
+    WHERE study = $study AND query = $query AND n = $n
+),
+nearness AS (
+    SELECT layer, head, last_nearer_n
+    FROM critical_n
+    WHERE study = $study AND query = $query
+),
+sensitive AS (
+    SELECT layer, head, spectral_norm
+    FROM sensitivity_bounds
+    WHERE study = $study AND query = $query AND temperature = 1
+),
+ablated AS (
+    SELECT layer, head, delta_loss
+    FROM head_ablation
+    WHERE study = $study AND kind = 'zero'
 )
-SELECT layer, head, kv_head, label, nearest, margin, agreement, elbow_n, precision, recall, rho_0
+SELECT
+    layer,
+    head,
+    kv_head,
+    label,
+    nearest,
+    margin,
+    agreement,
+    elbow_n,
+    precision,
+    recall,
+    rho_0,
+    effective_share,
+    distance,
+    last_nearer_n,
+    spectral_norm,
+    delta_loss
 FROM heads
 LEFT JOIN labelled USING (layer, head)
 LEFT JOIN of_elbows USING (layer, head)
 LEFT JOIN at_n USING (layer, head)
 LEFT JOIN sinks USING (layer, kv_head)
+LEFT JOIN spread USING (layer, head)
+LEFT JOIN distances USING (layer, head)
+LEFT JOIN nearness USING (layer, head)
+LEFT JOIN sensitive USING (layer, head)
+LEFT JOIN ablated USING (layer, head)
 WHERE study = $study
 ORDER BY layer, head

@@ -68,6 +68,10 @@ FROM (
         ('intermediate_weakest', 'Figure 5', 'Separability is weakest at intermediate N',
             'mean of the model''s curve in the first or the last third of ln N, the lower, less that in the middle '
             'third; of specificity or of Recall, the lesser', '>', 0, 'an N in every third', 2, 'heads'),
+        ('distinguishable_share_settles', 'arXiv 2508.17821',
+            'Of the selected keys, a share that settles at 0.70-0.85 can be told apart, being nearer than all others',
+            'distance from 0.775 of the model''s mean Recall in the middle and in the last third of ln N, the greater',
+            '<=', 0.075, 'an N in every third', 2, 'heads'),
         ('sink_raises_recall', 'Figure 6', 'Recall and the sink''s similarity to the others rise together over heads',
             'share of the N at which corr(R(r_min, N), ρ_0) over heads is above 0', '>=', 0.9,
             'a sink in half of the heads', 6, 'heads'),
@@ -106,5 +110,20 @@ FROM (
             '>', 0, 'nulls (analysis.nulls)', 2, 'heads'),
         ('values_sharpen', 'Abstract', 'Value states sharpen what the weights separate',
             'mean over heads and N of a measure less that of shuffled value states; of specificity, Recall and AUC, the '
-            'least', '>', 0, 'nulls (analysis.nulls)', 2, 'heads')
+            'least', '>', 0, 'nulls (analysis.nulls)', 2, 'heads'),
+        ('recall_predicts_loss', 'Abstract', 'Geometry tells what heads do: Recall goes with what a head is worth',
+            'size of the rank correlation over heads of the mean over N of Recall and the loss that removing one costs',
+            '>=', 0.3, 'effects (analysis.effects), and a head worth 0.01 nats', 6, 'heads'),
+        ('elbow_budgets_gain', 'Abstract', 'Geometry informs sparse attention: N by elbow loses less than one N for all',
+            'mean over budgets of the loss with N in proportion to each head''s elbow, less that with the same N for all',
+            '<', 0, 'effects (analysis.effects), and a policy that costs 0.01 nats', 4, '(sequence, budget)'),
+        ('recall_budgets_gain', 'Abstract', 'Geometry informs sparse attention: N by Recall loses less than one N for all',
+            'mean over budgets of the loss with the N from which each head has the same Recall, less that with the same N '
+            'for all', '<', 0, 'effects (analysis.effects), and a policy that costs 0.01 nats', 4, '(sequence, budget)'),
+        ('elbow_budgets_beat_random', 'Abstract', 'N by elbow loses less than the same numbers given to heads at random',
+            'mean over budgets of the loss with N by elbow, less that with these N in random order',
+            '<', 0, 'effects (analysis.effects), and a policy that costs 0.01 nats', 4, '(sequence, budget)'),
+        ('elbow_chooses_full_heads', 'Abstract', 'The elbow tells which heads need all keys',
+            'mean over budgets of the loss with all keys for the heads of the largest elbows, less that for random heads',
+            '<', 0, 'effects (analysis.effects), and a policy that costs 0.01 nats', 4, '(sequence, budget)')
 ) AS stated (claim, figure, statement, measure, direction, threshold, premise, least_rows, rows_of)

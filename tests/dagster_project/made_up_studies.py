@@ -16,6 +16,7 @@ import pyarrow as pa
 from dagster_project.steps.summaries.claims import fits, kinds
 from dagster_project.steps.summaries.claims.bounds import Bounds
 from dagster_project.steps.summaries.claims.chance import MEASURES, chance_estimates
+from dagster_project.steps.summaries.claims.effects import CONTRASTS, Function, budget_estimates
 from dagster_project.steps.summaries.claims.norms import Norms
 from dagster_project.steps.summaries.claims.parts import Estimated, Layer, Pair, Resampled, Statistics
 from dagster_project.steps.summaries.claims.regimes import regime_estimates
@@ -236,6 +237,48 @@ def separability(null: str, difference: dict[str, float]) -> dict[str, Estimated
                 }
                 rows.append(row | {"low": apart - 0.02, "high": apart + 0.02})
     return chance_estimates(pa.Table.from_pylist(rows), places(), statistics())
+
+
+def worth(of_recall: Callable[[F64], F64], *, size: float = 0.1) -> dict[str, Estimated]:
+    """The claim that Recall goes with what heads are worth, up to ``size`` nats, a function of their Recall."""
+    found = layers(recall=lambda n, rho_0: 0.5 + 0.4 * rho_0 + 0 * n, count=32, kv=8, n_keys=16, sequences=40)
+    shared = statistics(40, sum(layer.value_norms.shape[1] for layer in found))
+    function, ablation = Function(shared), []
+    for layer in found:
+        function.add(Resampled(layer, shared.resampling))
+        recall = (layer.k_in / layer.n).mean(axis=(0, 2))
+        cost = size * of_recall(recall)
+        ablation += [
+            {"layer": layer.number, "head": head, "kind": "zero", "delta_loss": float(one)}
+            for head, one in enumerate(cost)
+        ]
+    return function.estimates(ablation, [])
+
+
+def policies(apart: float, *, cost: float = 0.5, sequences: int = 8) -> dict[str, Estimated]:
+    """Claims about budgets, where geometry's cost so many nats more than their controls."""
+    rng = np.random.default_rng(7)
+    of_geometry = {policy for policy, _ in CONTRASTS.values()}
+    controls = {control for _, control in CONTRASTS.values()} - of_geometry
+    rows = [
+        {
+            "policy": policy,
+            "setting": policy,
+            "budget": budget,
+            "sequence": sequence,
+            "plain_loss": 3.0,
+            "loss": 3.0 + cost + (apart if policy in of_geometry else 0.0) + 0.01 * cost * rng.standard_normal(),
+        }
+        for policy in sorted(of_geometry | controls)
+        for budget in (0.1, 0.5)
+        for sequence in range(sequences)
+    ]
+    return budget_estimates(rows, statistics())
+
+
+def without_effects() -> dict[str, Estimated]:
+    """Claims about what heads do where no model was run again."""
+    return Function(statistics()).estimates([], [])
 
 
 def without_nulls() -> dict[str, Estimated]:

@@ -8,10 +8,12 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
+from scipy import stats
 
+from dagster_project.steps.summaries.claims.effects import CONTRASTS, PREDICTS, rank_correlations, without_sign
 from dagster_project.steps.summaries.claims.estimating import SCHEMA, row_of
 from dagster_project.steps.summaries.claims.parts import Estimated
-from geometry.resampling import F64
+from geometry.resampling import F64, Interval
 from storage.warehouse.connection import connect
 from storage.warehouse.relations import paper_claims
 from tests.dagster_project import made_up_studies as made
@@ -73,6 +75,16 @@ def late(n: F64, rho_0: F64) -> F64:
     return np.where(n <= 16, 0.5 - 0.2 * rho_0, 0.5 + 0.4 * rho_0)
 
 
+def passing(n: F64, rho_0: F64) -> F64:
+    """Recall that falls through the reported band, where it is in the middle of ln N, and leaves it."""
+    return 1 - 0.45 * np.log(n) / np.log(63) + 0 * rho_0
+
+
+def uncorrelated(recall: F64) -> F64:
+    """Of eight levels of Recall, from 0.3 to 0.7, as many high ones are worth something as low ones."""
+    return np.array([0.0, 1.0, 1.0, 0.0, 1.0, 0.0, 0.0, 1.0])[np.round((recall - 0.3) * 17.5).astype(np.int64)]
+
+
 ALONE = of_layers(sequences=1)
 ONE_KV_HEAD = of_layers(count=1, heads=2, kv=1)
 NO_SINK = of_layers(sink_times=1.0)
@@ -124,6 +136,7 @@ STUDIES: dict[str, tuple[Study, Study, Study]] = {
         of_layers(specificity=bowl(0.3), recall=bowl(-0.3)),
         of_layers(n_keys=4),
     ),
+    "distinguishable_share_settles": (of_layers(recall=flat(0.78)), of_layers(recall=passing), of_layers(n_keys=4)),
     "sink_raises_recall": (of_layers(recall=rising(0.5)), of_layers(recall=rising(-0.5)), NO_SINK),
     "sink_effect_peaks_early": (of_layers(recall=early), of_layers(recall=late), NO_SINK),
     "sink_predicts_recall": (of_layers(recall=rising(0.5)), of_layers(recall=rising(-0.5)), NO_SINK),
@@ -140,6 +153,14 @@ STUDIES: dict[str, tuple[Study, Study, Study]] = {
         of_nulls("random_selection", specificity=0.2, recall=0.3, auc=0.1),
         of_nulls("random_selection", specificity=0.2, recall=0.3, auc=-0.1),
         made.without_nulls,
+    ),
+    "recall_predicts_loss": (
+        lambda: made.worth(lambda recall: recall),
+        lambda: made.worth(uncorrelated),
+        lambda: made.worth(lambda recall: recall, size=1e-4),
+    ),
+    **dict.fromkeys(
+        CONTRASTS, (lambda: made.policies(-0.2), lambda: made.policies(0.2), lambda: made.policies(-1e-3, cost=1e-3))
     ),
     "values_sharpen": (
         of_nulls("shuffled_values", specificity=0.2, recall=0.3, auc=0.1),
@@ -189,6 +210,27 @@ def test_a_claim_can_be_supported_fail_and_not_be_tested(database: duckdb.DuckDB
     verdict, reason = judge(database, claim, silent, sequences)
     assert verdict == "not testable", silent
     assert reason
+
+
+def test_a_study_without_effects_tests_none_of_their_claims() -> None:
+    found = made.without_effects()
+    assert set(found) == {PREDICTS, *CONTRASTS}
+    assert {one.reason for one in found.values()} == {"the study has no effects"}
+
+
+def test_random_budgets_count_by_their_mean_and_heads_by_their_ranks() -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((9, 3)), rng.standard_normal(9)
+    weights = np.ones((9, 3))
+    weights[:, 1] = [0, 2, 1, 1, 3, 0, 1, 1, 0]
+    weights[:, 2] = [9, *[0] * 8]
+    whole, drawn, none = rank_correlations(x, y, weights)
+    assert whole == pytest.approx(stats.spearmanr(x[:, 0], y).statistic)
+    again = np.repeat(np.arange(9), weights[:, 1].astype(int))
+    assert drawn == pytest.approx(stats.spearmanr(x[again, 1], y[again]).statistic)
+    assert np.isnan(none)
+    assert without_sign(Interval(-0.5, -0.8, -0.2)) == Interval(0.5, 0.2, 0.8)
+    assert without_sign(Interval(-0.1, -0.4, 0.3)) == Interval(0.1, 0.0, 0.4)
 
 
 BY_TABLES = {

@@ -16,9 +16,11 @@ import sql
 from dagster_project.steps.assets import Snapshot
 from dagster_project.steps.sources import open_sources
 from dagster_project.steps.summaries import interventions
+from dagster_project.steps.summaries.claims.effects import CONTRASTS, NO_EFFECTS, PREDICTS
 from dagster_project.study.home import Home
 from dagster_project.study.studies import Study
 from extract.budgets import Heads
+from extract.interventions import UneditableError
 from geometry.bootstrap import resampling
 from storage.errors import UserError
 from storage.files.pieces import Pieces
@@ -57,6 +59,7 @@ def test_ablation_is_that_of_a_slow_reading(home: Home) -> None:
     """z of one head replaced by a hook on what the output projection reads; means, intervals and KL in float64."""
     sources = open_sources(home, NAME, study_of(home))
     opened = interventions._open(sources)
+    assert opened is not None
     ids = opened.ids(3)
 
     def logits(sequence: int, layer: int | None = None, head: int = 0) -> torch.Tensor:
@@ -175,6 +178,14 @@ def test_effects_land_and_break_no_check(home: Home) -> None:
     assert sql.statement("schema", "head_ablation").columns.keys() >= rows(home, "head_ablation")[0].keys()
 
 
+def test_random_weights_support_no_claim_about_what_heads_do(home: Home) -> None:
+    found = {row["claim"]: row for row in rows(home, "claim_estimates")}
+    assert found[PREDICTS]["reason"] is not None or found[PREDICTS]["low"] < 0.3
+    for name in CONTRASTS:
+        assert found[name]["reason"] != NO_EFFECTS
+        assert found[name]["reason"] is not None or found[name]["high"] >= 0, found[name]
+
+
 def test_a_study_without_effects_has_empty_tables(home: Home) -> None:
     study = study_of(home)
     without = study.model_copy(update={"analysis": study.analysis.model_copy(update={"effects": None})})
@@ -241,6 +252,34 @@ def test_other_settings_make_them_stale(home: Home) -> None:
         "head_ablation": said,
         "sparsified_loss": said,
     }
+
+
+def test_a_model_whose_attention_cannot_be_edited_is_skipped_with_one_line(
+    home: Home, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As of a model read in two passes, which ``tests.extract`` sees refused."""
+
+    def refused(*_: object) -> None:
+        msg = "it computes its attention by itself"
+        raise UneditableError(msg)
+
+    monkeypatch.setattr("extract.effects.open_study", refused)
+    sources = open_sources(home, NAME, study_of(home))
+    assert list(interventions.head_ablation(sources)) == []
+    assert list(interventions.sparsified_loss(sources)) == []
+    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert said == ["tiny: what heads do is skipped: it computes its attention by itself"] * 2
+
+
+def test_losses_by_sequence_are_those_that_are_averaged(home: Home) -> None:
+    found = rows(home, "sparsified_loss_by_sequence")
+    for mean in rows(home, "sparsified_loss"):
+        mine = [row for row in found if all(row[key] == mean[key] for key in ("policy", "setting", "budget"))]
+        assert [row["sequence"] for row in mine] == [0, 1]
+        assert np.mean([row["loss"] - row["plain_loss"] for row in mine]) == pytest.approx(
+            mean["delta_loss"], abs=1e-12
+        )
+        assert np.mean([row["plain_loss"] for row in mine]) == pytest.approx(mean["plain_loss"], rel=1e-12)
 
 
 def test_too_little_text_for_held_out_sequences_is_one_line(home: Home) -> None:

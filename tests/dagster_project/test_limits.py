@@ -1,5 +1,6 @@
 """The assets of the limits of selection: their rows beside slow float64 readings of the definitions, and wrong ones."""
 
+import shutil
 import tracemalloc
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -445,6 +446,22 @@ def test_keys_that_underflowed_and_tensors_without_norms(tmp_path: Path) -> None
     row = found[0, 14, 0, 1]
     assert (row["least_weight"], row["underflowed"]) == (0, 2)
     assert found[0, 14, 0, 0]["least_weight"] > 0
+
+
+def test_a_store_of_an_earlier_format_has_no_logit_range(tmp_path: Path) -> None:
+    """Before norms were captured, stores had no such arrays; with them, the same study has norms."""
+    found = measured(tmp_path, with_norms(several(1)))
+    making.summarise(found, NAME, OF_LIMITS, ["logit_range"])
+    now = rows(found, "logit_range", "sequence", "query", "layer", "head")
+    assert not [row for row in now.values() if row["query_norm"] is None]
+    places = [path for name in ("query_norm", "key_norm", "logit_cap") for path in tmp_path.rglob(name)]
+    assert len(places) == 3
+    for place in places:
+        shutil.rmtree(place)
+    making.make(found, NAME, ["logit_range"], OF_LIMITS, force=True)
+    before = rows(found, "logit_range", "sequence", "query", "layer", "head")
+    missing = {"query_norm": None, "key_norm": None, "logit_cap": None}
+    assert before == {place: row | missing for place, row in now.items()}
 
 
 # --- settings ---

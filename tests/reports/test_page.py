@@ -43,6 +43,13 @@ FIGURES = {
     "spheres": 4,
     "effective-dimension": 1,
     "contexts-none": 0,
+    "distance-rest": 1,
+    "convergence-uniform": 1,
+    "distinguishable-share": 1,
+    "temperature": 2,
+    "loss-by-head": 4,
+    "loss-and-geometry": 6,
+    "loss-by-keys": 2,
     "sink-effect": 2,
     "sink-by-layer": 1,
     "value-norm": 1,
@@ -75,6 +82,7 @@ LISTINGS = {
     "claims-table",
     "plain-arithmetic",
     "kinds-sensitivity",
+    "loss-and-geometry",
     "parameter-effects",
     "regimes",
     "monte-carlo",
@@ -230,7 +238,8 @@ def test_every_claim_is_told_once_with_its_value_and_figure(page: Page, small: d
     for row in rows:
         value, low, high = (numbers.number(row[name]) if row["low"] else "" for name in ("value", "low", "high"))
         found = row["reason"] or f"{value} ({low} to {high})"
-        assert f"{' '.join(row['statement'].split())} {SHOWN[row['verdict']]} – {found}" in shown
+        told = f"{row['statement']} {SHOWN[row['verdict']]} – {found}"
+        assert " ".join(told.split()) in shown
         assert page.text("main").count(f" {' '.join(row['statement'].split())} ") == 2  # in the open, and below
     links = [attributes["href"] for attributes, _ in page.find("a", **{"class": "place"})]
     assert len(links) == len(rows)

@@ -404,6 +404,11 @@ FROM
     (VALUES (0.1), (0.5)) AS budgets (budget)
 """
 
+_SPARSIFIED_BY_SEQUENCE = """
+SELECT study, policy, setting, budget, sequence::INTEGER AS sequence, plain_loss, plain_loss + delta_loss AS loss
+FROM sparsified_loss, range(4) AS held_out (sequence)
+"""
+
 _SCORES = """
 SELECT study, source, 'csv' AS format, layer, head, 0.1 * head + layer AS score
 FROM heads, (VALUES ('one'), ('two')) AS sources (source)
@@ -431,6 +436,7 @@ _SELECTS = {
     "monte_carlo": _MONTE_CARLO,
     "head_ablation": _ABLATION,
     "sparsified_loss": _SPARSIFIED,
+    "sparsified_loss_by_sequence": _SPARSIFIED_BY_SEQUENCE,
     "external_scores": _SCORES,
     "planted_assumptions": _PLANTED,
     "regimes_by_sequence": _REGIMES,

@@ -85,6 +85,29 @@ LIMITS = (
 )
 """How well a softmax can select at all: against N, the number of keys, and the temperature."""
 
+EFFECTS = (
+    tables_asset(
+        "head_ablation",
+        head_ablation,
+        tables=("head_ablation",),
+        version=ABLATION_VERSION,
+        settings=("effects",),
+        kinds=("torch", "parquet"),
+        pool="gpu",
+    ),
+    tables_asset(
+        "sparsified_loss",
+        sparsified_loss,
+        tables=("sparsified_loss", "sparsified_loss_by_sequence"),
+        version=SPARSIFIED_VERSION,
+        after=(MEANS,),
+        settings=("effects",),
+        kinds=("torch", "parquet"),
+        pool="gpu",
+    ),
+)
+"""What the model loses without a head, and with fewer keys, which claims are about."""
+
 SEPARABILITY = tables_asset(
     "separability",
     separability,
@@ -137,32 +160,14 @@ SUMMARIES: tuple[Asset, ...] = (
         after=FITS,
         settings=("kappas", "scale"),
     ),
-    tables_asset(
-        "head_ablation",
-        head_ablation,
-        tables=("head_ablation",),
-        version=ABLATION_VERSION,
-        settings=("effects",),
-        kinds=("torch", "parquet"),
-        pool="gpu",
-    ),
-    tables_asset(
-        "sparsified_loss",
-        sparsified_loss,
-        tables=("sparsified_loss",),
-        version=SPARSIFIED_VERSION,
-        after=(MEANS,),
-        settings=("effects",),
-        kinds=("torch", "parquet"),
-        pool="gpu",
-    ),
+    *EFFECTS,
     *LIMITS,
     tables_asset(
         "claim_estimates",
         claim_estimates,
         tables=("claim_estimates",),
-        version=1,
-        after=(REGIMES, SEPARABILITY),
+        version=2,
+        after=(REGIMES, SEPARABILITY, *EFFECTS),
         settings=("kappas", "scale"),
         reads=("attention",),
         parallel=True,

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-ABLATION_VERSION, SPARSIFIED_VERSION = 1, 1
+ABLATION_VERSION, SPARSIFIED_VERSION = 1, 2
 """Versions of the numbers."""
 
 F64 = NDArray[np.float64]
@@ -38,7 +38,8 @@ F64 = NDArray[np.float64]
 def head_ablation(sources: Sources) -> Rows:
     """What the model loses when the output of one head is replaced, for every head, with bootstrap intervals.
 
-    Nothing unless the study asks for effects. In memory are the losses of all heads over all sequences.
+    Nothing unless the study asks for effects, or of a model whose attention cannot be edited, with a warning. In memory
+    are the losses of all heads over all sequences.
     """
     asked = sources.study.analysis.effects
     if asked is None:
@@ -47,19 +48,24 @@ def head_ablation(sources: Sources) -> Rows:
     layers = attending(sources.tensors)
     done = {(int(sequence), int(layer)) for sequence, layer in (name.split("-") for name in pieces.names())}
     if len(done) < asked.sequences * len(layers):
-        _ablate(sources, asked, pieces, done)
+        opened = _open(sources)
+        if opened is None:
+            return
+        _ablate(opened, sources, asked, pieces, done)
     for layer in layers:
         yield "head_ablation", batch(_ablation_rows(asked, pieces, layer))
     pieces.remove()
 
 
-def _ablate(sources: Sources, asked: EffectsSettings, pieces: Pieces, done: set[tuple[int, int]]) -> None:
+def _ablate(
+    opened: "Opened", sources: Sources, asked: EffectsSettings, pieces: Pieces, done: set[tuple[int, int]]
+) -> None:
     """Do what is missing, layer by layer."""
     from tqdm import tqdm
 
     from extract.effects import head_ablation as ablated
 
-    opened, total = _open(sources), asked.sequences * len(attending(sources.tensors))
+    total = asked.sequences * len(attending(sources.tensors))
     found = ablated(opened, sequences=asked.sequences, kinds=asked.ablation, done=done)
     for sequence, effects in tqdm(found, "head ablation", total - len(done), unit="layer", disable=None):
         content = {"plain_loss": effects.plain_loss, "loss": effects.loss.tolist(), "kl": effects.kl.tolist()}
@@ -86,16 +92,22 @@ def _ablation_rows(asked: EffectsSettings, pieces: Pieces, layer: int) -> dict[s
 def sparsified_loss(sources: Sources) -> Rows:
     """What the model loses when queries attend to fewer keys, by policy and budget, on sequences not read before.
 
-    Nothing unless the study asks for effects. In memory are the losses of all policies over all sequences.
+    Nothing unless the study asks for effects, or of a model whose attention cannot be edited, with a warning. In memory
+    are the losses of all policies over all sequences.
     """
     asked = sources.study.analysis.effects
     if asked is None or not asked.budgets:
         return
     opened = _open(sources)
+    if opened is None:
+        return
     policies = _policies(opened, sources, asked)
     pieces = _pieces(sources, "sparsified_loss", SPARSIFIED_VERSION)
     _sparsify(opened, asked, [policy for _, _, policy in policies], pieces)
-    yield "sparsified_loss", batch(_sparsified_rows(asked, policies, pieces))
+    found = [pieces.read(f"{sequence}") for sequence in range(asked.held_out)]
+    yield "sparsified_loss", batch(_sparsified_rows(policies, found))
+    for sequence, losses in enumerate(found):
+        yield "sparsified_loss_by_sequence", batch(_losses_of_sequence(policies, sequence, losses))
     pieces.remove()
 
 
@@ -176,26 +188,44 @@ def _sparsify(opened: "Opened", asked: EffectsSettings, policies: Sequence["Poli
 
 
 def _sparsified_rows(
-    asked: EffectsSettings, policies: Sequence[tuple[float, int, "Policy"]], pieces: Pieces
+    policies: Sequence[tuple[float, int, "Policy"]], found: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
     """Columns of ``sparsified_loss``; excess is over the same N for all heads at the same budget."""
-    found = [pieces.read(f"{sequence}") for sequence in range(asked.held_out)]
     plain = np.array([one["plain_loss"] for one in found])
     loss, kl, kept = (np.array([one[name] for one in found], np.float64) for name in ("loss", "kl", "keys_kept"))
     same = {keys: index for index, (_, keys, policy) in enumerate(policies) if policy.name == "same_n"}
     reference = loss[:, [same[keys] for _, keys, _ in policies]]
     return {
-        "policy": np.array([policy.name for _, _, policy in policies], object),
-        "setting": np.array([policy.setting for _, _, policy in policies], object),
-        "budget": np.array([budget for budget, _, _ in policies]),
+        **_names(policies),
         "keys": np.array([keys for _, keys, _ in policies], np.int32),
         "needs": np.array([policy.needs for _, _, policy in policies], object),
-        "sequences": np.full(len(policies), asked.held_out, np.int32),
+        "sequences": np.full(len(policies), len(found), np.int32),
         "keys_kept": kept.mean(axis=0),
         "plain_loss": np.full(len(policies), plain.mean()),
         **_intervals("delta_loss", loss - plain[:, None]),
         **_intervals("kl", kl),
         **_intervals("excess_loss", loss - reference),
+    }
+
+
+def _losses_of_sequence(
+    policies: Sequence[tuple[float, int, "Policy"]], sequence: int, losses: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Columns of ``sparsified_loss_by_sequence`` of one sequence."""
+    return {
+        **_names(policies),
+        "sequence": np.full(len(policies), sequence, np.int32),
+        "plain_loss": np.full(len(policies), losses["plain_loss"]),
+        "loss": np.array(losses["loss"], np.float64),
+    }
+
+
+def _names(policies: Sequence[tuple[float, int, "Policy"]]) -> dict[str, Any]:
+    """Columns that say which policy a row is about."""
+    return {
+        "policy": np.array([policy.name for _, _, policy in policies], object),
+        "setting": np.array([policy.setting for _, _, policy in policies], object),
+        "budget": np.array([budget for budget, _, _ in policies]),
     }
 
 
@@ -211,12 +241,17 @@ def _intervals(name: str, of_sequences: F64) -> Mapping[str, F64]:
     return {name: of_sequences.mean(axis=0), f"{name}_ci_low": low, f"{name}_ci_high": high}
 
 
-def _open(sources: Sources) -> "Opened":
-    """The study's model and the sequences that it has read."""
+def _open(sources: Sources) -> "Opened | None":
+    """The study's model and the sequences that it has read; None, with a warning, if its attention cannot be edited."""
     from extract.effects import open_study
+    from extract.interventions import UneditableError
 
     logger.info("%s: loading the model again, to change what its heads do", sources.name)
-    return open_study(sources.study.extraction(), sources.tensors)
+    try:
+        return open_study(sources.study.extraction(), sources.tensors)
+    except UneditableError as error:
+        logger.warning("%s: what heads do is skipped: %s", sources.name, error)
+        return None
 
 
 def _pieces(sources: Sources, step: str, version: int) -> Pieces:

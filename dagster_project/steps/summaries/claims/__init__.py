@@ -2,7 +2,7 @@
 
 A claim is a row of the SQL view ``paper_claims``; its estimate comes from the module of its subject. Modules: ``parts``
 (what they share), ``reading`` (the stores), ``norms``, ``fits``, ``bounds``, ``separation``, ``sink``, ``kinds``,
-``regimes``, ``chance``, and ``estimating``, which puts them together.
+``regimes``, ``chance``, ``effects``, and ``estimating``, which puts them together.
 """
 
 from dagster_project.steps.sources import Rows, Sources

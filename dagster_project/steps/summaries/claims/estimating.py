@@ -11,6 +11,7 @@ from threadpoolctl import threadpool_limits
 from dagster_project.steps.sources import Sources
 from dagster_project.steps.summaries.claims import chance, fits, kinds, regimes
 from dagster_project.steps.summaries.claims.bounds import Bounds
+from dagster_project.steps.summaries.claims.effects import Function
 from dagster_project.steps.summaries.claims.norms import Norms
 from dagster_project.steps.summaries.claims.parts import Estimated, Resampled, Statistics
 from dagster_project.steps.summaries.claims.reading import grid_of, group_counts, groups_of_heads, read_layers
@@ -47,9 +48,10 @@ def estimate_all(sources: Sources, least: dict[str, int]) -> dict[str, Estimated
     statistics = Statistics(resample(sources.metrics.sizes["sequence"], max(1, clusters)), len(least))
     separation, sink, norms = Separation(n, statistics), Sink(n, statistics), Norms(statistics)
     bounds = Bounds(n, statistics, sources.study.analysis.kappas, least=least)
+    function = Function(statistics)
     for layer in read_layers(sources, n):
         resampled = Resampled(layer, statistics.resampling)
-        for subject in (separation, sink, norms, bounds):
+        for subject in (separation, sink, norms, bounds, function):
             subject.add(resampled)
     groups = groups_of_heads(sources)
     with closing(_rules()) as connection:
@@ -64,6 +66,7 @@ def estimate_all(sources: Sources, least: dict[str, int]) -> dict[str, Estimated
         **sink.estimates(),
         **kinds.kind_estimates(of_kinds),
         **regimes.regime_estimates(sources.table("regimes_by_sequence", sources.query), groups, statistics),
+        **function.estimates(sources.rows("head_ablation"), sources.rows("sparsified_loss_by_sequence")),
         **chance.chance_estimates(sources.table("separability", sources.query), groups, statistics),
     }
 

@@ -1,4 +1,4 @@
-"""Claims about the model's mean curves: where separability bends and where it is weakest (Figure 5)."""
+"""Claims about the model's mean curves: where separability bends, where it is weakest, and where Recall settles."""
 
 from itertools import pairwise
 from typing import Any
@@ -8,11 +8,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dagster_project.steps.summaries.claims.parts import Estimated, Resampled, Statistics, number_of
+from dagster_project.steps.summaries.claims.parts import SHARE, Estimated, Resampled, Statistics, number_of
 from geometry.resampling import F64, I64, log_cells
 
 BANDS = 3
 """Small, intermediate and large N: as many parts of equal length over ln N, from N = 2 to the last."""
+
+DISTINGUISHABLE = (0.70, 0.85)
+"""The share of the selected keys that can be told apart, as reported of arXiv 2508.17821; the view has it too."""
 
 _MEASURES = ("precision", "recall", "specificity")
 
@@ -57,8 +60,8 @@ class Separation:
         groups = np.concatenate(self._groups) if self._groups else np.empty(0, np.int64)
         clusters = number_of(groups)
         basis = {"rows": groups.size, "clusters": clusters}
-        elbow, weakest = self._elbow(connection), self._weakest()
-        none = "the mean curve has no elbow"
+        elbow, weakest, unsettled = self._elbow(connection), self._weakest(), self._unsettled()
+        none, few = "the mean curve has no elbow", f"there are fewer than {BANDS} N from 2 on"
         return {
             "small_n_elbow": Estimated(
                 self._statistics.interval(elbow, clusters, (1, self._last)),
@@ -68,7 +71,12 @@ class Separation:
             "intermediate_weakest": Estimated(
                 self._statistics.interval(weakest, clusters, (-1, 1)),
                 **basis,
-                reason=f"there are fewer than {BANDS} N from 2 on" if np.isnan(weakest[0]) else None,
+                reason=few if np.isnan(weakest[0]) else None,
+            ),
+            "distinguishable_share_settles": Estimated(
+                self._statistics.interval(unsettled, clusters, SHARE),
+                **basis,
+                reason=few if np.isnan(unsettled[0]) else None,
             ),
         }
 
@@ -91,17 +99,25 @@ class Separation:
 
         (R + 1,); the ends are the mean over ln N of the first and of the last band.
         """
-        edges = np.exp(np.linspace(np.log(2), np.log(self._last), BANDS + 1)) if self._last > BANDS else None
-        excesses = []
-        for measure in ("specificity", "recall"):
-            curve = self.curve(measure)
-            if edges is None:
-                return np.full(curve.shape[1], np.nan)
-            first, middle, last = (
-                _mean_within(self._n, curve, int(np.ceil(low)), int(np.floor(high))) for low, high in pairwise(edges)
-            )
-            excesses.append(np.minimum(first, last) - middle)
-        return np.minimum(*excesses)
+        bands = [self._of_bands(measure) for measure in ("specificity", "recall")]
+        return np.minimum(*(np.minimum(first, last) - middle for first, middle, last in bands))
+
+    def _unsettled(self) -> F64:
+        """How far Recall is from the middle of ``DISTINGUISHABLE`` beyond the first band, where it is farther; (R + 1.
+
+        In the middle band and in the last one, since a curve that only passes through does not settle.
+        """
+        _, *settled = self._of_bands("recall")
+        away: F64 = np.abs(np.stack(settled) - sum(DISTINGUISHABLE) / 2).max(axis=0)
+        return away
+
+    def _of_bands(self, measure: str) -> list[F64]:
+        """Means over ln N of a curve in each of ``BANDS``, (R + 1,) each; NaN where there are too few N."""
+        curve = self.curve(measure)
+        if self._last <= BANDS:
+            return [np.full(curve.shape[1], np.nan)] * BANDS
+        edges = np.exp(np.linspace(np.log(2), np.log(self._last), BANDS + 1))
+        return [_mean_within(self._n, curve, int(np.ceil(low)), int(np.floor(high))) for low, high in pairwise(edges)]
 
 
 def _mean_within(n: I64, curve: F64, first: int, last: int) -> F64:

@@ -1,0 +1,182 @@
+"""What heads do: maps of the loss without each head, the loss against measures of heads, and against keys kept."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import altair as alt
+import pyarrow as pa
+
+from geometry.rank_correlation import RankCorrelation
+from reports import theme
+from reports.charts.elements import SEPARATION, head_grid, keyed, layered, level, log_ticks
+from reports.charts.labels import dots, label_colour, label_shape
+from reports.findings import effects as findings
+from reports.findings import numbers
+from reports.findings import taxonomy as taxonomy_findings
+from reports.findings.numbers import Row
+
+NATS = 0.01
+"""Losses below this are drawn on a linear scale, those above on a logarithmic one."""
+
+WRITTEN_HEADS = 12
+"""A map with at most this many heads in a row has the value written in each cell."""
+
+CONTROLS = {"random_budgets": "weights", "full_heads_random": "statistics"}
+"""Policies that draw at random, and what those need that they are controls of."""
+
+NEEDS = {"weights": "Policies that see the weights", "statistics": "Policies that know past statistics"}
+"""Titles of the charts of losses, by what their policies need."""
+
+
+def loss_map(heads: pa.Table) -> alt.LayerChart:
+    """Increase of the loss without each head, layers by heads.
+
+    Parameters
+    ----------
+    heads
+        ``ablation_by_head``: layer, head, kind, delta_loss, low, high (nats), kl, label, recall, effective_keys.
+    """
+    return _map(heads, "delta_loss", "Loss without the head (nats)", findings.ablation(heads.to_pylist()), log=True)
+
+
+def measure_map(heads: pa.Table, *, measure: str) -> alt.LayerChart:
+    """A measure of every head, on the same grid."""
+    name = findings.MEASURES[measure]
+    return _map(heads, measure, name, f"{name} of every head.", log=measure == "effective_keys")
+
+
+def kind_map(heads: pa.Table) -> alt.LayerChart:
+    """The kind of every head, on the same grid."""
+    rows = [{**row, "letter": taxonomy_findings.LETTERS.get(row["label"], "")} for row in heads.to_pylist()]
+    base, height = head_grid(rows)
+    return layered(
+        rows,
+        "Kind of head",
+        "Map of the kinds of heads, layers by heads.",
+        base.mark_rect().encode(color=label_colour(symbol="square", letters=True), tooltip=_tooltip()),
+        base.mark_text(style="on-large").encode(text="letter:N"),
+    ).properties(height=height)
+
+
+def _map(heads: pa.Table, column: str, title: str, says: str, *, log: bool) -> alt.LayerChart:
+    """A heat map of one column; on a log scale from ``NATS`` on, or a linear one."""
+    rows = heads.to_pylist()
+    base, height = head_grid(rows)
+    values = [row[column] for row in numbers.known(rows, column)] or [0.0]
+    scale = alt.Scale(type="symlog", constant=NATS if column == "delta_loss" else 1) if log else alt.Scale(zero=True)
+    legend = alt.Legend(format=".3~g", gradientLength=height)
+    cells = base.mark_rect().encode(color=alt.Color(f"{column}:Q", title=None, scale=scale, legend=legend))
+    written = len({row["head"] for row in rows}) <= WRITTEN_HEADS
+    middle = max(values) * (0.1 if log else 0.5)
+    texts = [
+        base.mark_text(style=style)
+        .encode(text=alt.Text(f"{column}:Q", format=".3~g" if column == "effective_keys" else ".2~f"))
+        .transform_filter(f"isValid(datum.{column}) && datum.{column} {which} {middle:.6g}")
+        for style, which in (("on-small", "<="), ("on-large", ">"))
+    ]
+    described = f"Heat map, layers by heads. {says}"
+    return layered(rows, title, described, cells.encode(tooltip=_tooltip()), *(texts if written else [])).properties(
+        height=height
+    )
+
+
+def _tooltip() -> list[alt.Tooltip]:
+    shown = {"delta_loss": "Loss without the head", "low": "95 % interval from", "high": "to", "kl": "KL"}
+    shown |= {"recall": "Recall", "effective_keys": "Effective keys"}
+    return [
+        alt.Tooltip("layer:O", title="Layer"),
+        alt.Tooltip("head:O", title="Head"),
+        alt.Tooltip("label:N", title="Kind"),
+        *(alt.Tooltip(f"{column}:Q", title=title, format=".3~g") for column, title in shown.items()),
+    ]
+
+
+def loss_against(heads: pa.Table, *, measure: str, correlation: RankCorrelation) -> alt.LayerChart:
+    """Increase of the loss against one measure, a dot for each head.
+
+    Parameters
+    ----------
+    heads
+        ``ablation_by_head``; heads without the measure are left out.
+    measure
+        One of ``findings.MEASURES``.
+    correlation
+        That of the two, for the title.
+    """
+    rows = [row for row in heads.to_pylist() if row[measure] is not None]
+    name = findings.MEASURES[measure]
+    log = measure in {"effective_keys", "elbow"}
+    x = alt.X(f"{measure}:Q", scale=alt.Scale(type="log" if log else "linear", zero=False, nice=not log, padding=6))
+    y = alt.Y("delta_loss:Q", title="Loss (nats)", scale=alt.Scale(type="symlog", constant=NATS))
+    tooltip = [*_tooltip(), alt.Tooltip(f"{measure}:Q", title=name, format=".3~g")]
+    color = label_colour(symbol="circle").copy()
+    color["legend"] = None
+    return layered(
+        rows,
+        f"{name}: {numbers.number(round(correlation.correlation, 2))}",
+        f"Dot plot of the loss without a head against {name}. Rank correlation {findings.told(correlation)}.",
+        level(0, ""),
+        dots(rows).encode(
+            x=x.title(name).axis(tickCount=5, grid=False),
+            y=y.axis(tickCount=4),
+            color=color,
+            shape=label_shape().legend(None),
+            tooltip=tooltip,
+        ),
+    ).properties(height=theme.PANEL_HEIGHT)
+
+
+def loss_by_keys(policies: pa.Table, *, needs: str) -> alt.LayerChart:
+    """Increase of the loss against the mean number of keys kept, a curve for each policy.
+
+    Parameters
+    ----------
+    policies
+        ``loss_by_keys``: policy, needs, budget, keys_kept, draws, delta_loss, low, high (or NULL: no band).
+    needs
+        Which policies are drawn: those that need ``weights`` or ``statistics``.
+    """
+    rows = [
+        {**row, "name": findings.POLICIES.get(row["policy"], row["policy"])}
+        for row in policies.to_pylist()
+        if row["needs"] == needs
+    ]
+    drawn = [name for name in findings.POLICIES if any(row["policy"] == name for row in rows)]
+    labels = [findings.POLICIES[name] for name in drawn if name not in CONTROLS]
+    x = _keys_axis(rows)
+    y = partial(alt.Y, title="Loss increase (nats)", scale=alt.Scale(type="symlog", constant=NATS))
+    shown = {"keys_kept": "Keys kept", "delta_loss": "Loss increase", "low": "95 % interval from", "high": "to"}
+    shown |= {"excess_loss": "More than the same N"}
+    tooltip = [alt.Tooltip("name:N", title="Policy"), alt.Tooltip("draws:Q", title="Draws")]
+    tooltip += [alt.Tooltip(f"{column}:Q", title=title, format=".3~g") for column, title in shown.items()]
+    base = alt.Chart().encode(x=x, tooltip=tooltip)
+    marks = []
+    for policy in drawn:
+        mine = base.transform_filter(f"datum.policy == '{policy}'")
+        if policy in CONTROLS:
+            marks += [
+                mine.mark_line(style="reference").encode(y=y("delta_loss:Q")),
+                mine.mark_point(style="reference", shape="cross").encode(y=y("delta_loss:Q")),
+            ]
+            continue
+        of_policy = (
+            mine.mark_area().encode(y=y("low:Q"), y2="high:Q"),
+            mine.mark_line().encode(y=y("delta_loss:Q")),
+            mine.mark_point(filled=True, size=45).encode(y=y("delta_loss:Q")),
+        )
+        marks += [keyed(mark, labels, findings.POLICIES[policy]) for mark in of_policy]
+    return layered(
+        rows,
+        NEEDS[needs],
+        f"Line chart of the loss against the number of keys kept. {findings.budgets(policies.to_pylist())}",
+        level(0, ""),
+        *marks,
+    )
+
+
+def _keys_axis(rows: Sequence[Row]) -> alt.X:
+    """Keys kept, on a log axis."""
+    kept = [row["keys_kept"] for row in rows]
+    ticks = [tick for tick in log_ticks(int(max(kept)) + 1) if tick >= min(kept) / 2]
+    x = alt.X("keys_kept:Q", scale=alt.Scale(type="log", nice=False, padding=12)).title("Keys kept, mean (log scale)")
+    return x.axis(values=ticks, format=",d", grid=False, labelOverlap="greedy", labelSeparation=SEPARATION)

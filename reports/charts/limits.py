@@ -1,0 +1,259 @@
+"""How well a softmax can select at all: distances from the rest, uniform weights, shares told apart, temperature."""
+
+from collections.abc import Sequence
+from functools import partial
+from math import ceil, floor, log10
+
+import altair as alt
+import pyarrow as pa
+
+from reports.charts.elements import SEPARATION, counts, keyed, layer_axis, layered, level, n_axis, points
+from reports.findings import limits as findings
+from reports.findings import numbers
+from reports.findings.numbers import Row
+
+DISTANCES = {
+    "relative_distance": "largest weights",
+    "relative_random_distance": "random keys",
+    "fitted": "power of N",
+}
+"""Lines of the chart of distances, as its legend names them."""
+
+NORMS = {"spectral_norm": "mean norm", "quarter": "1/(4T), reported", "half": "1/(2T)"}
+"""Lines of the chart of sensitivity."""
+
+LOWEST = 1e-4
+"""Where the band of norms ends below: they may be 0, which has no place on a log axis."""
+
+_DASHES = ((1, 0), (1, 5), (7, 4), (9, 4, 1, 4), (3, 2), (12, 4))
+"""Dashes of lines that also differ in their place on a ramp."""
+
+
+def distances(rows: pa.Table) -> alt.LayerChart:
+    """Distance of the selected keys from the rest against N at the last query, beside that of keys at random.
+
+    Parameters
+    ----------
+    rows
+        ``distances_by_n``: query, n_keys, n, heads, and over the norm of the output relative_distance, low, high,
+        relative_random_distance, fitted (or NULL: a gap).
+    """
+    found = findings.at_last(rows.to_pylist())
+    last = max(row["n"] for row in found)
+    y = partial(alt.Y, title="Distance over the output’s norm (ratio)", scale=alt.Scale(zero=True))
+    base = alt.Chart().encode(x=n_axis(last))
+    shown = {"relative_distance": "Distance", "low": "95 % interval from", "high": "to"}
+    shown |= {"relative_random_distance": "Keys at random", "fitted": "Fitted"}
+    drawn = {column: name for column, name in DISTANCES.items() if numbers.known(found, column)}
+    return layered(
+        found,
+        f"Against N, of {found[0]['n_keys']:,} keys",
+        f"Line chart against N on a log axis. {findings.distance(found)}",
+        base.mark_area(style="band").encode(y=y("low:Q"), y2="high:Q"),
+        *(
+            keyed(base.mark_line(point=last == 1).encode(y=y(f"{column}:Q")), list(drawn.values()), name)
+            for column, name in reversed(drawn.items())
+        ),
+        points(base.encode(y=y("relative_distance:Q"), tooltip=[_n(), *_ratios(shown)]), always=last == 1),
+    )
+
+
+def distances_beside_random(rows: pa.Table) -> alt.LayerChart:
+    """The same distance over that of keys at random, one line for each size of the context.
+
+    Parameters
+    ----------
+    rows
+        ``distances_by_n``: n_keys, n, beside_random (a ratio, or NULL: a gap).
+    """
+    found = numbers.known(rows.to_pylist(), "beside_random")
+    sizes = findings.sizes(found)
+    scale = alt.Scale(domain=sizes)
+    legend = alt.Legend(orient="top", title="Keys", format=",d")
+    dashes = [list(_DASHES[index % len(_DASHES)]) for index in range(len(sizes))]
+    y = alt.Y("beside_random:Q", title="Distance over that of keys at random (ratio)", scale=alt.Scale(zero=False))
+    base = alt.Chart().encode(
+        x=n_axis(max(row["n"] for row in found)), y=y, color=alt.Color("n_keys:O", scale=scale, legend=legend)
+    )
+    dash = alt.StrokeDash("n_keys:O", scale=alt.Scale(domain=sizes, range=dashes), legend=legend)
+    tooltip = [_n(), alt.Tooltip("n_keys:Q", title="Keys", format=",d"), *_ratios({"beside_random": "Ratio"})]
+    return layered(
+        found,
+        "Beside keys at random",
+        "Line chart against N on a log axis, one line for each number of keys; below 1 the selected keys are nearer to "
+        "the rest than keys at random.",
+        level(1, "as random"),
+        base.mark_line().encode(strokeDash=dash),
+        points(base.encode(tooltip=tooltip)),
+    )
+
+
+def convergence(rows: pa.Table) -> alt.LayerChart:
+    """Effective keys and N_90 over the number of keys, against that, mean and spread over heads.
+
+    Parameters
+    ----------
+    rows
+        ``convergence_by_query``: n_keys, heads, and effective_share and n_90_share with their _p10 and _p90 (ratios).
+    """
+    found = rows.to_pylist()
+    ticks = findings.sizes(found)
+    x = alt.X("n_keys:Q", scale=alt.Scale(type="log", nice=False, padding=14)).title("Number of keys (log scale)")
+    x = x.axis(values=ticks, format=",d", grid=False, labelOverlap="greedy", labelSeparation=SEPARATION)
+    y = partial(alt.Y, title="Share of the keys (ratio)", scale=alt.Scale(domain=[0, 1]))
+    shown = {"effective_share": "Effective keys", "effective_share_p10": "10 % of heads below"}
+    shown |= {"effective_share_p90": "10 % of heads above", "n_90_share": "N₉₀"}
+    tooltip = [alt.Tooltip("n_keys:Q", title="Keys", format=",d"), *_ratios(shown)]
+    base = alt.Chart().encode(x=x, tooltip=tooltip)
+    return layered(
+        found,
+        "Against the number of keys",
+        f"Line chart against the number of keys on a log axis. {findings.convergence(found, [])}",
+        level(1, "uniform"),
+        base.mark_area(style="band").encode(y=y("effective_share_p10:Q"), y2="effective_share_p90:Q"),
+        *(
+            keyed(mark.encode(y=y(f"{column}:Q")), list(findings.SHARES.values()), name)
+            for column, name in findings.SHARES.items()
+            for mark in (base.mark_line(), base.mark_point(filled=True, size=50))
+        ),
+    )
+
+
+def convergence_of_heads(heads: pa.Table) -> alt.LayerChart:
+    """Effective keys over all keys, a dot for each head, layer by layer.
+
+    Parameters
+    ----------
+    heads
+        ``convergence_by_head``: layer, head, n_keys, effective_share, n_90_share, largest_deviation.
+    """
+    found = heads.to_pylist()
+    y = alt.Y("effective_share:Q", title="Effective keys over all (ratio)", scale=alt.Scale(domain=[0, 1]))
+    shown = {"effective_share": "Effective keys over all", "n_90_share": "N₉₀ over all"}
+    shown |= {"largest_deviation": "Largest |p − 1/n|"}
+    tooltip = [alt.Tooltip("layer:O", title="Layer"), alt.Tooltip("head:O", title="Head"), *_ratios(shown)]
+    return layered(
+        found,
+        "Head by head",
+        f"Dot plot, a dot for each head, layer by layer. {findings.convergence_of_heads(found)}",
+        level(1, "uniform"),
+        alt.Chart().mark_point(style="head", filled=True, size=45).encode(x=layer_axis(found), y=y, tooltip=tooltip),
+    )
+
+
+def distinguishable(rows: pa.Table) -> alt.LayerChart:
+    """Share of the selected keys that can be told apart against N, with the reported band.
+
+    Parameters
+    ----------
+    rows
+        ``distinguishable_by_n``: n, share, ci_low, ci_high (or NULL: no band), p10, p90, band_low, band_high,
+        heads_within (ratios).
+    """
+    found = rows.to_pylist()
+    last, low, high = found[-1]["n"], found[0]["band_low"], found[0]["band_high"]
+    y = partial(alt.Y, title="Share told apart, Recall R(rₘᵢₙ, N) (ratio)", scale=alt.Scale(domain=[0, 1]))
+    base = alt.Chart().encode(x=n_axis(last))
+    shown = {"share": "Share", "ci_low": "95 % interval from", "ci_high": "to", "p10": "10 % of heads below"}
+    shown |= {"p90": "10 % of heads above", "heads_within": "Heads within the band"}
+    return layered(
+        found,
+        "Share of the selected that can be told apart",
+        f"Line chart against N on a log axis, with the reported band. {findings.distinguishable(found)}",
+        level(low, f"{low:.2f}"),
+        level(high, f"{high:.2f}"),
+        base.mark_area(style="band").encode(y=y("p10:Q"), y2="p90:Q"),
+        base.mark_area(style="band").encode(y=y("ci_low:Q"), y2="ci_high:Q"),
+        base.mark_line(style="mean").encode(y=y("share:Q")),
+        points(base.encode(y=y("share:Q"), tooltip=[_n(), *_ratios(shown)]), always=len(found) == 1),
+    )
+
+
+def sensitivity(rows: pa.Table) -> alt.LayerChart:
+    """Spectral norm of the softmax Jacobian against the temperature, beside its bounds.
+
+    Parameters
+    ----------
+    rows
+        ``sensitivity_by_temperature``: temperature, spectral_norm, norm_p10, norm_p90, norm_max, quarter, half,
+        closeness, reported_holds.
+    """
+    found = [{**row, "lowest": max(row["norm_p10"], LOWEST)} for row in rows.to_pylist()]
+    powers = range(
+        floor(log10(min(row["lowest"] for row in found))), 1 + ceil(log10(max(row["half"] for row in found)))
+    )
+    y = partial(
+        alt.Y,
+        title="Spectral norm (log scale)",
+        scale=alt.Scale(type="log", nice=False, domain=[10.0 ** powers[0], 10.0 ** powers[-1]]),
+        axis=alt.Axis(values=[10.0**power for power in powers], format=".4~g"),
+    )
+    shown = {"spectral_norm": "Mean norm", "norm_p10": "10 % below", "norm_p90": "10 % above", "norm_max": "Largest"}
+    shown |= {"quarter": "1/(4T)", "half": "1/(2T)", "reported_holds": "Reported bound holds in"}
+    base = alt.Chart().encode(x=_temperatures(found), tooltip=[_temperature(), *_ratios(shown)])
+    return layered(
+        found,
+        "How far weights move with their logits",
+        f"Line chart against the temperature, both axes logarithmic. {findings.sensitivity(found)}",
+        base.mark_area(style="band").encode(y=y("lowest:Q"), y2="norm_p90:Q"),
+        *(
+            keyed(mark.encode(y=y(f"{column}:Q")), list(NORMS.values()), name)
+            for column, name in NORMS.items()
+            for mark in (
+                base.mark_line(),
+                *([base.mark_point(filled=True, size=50)] if column == "spectral_norm" else []),
+            )
+        ),
+    )
+
+
+def best_temperatures(rows: pa.Table) -> alt.LayerChart:
+    """Number of heads whose AUC, or Recall, is largest at each temperature.
+
+    Parameters
+    ----------
+    rows
+        ``best_temperatures``: measure, temperature, n, heads, beyond_errors, mean_gain.
+    """
+    found = [{**row, "line": findings.BEST_OF[row["measure"]]} for row in rows.to_pylist()]
+    labels = list(findings.BEST_OF.values())
+    legend = alt.Legend(orient="top", symbolType="square", symbolSize=120)
+    tooltip = [
+        _temperature(),
+        alt.Tooltip("line:N", title="Measure"),
+        alt.Tooltip("heads:Q", title="Heads", format=",d"),
+        alt.Tooltip("beyond_errors:Q", title="Gain beyond two errors", format=",d"),
+        alt.Tooltip("mean_gain:Q", title="Mean gain", format=".3~g"),
+    ]
+    bars = alt.Chart().mark_bar()
+    return layered(
+        found,
+        f"Best temperature of heads, N = {max(row['n'] or 0 for row in found)}",
+        f"Bars of the number of heads by the temperature that is best. {findings.best_temperatures(found)}",
+        bars.encode(
+            x=alt.X("temperature:O", title="Temperature T").axis(labelAngle=0, grid=False, format=".3~g"),
+            xOffset=alt.XOffset("line:N", sort=labels),
+            y=alt.Y("heads:Q", **counts("Heads", max(row["heads"] for row in found))),
+            color=alt.Color("line:N", title=None, scale=alt.Scale(domain=labels), legend=legend),
+            tooltip=tooltip,
+        ),
+    )
+
+
+def _temperatures(rows: Sequence[Row]) -> alt.X:
+    """Temperatures on a log axis, each with its label."""
+    values = sorted(row["temperature"] for row in rows)
+    x = alt.X("temperature:Q", scale=alt.Scale(type="log", nice=False, padding=14)).title("Temperature T (log scale)")
+    return x.axis(values=values, format=".3~g", grid=False, labelOverlap="greedy", labelSeparation=SEPARATION)
+
+
+def _temperature() -> alt.Tooltip:
+    return alt.Tooltip("temperature:Q", title="T", format=".3~g")
+
+
+def _n() -> alt.Tooltip:
+    return alt.Tooltip("n:Q", title="N", format=",d")
+
+
+def _ratios(shown: dict[str, str]) -> list[alt.Tooltip]:
+    return [alt.Tooltip(f"{column}:Q", title=title, format=".3~g") for column, title in shown.items()]

@@ -1,0 +1,50 @@
+-- grain:   one row per (layer, head)
+-- inputs:  head_ablation, head_measures, head_taxonomy, last_query; $study
+-- meaning: what the loss of the model rises by without a head, beside what its geometry is; kind: what its output becomes,
+--          'zero' where the study has that
+--          measures of curves over N are means over ln N; no row where the study has no effects
+WITH chosen AS (
+    SELECT arg_min(kind, (kind <> 'zero', kind)) AS kind
+    FROM head_ablation
+    WHERE study = $study
+),
+measured AS (
+    SELECT
+        layer,
+        head,
+        any_value(kv_head) AS kv_head,
+        any_value(value) FILTER (WHERE measure = 'recall') AS recall,
+        any_value(value) FILTER (WHERE measure = 'elbow') AS elbow,
+        any_value(value) FILTER (WHERE measure = 'retriever_score') AS retriever_score,
+        any_value(value) FILTER (WHERE measure = 'mixer_score') AS mixer_score,
+        any_value(value) FILTER (WHERE measure = 'reset_score') AS reset_score,
+        any_value(value) FILTER (WHERE measure = 'rho_0') AS rho_0,
+        any_value(value) FILTER (WHERE measure = 'effective_keys') AS effective_keys
+    FROM head_measures
+    WHERE study = $study
+    GROUP BY layer, head
+),
+labelled AS (
+    SELECT layer, head, label
+    FROM head_taxonomy
+    WHERE study = $study AND query = last_query($study)
+)
+SELECT
+    layer,
+    head,
+    kv_head,
+    kind,
+    sequences,
+    plain_loss,
+    delta_loss,
+    delta_loss_ci_low AS low,
+    delta_loss_ci_high AS high,
+    kl,
+    label,
+    measured.* EXCLUDE (layer, head, kv_head)
+FROM head_ablation
+SEMI JOIN chosen USING (kind)
+JOIN measured USING (layer, head)
+LEFT JOIN labelled USING (layer, head)
+WHERE study = $study AND delta_loss IS NOT NULL
+ORDER BY layer, head

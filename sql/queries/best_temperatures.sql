@@ -1,0 +1,34 @@
+-- grain:   one row per (measure, temperature); measure is 'auc' or 'recall'
+-- inputs:  best_temperature, temperature_means; $study, $query, $n
+-- meaning: how many heads have their largest AUC or Recall at each temperature of the grid, selecting $n keys or, where the
+--          log grid lacks that, the next fewer; beyond_errors: those whose gain over T = 1 exceeds two standard errors
+WITH best AS (
+    SELECT 'auc' AS measure, *
+    FROM best_temperature($n, 'auc')
+    WHERE study = $study AND query = $query
+    UNION ALL
+    SELECT 'recall', *
+    FROM best_temperature($n, 'recall')
+    WHERE study = $study AND query = $query
+),
+temperatures AS (
+    SELECT DISTINCT temperature
+    FROM temperature_means
+    WHERE study = $study AND query = $query
+),
+measures AS (
+    SELECT DISTINCT measure
+    FROM best
+)
+SELECT
+    measure,
+    temperature,
+    max(best.n) AS n,
+    count(best.n) AS heads,
+    count(*) FILTER (WHERE gain > 2 * gain_se) AS beyond_errors,
+    avg(gain) AS mean_gain
+FROM measures
+CROSS JOIN temperatures
+LEFT JOIN best USING (measure, temperature)
+GROUP BY measure, temperature
+ORDER BY measure, temperature

@@ -1,0 +1,37 @@
+-- grain:   one row per (query, n)
+-- inputs:  distance_means_model, distance_fits_model, attention_rows, log_grid; $study
+-- meaning: mean distance of the selected keys from the rest, over the norm of each head's output, beside that of N keys at
+--          random, on a log grid of n as far as the query goes
+--          fitted: the power of N that was fitted, up to half of the keys; NULL beyond; n_keys: most keys of a head
+WITH keys AS (
+    SELECT query, max(n_keys) AS n_keys
+    FROM attention_rows
+    WHERE study = $study
+    GROUP BY query
+),
+grid AS (
+    FROM log_grid((SELECT max(n) FROM distance_means_model WHERE study = $study), points := 48)
+),
+fits AS (
+    SELECT query, exp(intercept) AS level, slope
+    FROM distance_fits_model
+    WHERE study = $study AND measure = 'distance' AND axis = 'n'
+)
+SELECT
+    query,
+    n_keys,
+    means.n,
+    heads,
+    sequences,
+    relative_distance,
+    relative_distance - 1.96 * relative_distance_se AS low,
+    relative_distance + 1.96 * relative_distance_se AS high,
+    relative_random_distance,
+    relative_distance / nullif(relative_random_distance, 0) AS beside_random,
+    CASE WHEN 2 * means.n <= n_keys THEN level * means.n ** slope END AS fitted
+FROM distance_means_model AS means
+SEMI JOIN grid ON means.n = point
+JOIN keys USING (query)
+LEFT JOIN fits USING (query)
+WHERE study = $study
+ORDER BY query, means.n

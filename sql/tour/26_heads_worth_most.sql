@@ -1,0 +1,14 @@
+-- grain:   one row per (study, layer, head)
+-- inputs:  head_ablation, head_taxonomy
+-- meaning: Without which heads do models lose most, and of what kind are these? In every study with effects
+WITH labelled AS (
+    FROM head_taxonomy
+    SELECT study, layer, head, label
+    QUALIFY query = max(query) OVER (PARTITION BY study)
+)
+FROM head_ablation
+LEFT JOIN labelled USING (study, layer, head)
+SELECT study, layer, head, label, delta_loss, delta_loss_ci_low, delta_loss_ci_high, kl
+WHERE kind = 'zero'
+QUALIFY row_number() OVER (PARTITION BY study ORDER BY delta_loss DESC) <= 8
+ORDER BY study, delta_loss DESC

@@ -1,0 +1,135 @@
+"""The section about the limits of selection: what its charts hold and its sentences say, and that it may be absent."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import duckdb
+import pytest
+import vl_convert
+
+from reports.figures import Figure, find_source
+from reports.figures.limits import sections
+from reports.findings import limits as findings
+from reports.queries import ask
+from tests.reports.conftest import DEGENERATE, SMALL
+from tests.reports.drawings import drawn
+from tests.reports.synthetic import Synthetic, warehouse
+
+STUDY = Synthetic("limits", queries=(5, 11, 23), heads=5, kv_heads=5)
+TABLES = ("distance_means_model", "convergence", "selection_means", "sensitivity", "temperature_means")
+KEYS = ("distance-rest", "convergence-uniform", "distinguishable-share", "temperature")
+
+
+@pytest.fixture(scope="module")
+def connection() -> Iterator[duckdb.DuckDBPyConnection]:
+    """A warehouse with a study of three context sizes, only read."""
+    with warehouse(STUDY) as found:
+        yield found
+
+
+def limits(connection: duckdb.DuckDBPyConnection, study: str) -> dict[str, Figure]:
+    """The figures of the section by their keys; none without the section."""
+    parts = sections(find_source(connection, study, map_n=4))
+    return {figure.key: figure for part in parts for figure in part.figures}
+
+
+def rows(connection: duckdb.DuckDBPyConnection, name: str, **parameters: Any) -> list[dict[str, Any]]:
+    return ask(connection, name, study=STUDY.study, **parameters).rows()
+
+
+def test_four_figures_hold_the_rows_of_the_tables(connection: duckdb.DuckDBPyConnection) -> None:
+    found = limits(connection, STUDY.study)
+    assert tuple(found) == KEYS
+    assert not [figure for figure in found.values() if figure.empty]
+    distances, beside = (drawn(chart) for chart in found["distance-rest"].charts)
+    assert {row["query"] for row in distances} == {23}
+    assert {row["query"] for row in beside} == {5, 11, 23}
+    means = connection.sql("SELECT n, relative_distance FROM distance_means_model WHERE query = 23").fetchall()
+    for row in distances:
+        assert row["relative_distance"] == pytest.approx(dict(means)[row["n"]], rel=1e-5)
+    assert len(distances) > 15
+    for row in beside:
+        if row["relative_random_distance"]:
+            wanted = row["relative_distance"] / row["relative_random_distance"]
+            assert row["beside_random"] == pytest.approx(wanted, rel=1e-4)
+    assert [row["n_keys"] for row in drawn(found["convergence-uniform"].charts[0])] == [6, 12, 24]
+    assert min(row["n"] for row in drawn(found["distinguishable-share"].charts[0])) == 2
+    best = drawn(found["temperature"].charts[1])
+    heads = {measure: sum(row["heads"] for row in best if row["measure"] == measure) for measure in ("auc", "recall")}
+    assert heads == dict.fromkeys(("auc", "recall"), STUDY.layers * STUDY.heads)
+
+
+def test_they_draw_without_a_warning(connection: duckdb.DuckDBPyConnection) -> None:
+    for figure in limits(connection, STUDY.study).values():
+        for chart in figure.charts:
+            picture = vl_convert.vegalite_to_svg(chart.properties(width=400).to_dict())
+            assert "NaN" not in picture
+            assert "undefined" not in picture
+
+
+@pytest.mark.parametrize(
+    "study", [DEGENERATE[name] for name in ("least", "only itself")], ids=lambda study: study.study
+)
+def test_every_study_has_what_it_can_show(study: Synthetic) -> None:
+    with warehouse(study) as found:
+        for figure in limits(found, study.study).values():
+            assert figure.charts
+            assert figure.finding
+
+
+def test_a_study_without_the_tables_has_no_section() -> None:
+    with warehouse(Synthetic("older", without=[*TABLES, "selection_means_model"])) as found:
+        assert limits(found, "older") == {}
+    with warehouse(Synthetic("some", without=["temperature_means"])) as found:
+        assert len(limits(found, "some")["temperature"].charts) == 1
+
+
+def test_one_context_is_compared_with_none(small: duckdb.DuckDBPyConnection) -> None:
+    found = limits(small, SMALL.study)
+    assert len(found["distance-rest"].charts) == 1
+    assert len(found["convergence-uniform"].charts) == 1
+    assert "With 24 keys, the mean head has effectively" in found["convergence-uniform"].finding
+
+
+def head(critical: int | None, until: int | None, layer: int = 0, number: int = 0) -> dict[str, Any]:
+    return {"layer": layer, "head": number, "critical_n": critical, "last_nearer_n": until, "nearest_n": 3}
+
+
+def test_a_critical_n_of_1_is_said_to_say_nothing() -> None:
+    ones = findings.critical_n([head(1, 40), head(1, 60, number=1), head(5, 20, number=2)])
+    assert "is 1 in 2 of 3 heads" in ones
+    assert "says nothing" in ones
+    assert "until N = 40 in the median head, and longest in layer 0, head 1, until N = 60." in ones
+    some = findings.critical_n([head(8, 40), head(16, 60), head(1, 20), head(None, None)])
+    assert "is 8 in the median of the 3 of 4 heads that have one." in some
+    assert "says nothing" not in some
+    assert findings.critical_n([head(None, None)]).startswith("In no head")
+
+
+def test_what_is_nearer_is_read_off_the_means(connection: duckdb.DuckDBPyConnection) -> None:
+    means = connection.sql(
+        "SELECT layer, head, n, distance, random_distance FROM distance_means WHERE query = 23 ORDER BY ALL"
+    ).fetchall()
+    for row in rows(connection, "critical_n_by_head", query=23):
+        mine = [(n, own, of) for layer, number, n, own, of in means if (layer, number) == (row["layer"], row["head"])]
+        near = [n for n, own, of in mine if own <= of * (1 + 1e-6)]
+        assert row["nearest_n"] == min(mine, key=lambda one: (one[1], one[0]))[0]
+        assert row["critical_n"] == (min(near) if near else None)
+        assert row["last_nearer_n"] == max((n for n in near if 2 * n <= 24), default=None)
+
+
+def test_which_bound_is_exceeded_is_said(connection: duckdb.DuckDBPyConnection) -> None:
+    found = rows(connection, "sensitivity_by_temperature", query=23)
+    exceeded = [row for row in found if row["reported_holds"] < 1]
+    assert ("is exceeded by" in findings.sensitivity(found)) == bool(exceeded)
+    kept = [row | {"reported_holds": 1.0} for row in found]
+    assert "holds at every T" in findings.sensitivity(kept)
+    broken = [row | {"reported_holds": 0.75} for row in found]
+    assert "25\u00a0% of the rows" in findings.sensitivity(broken)
+
+
+def test_the_share_is_within_the_band_where_the_rows_are(connection: duckdb.DuckDBPyConnection) -> None:
+    found = [row | {"within_band": row["n"] in {4, 5, 6}} for row in rows(connection, "distinguishable_by_n", query=23)]
+    assert "between 0.70 and 0.85 from N = 4 to 6" in findings.distinguishable(found)
+    never = [row | {"within_band": False} for row in found]
+    assert "at none of the N shown" in findings.distinguishable(never)
