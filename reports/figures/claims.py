@@ -24,7 +24,7 @@ SHOWN_BY = {
     "upper_tight": "precision-bounds",
     "lower_conservative": "precision-bounds",
     "small_n_elbow": "elbows",
-    "intermediate_weakest": "precision-bounds",
+    "intermediate_weakest": "chance-by-n",
     "distinguishable_share_settles": "distinguishable-share",
     "sink_raises_recall": "sink-effect",
     "sink_effect_peaks_early": "sink-effect",
@@ -43,8 +43,8 @@ SHOWN_BY = {
     "recall_budgets_gain": "loss-by-keys",
     "elbow_budgets_beat_random": "loss-by-keys",
     "elbow_chooses_full_heads": "loss-by-keys",
-    "selection_sharpens": TABLE,
-    "values_sharpen": TABLE,
+    "selection_sharpens": "chance-by-n",
+    "values_sharpen": "chance-by-n",
 }
 """For each claim, the figure that shows it best; where none does, the table of all."""
 
@@ -54,23 +54,11 @@ def section(source: Source) -> Section:
     return Section(
         "claims",
         "What of the paper this study supports",
-        "Each row is a statement of the paper with a measure, its interval and what it needs. The intervals of all "
-        "rows hold at once with a probability of 95 %; they come from resampling sequences and KV groups. A claim that "
-        "a model of random weights supports too is no finding.",
+        "Each row is a statement of the paper with its value, interval and what it needs. The intervals of all rows "
+        "hold at once with a probability of 95 %; they come from resampling sequences and KV groups. A claim that a "
+        "model of random weights supports too is no finding.",
         (_claims(source),),
     )
-
-
-def verdicts(source: Source) -> list[findings.Verdict]:
-    """The claims by what this study says of them, each with the figure that shows it."""
-    answers = {
-        "distinguishable-share": source.of_query("distinguishable_by_n"),
-        "loss-and-geometry": source.of_study("ablation_by_head"),
-        "loss-by-keys": source.of_study("loss_by_keys"),
-    }  # figures that a study may lack
-    absent = {figure for figure, answer in answers.items() if not answer.table.num_rows}
-    shown_by = {claim: TABLE if figure in absent else figure for claim, figure in SHOWN_BY.items()}
-    return findings.verdicts(source.of_study("claims").rows(), shown_by)
 
 
 def _claims(source: Source) -> Figure:
@@ -78,5 +66,20 @@ def _claims(source: Source) -> Figure:
     rows = answer.rows()
     if not rows:
         return missing(TABLE, title, answer, NOT_ANALYSED)
-    reading = "Figures and tables are the paper’s, measured there on LLaMA-2-7B and others at 1024 tokens."
-    return Figure(TABLE, title, findings.claims(rows), reading, answer.table, answer, listing=listings.claims(rows))
+    reading = (
+        "What is measured for each claim, and on how many rows, is in the table below. The paper measures on "
+        "LLaMA-2-7B and others at 1024 tokens."
+    )
+    listing = listings.claims(rows, _shown_by(source))
+    return Figure(TABLE, title, findings.claims(rows), reading, answer.table, answer, listing=listing)
+
+
+def _shown_by(source: Source) -> dict[str, str]:
+    """``SHOWN_BY``, with the table of all claims for the figures that this study lacks."""
+    answers = {
+        "distinguishable-share": source.of_query("distinguishable_by_n"),
+        "loss-and-geometry": source.of_study("ablation_by_head"),
+        "loss-by-keys": source.of_study("loss_by_keys"),
+    }
+    absent = {figure for figure, answer in answers.items() if not answer.table.num_rows}
+    return {claim: TABLE if figure in absent else figure for claim, figure in SHOWN_BY.items()}
