@@ -61,17 +61,6 @@ def section(source: Source) -> Section:
     )
 
 
-def _shown_by(source: Source) -> dict[str, str]:
-    """``SHOWN_BY`` with the table of all in the place of figures that the study lacks."""
-    answers = {
-        "distinguishable-share": source.of_query("distinguishable_by_n"),
-        "loss-and-geometry": source.of_study("ablation_by_head"),
-        "loss-by-keys": source.of_study("loss_by_keys"),
-    }  # figures that a study may lack
-    absent = {figure for figure, answer in answers.items() if not answer.table.num_rows}
-    return {claim: TABLE if figure in absent else figure for claim, figure in SHOWN_BY.items()}
-
-
 def _claims(source: Source) -> Figure:
     title, answer = "Claims of the paper", source.of_study("claims")
     rows = answer.rows()
@@ -83,3 +72,14 @@ def _claims(source: Source) -> Figure:
     )
     listing = listings.claims(rows, _shown_by(source))
     return Figure(TABLE, title, findings.claims(rows), reading, answer.table, answer, listing=listing)
+
+
+def _shown_by(source: Source) -> dict[str, str]:
+    """``SHOWN_BY``, with the table of all claims for the figures that this study lacks."""
+    answers = {
+        "distinguishable-share": source.of_query("distinguishable_by_n"),
+        "loss-and-geometry": source.of_study("ablation_by_head"),
+        "loss-by-keys": source.of_study("loss_by_keys"),
+    }
+    absent = {figure for figure, answer in answers.items() if not answer.table.num_rows}
+    return {claim: TABLE if figure in absent else figure for claim, figure in SHOWN_BY.items()}
