@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from itertools import takewhile
 from pathlib import Path
 
 import duckdb
@@ -184,12 +185,13 @@ def test_notes_name_what_the_paper_found(page: Page) -> None:
 
 def test_symbols_have_indices(page: Page) -> None:
     """A symbol with its index is typeset wherever a sentence or a table names it."""
-    start = next(index for index, (tag, _, _) in enumerate(page.elements) if tag == "main")
-    raw = "".join(
-        text for tag, _, text in ((tag, a, "".join(parts)) for tag, a, parts in page.elements[start:]) if tag == "sub"
+    assert {"min", "max", "N", "0", "L"} <= {text for _, text in page.find("sub")}
+    named = re.findall(r"\b[rsvρ]_(?:min|max|N|0|L)\b", page.text("figcaption", id="example-caption"))
+    start = next(
+        index for index, (_, attributes, _) in enumerate(page.elements) if attributes.get("id") == "example-caption"
     )
-    assert {"min", "max", "N"} <= {"".join(parts) for tag, _, parts in page.elements if tag == "sub"}
-    assert raw
+    own = list(takewhile(lambda element: element[0] != "details", page.elements[start:]))
+    assert len(named) == len([tag for tag, _, _ in own if tag == "sub"]) > 3
 
 
 def test_the_sql_below_a_figure_runs_as_it_stands(page: Page, small: duckdb.DuckDBPyConnection) -> None:
@@ -230,7 +232,8 @@ def test_every_claim_is_told_once_with_its_value_and_figure(page: Page, small: d
     for row in rows:
         value, low, high = (numbers.number(row[name]) if row["low"] else "" for name in ("value", "low", "high"))
         found = row["reason"] or f"{value} ({low} to {high})"
-        assert f"{' '.join(row['statement'].split())} {SHOWN[row['verdict']]} – {found}" in shown
+        verdict = SHOWN[row["verdict"]].replace("\u00a0", " ")
+        assert f"{' '.join(row['statement'].split())} {verdict} – {found}" in shown
         assert page.text("main").count(f" {' '.join(row['statement'].split())} ") == 2  # in the open, and below
     links = [attributes["href"] for attributes, _ in page.find("a", **{"class": "place"})]
     assert len(links) == len(rows)
