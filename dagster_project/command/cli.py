@@ -227,11 +227,11 @@ def studies(
     """List the studies: what each is, and how far it has come."""
     from rich.table import Table
 
-    from dagster_project.study.studies import all_studies
+    from dagster_project.study.studies import readable_studies
     from dagster_project.upkeep.progress import states
 
     root = _use_home(home)
-    found = all_studies(root)
+    found, unreadable = readable_studies(root)
     table = Table("study", "model", "corpus", "context", "sequences", "state")
     for name, state in states(root, found).items():
         study = found[name]
@@ -243,6 +243,8 @@ def studies(
         table.add_row(*(harmless(str(cell)) for cell in cells))
     if not as_json:
         console().print(table)
+    for error in unreadable.values():
+        raise error
 
 
 @app.command(no_args_is_help=True)
@@ -484,6 +486,12 @@ def doctor(
     verify: Annotated[
         bool, typer.Option("--verify", help="Read everything that has checksums; exit code 1 if anything is damaged.")
     ] = False,
+    rebuild_records: Annotated[
+        bool,
+        typer.Option(
+            "--rebuild-records", help="Replace Dagster's records by new ones: history is lost, and no result."
+        ),
+    ] = False,
 ) -> None:
     """Say what is installed, which devices there are, and what in the data root is incomplete.
 
@@ -497,10 +505,15 @@ def doctor(
     root = _use_home(home)
     if clean:
         console().print(removals(removed_leftovers(root)))
+    if rebuild_records:
+        from dagster_project.records.opening import rebuild_records as rebuild
+
+        rebuild(root)
+        typer.echo(f"{root.dagster}: Dagster's records are new; if the schedule was on, turn it on again")
     found = list(read_everything(root)) if verify else []
     if verify:
         console().print(verdicts(found))
-    if not clean and not verify:
+    if not (clean or verify or rebuild_records):
         for table in examine(root):
             console().print(table)
     if any(each.damage for each in found):
@@ -532,12 +545,12 @@ def clear(
 @app.command()
 def ui(home: HomeOption = None, port: Annotated[int, typer.Option(help="Port of the web UI.")] = 3000) -> None:
     """Open Dagster's web UI and daemon on the same assets, partitions and records."""
-    from dagster_project.records.registration import register_studies, use_instance
+    from dagster_project.records.opening import open_records
 
     root = _use_home(home)
     root.prepare()
-    with use_instance(root) as instance:
-        register_studies(instance, root)
+    with open_records(root):  # which tells the processes started from here where they are
+        pass
     command = [sys.executable, "-m", "dagster", "dev", "-m", "dagster_project.definitions", "--port", str(port)]
     os.execv(sys.executable, command)  # noqa: S606 (no shell, our own interpreter)
 
