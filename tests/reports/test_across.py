@@ -68,8 +68,8 @@ def test_a_comparison_sets_figures_5_6_and_8_side_by_side(pair: Path) -> None:
     assert list(charts) == ["precision-1", "precision-2", "recall-1", "recall-2", "sink-effect", "kinds-1", "kinds-2"]
     for key in ("precision", "recall", "kinds"):
         assert [charts[f"{key}-{index}"]["title"] for index in (1, 2)] == ["small", "wide"]
-    for title in ("Figure 5 (left)", "Figure 5 (right)", "Figure 6", "Figure 8"):
-        assert any(title in text for _, text in page.find("figure"))
+    for paper in ("Figure 5, left", "Figure 5, right", "Figure 6", "Figure 8"):
+        assert any(f"the paper’s {paper}" in text for _, text in page.find("figure"))
 
 
 def test_each_chart_of_a_comparison_holds_the_rows_of_its_study(pair: Path, several: duckdb.DuckDBPyConnection) -> None:
@@ -124,7 +124,7 @@ def test_what_a_study_lacks_is_told(several: duckdb.DuckDBPyConnection, tmp_path
     assert "only itself: nothing to show." in page.text("figure", id="precision")
     assert "Without a line: only itself, hidden sink." in page.text("figure", id="sink-effect")
     nothing = compared(several, tmp_path / "d.html", "only itself", "hidden sink")
-    assert "Cannot be shown." in nothing.text("figure", id="sink-effect")
+    assert " is not drawn: " in nothing.text("figure", id="sink-effect")
 
 
 def test_a_study_that_is_not_landed_is_refused(several: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from itertools import takewhile
 from pathlib import Path
 
 import duckdb
@@ -192,12 +193,13 @@ def test_notes_name_what_the_paper_found(page: Page) -> None:
 
 def test_symbols_have_indices(page: Page) -> None:
     """A symbol with its index is typeset wherever a sentence or a table names it."""
-    start = next(index for index, (tag, _, _) in enumerate(page.elements) if tag == "main")
-    raw = "".join(
-        text for tag, _, text in ((tag, a, "".join(parts)) for tag, a, parts in page.elements[start:]) if tag == "sub"
+    assert {"min", "max", "N", "0", "L"} <= {text for _, text in page.find("sub")}
+    named = re.findall(r"\b[rsvρ]_(?:min|max|N|0|L)\b", page.text("figcaption", id="example-caption"))
+    start = next(
+        index for index, (_, attributes, _) in enumerate(page.elements) if attributes.get("id") == "example-caption"
     )
-    assert {"min", "max", "N"} <= {"".join(parts) for tag, _, parts in page.elements if tag == "sub"}
-    assert raw
+    own = list(takewhile(lambda element: element[0] != "details", page.elements[start:]))
+    assert len(named) == len([tag for tag, _, _ in own if tag == "sub"]) > 3
 
 
 def test_the_sql_below_a_figure_runs_as_it_stands(page: Page, small: duckdb.DuckDBPyConnection) -> None:
