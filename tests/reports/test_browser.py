@@ -140,8 +140,8 @@ def test_pointing_at_a_curve_shows_its_numbers(browser: Browser, report: ReportS
 def test_keyboard_reaches_tables(browser: Browser, report: ReportSummary) -> None:
     browser.open(report.path)
     unfold(browser, report)
-    reachable = "return [...document.querySelectorAll('summary, a, [tabindex]:not([role=tab])')]"
-        ".every(element => element.tabIndex >= 0)"
+    focusable = "[...document.querySelectorAll('summary, a, [tabindex]:not([role=tab])')]"
+    reachable = f"return {focusable}.every(element => element.tabIndex >= 0)"
     assert browser.run(reachable)
     names = browser.run(
         "return [...document.querySelectorAll('.chart svg.marks')].map(svg => svg.parentElement.ariaLabel)"
