@@ -275,10 +275,11 @@ def _damage_of_store(place: Place, specs: "Sequence[ArraySpec]", study: str) -> 
 
 def _damage_of_database(path: Path, study: str) -> str | None:
     """What is wrong with a database; None if nothing is."""
+    from storage.warehouse.connection import FORCED
     from storage.warehouse.connection import verify as damage_of
 
     why = damage_of(path)
-    return f"{path} is damaged ({why}); rebuild it: attention-geometry run {study}" if why else None
+    return f"{path} is damaged ({why}); rebuild it: attention-geometry run {study} {FORCED}" if why else None
 
 
 def _damage_of_table(path: Path) -> str | None:

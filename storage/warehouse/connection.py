@@ -76,6 +76,9 @@ so that DuckDB is told not to try: a query that needs more memory than there is 
 EARLIER = frozenset({"selection_regimes_of"})
 """Tables, views and macros that earlier versions have landed and this one has not."""
 
+FORCED = "--force warehouse"
+"""Option of ``run`` by which a database is rebuilt of which what it was made of can be read, but not all its rows."""
+
 CLOSED = (
     "temp_directory = ''",
     "enable_external_access = false",
@@ -325,7 +328,7 @@ def damage(connection: duckdb.DuckDBPyConnection, message: str) -> str | None:
         return None
     for study, path in _studies(connection).items():
         if why := verify(path):
-            return f"{path} is damaged ({why}); {_rebuild(study)}"
+            return f"{path} is damaged ({why}); {_rebuild(study)} {FORCED}"
     return f"A file was damaged and has been replaced since ({message}); open the warehouse again"
 
 

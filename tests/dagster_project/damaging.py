@@ -59,7 +59,7 @@ def delete_named(damage: str) -> None:
 
 def run_named(home: Home, damage: str) -> None:
     """Run the command that it names."""
-    command = re.search(r"attention-geometry ((?:run mine|doctor)(?: --[a-z-]+)?)", damage)
+    command = re.search(r"attention-geometry ((?:run mine|doctor)(?: --[a-z-]+(?: warehouse)?)?)", damage)
     assert command, damage
     done = attention_geometry(*command[1].split(), home=home.root)
     assert done.code == 0, done.errors

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import random
 import re
 import shutil
 from collections.abc import Callable
@@ -19,7 +20,8 @@ from storage.errors import UserError
 from storage.files import staging
 from storage.files.locks import exclusive
 from storage.files.places import Local, Place, Remote
-from storage.warehouse.connection import connect
+from storage.warehouse.connection import connect, read_provenance
+from storage.warehouse.connection import verify as verify_database
 from tests.dagster_project import making
 from tests.dagster_project.driver import attention_geometry, files
 from tests.storage.leftovers import ended, unfinished
@@ -451,3 +453,18 @@ def test_a_local_cluster_keeps_its_scratch_where_it_is_cleaned() -> None:
     from distributed.diskutils import DIR_LOCK_EXT
 
     assert clearing.CLUSTER_LOCK == DIR_LOCK_EXT
+
+
+@pytest.mark.slow  # looks for such a place, and lands
+def test_a_database_whose_rows_alone_are_damaged_is_rebuilt_by_what_is_named(copied: Path) -> None:
+    """What it was made of can be read, so that it counts as current."""
+    path = copied / "warehouse" / "mine.duckdb"
+    whole, draw = path.read_bytes(), random.Random(0)
+    while not (verify_database(path) and read_provenance(copied / "warehouse", "mine")):
+        content = bytearray(whole)
+        content[draw.randrange(len(content))] ^= 1
+        path.write_bytes(content)
+    (found,) = damages(Home(copied))
+    assert found.endswith("rebuild it: attention-geometry run mine --force warehouse")
+    making.make(Home(copied), "mine", ["warehouse"], force=True)
+    assert damages(Home(copied)) == []

@@ -357,7 +357,7 @@ def test_every_flipped_byte_is_noticed_or_changes_nothing(folder: Path) -> None:
         noticed.append(found)
         assert found == "left out" or (
             found.startswith(f"{path} is damaged (Corrupt database file: ")
-            and found.endswith("); rebuild it: attention-geometry run small")
+            and found.endswith("); rebuild it: attention-geometry run small --force warehouse")
         ), f"byte {place}: {found}"
     assert len(places) > len(noticed) - noticed.count("left out") > len(places) / 2
     assert digest(path) == right
@@ -394,7 +394,10 @@ def test_damage_is_named_among_several_files_and_in_the_middle_of_a_stream(lande
             content[start + 1000] ^= 1
         with path.open("r+b") as file:  # the same inode: what was opened is damaged
             file.write(content)
-        with pytest.raises(UserError, match=r"/bad\.duckdb is damaged \(.*\); rebuild it: attention-geometry run bad$"):
+        with pytest.raises(
+            UserError,
+            match=r"/bad\.duckdb is damaged \(.*\); rebuild it: attention-geometry run bad --force warehouse$",
+        ):
             query(connection, "FROM selection_counts").read_all()
         mine = query(connection, "SELECT count(*) FROM studies WHERE study <> 'bad'")
         assert mine.schema.names == ["count_star()"]
@@ -413,7 +416,8 @@ def test_damage_far_into_a_stream_is_named(tmp_path: Path) -> None:
         stream = query(connection, 'FROM "study long".t')
         assert stream.read_next_batch().num_rows > 0
         with pytest.raises(
-            UserError, match=r"/long\.duckdb is damaged \(.*\); rebuild it: attention-geometry run long$"
+            UserError,
+            match=r"/long\.duckdb is damaged \(.*\); rebuild it: attention-geometry run long --force warehouse$",
         ):
             stream.read_all()
 
