@@ -3,7 +3,6 @@
 Holds arguments, help and printing.
 """
 
-import atexit
 import errno
 import json
 import logging
@@ -18,6 +17,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from dagster_project.command import interrupts
 from dagster_project.command.output import check_format, console, harmless, prompt, rich_table, write
 from dagster_project.study.home import DEFAULT_HOME, HOME_VARIABLE, Home
 from reports.findings import claims as claims_findings
@@ -33,9 +33,6 @@ app = typer.Typer(
 
 UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST}
 """System errors that a user can mend: no space, no right, or something else in the place."""
-
-INTERRUPTED = 130
-"""Typer's exit code when the user pressed Ctrl-C."""
 
 HomeOption = Annotated[
     Path | None,
@@ -385,6 +382,7 @@ def sql_command(
     renew_entry(folder)
     with closing(Reader(folder, unlocked=unlocked)) as reader:
         if query is None and sys.stdin.isatty():
+            interrupts.leave()
             prompt(reader, form, unlocked=unlocked)
         else:
             text = query if query is not None else sys.stdin.read()
@@ -543,22 +541,6 @@ def ui(home: HomeOption = None, port: Annotated[int, typer.Option(help="Port of 
     os.execv(sys.executable, command)  # noqa: S606 (no shell, our own interpreter)
 
 
-def program() -> None:
-    """The console script: the command line in a process of its own.
-
-    Where PyTorch and Dagster share a process, DuckDB's binding reports some hundred leaked objects once the interpreter
-    has ended. They are freed with the process, so whatever comes after the last exit handler is not shown.
-    """
-    atexit.register(_hide_standard_error)  # the first that is registered runs last
-    main()
-
-
-def _hide_standard_error() -> None:
-    """Send what is written to standard error from here on to nowhere."""
-    sys.stderr.flush()
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-
-
 def main() -> None:
     """Run the command line; a user's mistake ends it with one line and exit code 1."""
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
@@ -576,10 +558,6 @@ def main() -> None:
             raise
         place = f" ({error.filename})" if error.filename else ""
         _end(f"{error.strerror}{place}; make room there, or choose another data root with --home, and run again", 1)
-    except SystemExit as end:
-        if end.code == INTERRUPTED:
-            _end("stopped; run the same command again to continue", INTERRUPTED)
-        raise
 
 
 def _end(message: str, code: int) -> NoReturn:
