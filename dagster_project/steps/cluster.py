@@ -6,8 +6,8 @@ nothing else imports distributed.
 
 import logging
 import os
-import signal
 import platform
+import signal
 import time
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
