@@ -4,7 +4,6 @@ Holds arguments, help and printing.
 """
 
 import errno
-import json
 import logging
 import os
 import sys
@@ -18,10 +17,21 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from dagster_project.command import interrupts
-from dagster_project.command.output import check_format, console, harmless, prompt, rich_table, write
+from dagster_project.command.output import (
+    check_format,
+    check_text,
+    console,
+    harmless,
+    prompt,
+    rich_table,
+    write,
+    write_object,
+)
+from dagster_project.command.streams import OUTPUT, give_up_output
 from dagster_project.study.home import DEFAULT_HOME, HOME_VARIABLE, Home
 from reports.findings import claims as claims_findings
 from storage.errors import QuotingError, UserError
+from storage.files.places import Local
 
 app = typer.Typer(
     name="attention-geometry",
@@ -131,8 +141,6 @@ def run(
     `attention-geometry run --name sizes --model ./checkpoint --corpus ./book.txt --context-length 512 --sequences 16
     --queries 63,127,255,511`
     """
-    from dagster_project.command.runs import run_study
-
     root = _use_home(home)
     given = {
         "model": _part(model, revision=revision, weights="random" if random_weights else None),
@@ -150,6 +158,8 @@ def run(
     }
     settings = {key: value for key, value in given.items() if value is not None}
     with _chosen(root, study, name, settings) as chosen:
+        from dagster_project.command.runs import run_study  # here, so that what is refused is refused at once
+
         run_study(root, chosen, fresh=fresh, force=force)
     _print_results(root, chosen)
 
@@ -169,11 +179,12 @@ def extract(
     On several that share the data root, or name one place for tensors in ATTENTION_GEOMETRY_TENSORS, each its own part:
     `attention-geometry extract mine --shard 1/4` to `--shard 4/4`, then `attention-geometry finalise mine`.
     """
+    root = _use_home(home)
+    _check(root, study)
     from dagster_project.steps.catalogue import work_on
     from dagster_project.steps.tensors import extract_tensors
     from extract.settings import Shard
 
-    root = _use_home(home)
     work = work_on(root, study)
     part = None if shard is None else Shard.parse(shard)
     root.prepare()
@@ -236,7 +247,7 @@ def studies(
         cells = (name, study.model.id, study.corpus.id, study.context_length, study.sequences, state)
         if as_json:
             keys = ("study", "model", "corpus", "context_length", "sequences", "state")
-            typer.echo(json.dumps(dict(zip(keys, cells, strict=True)), ensure_ascii=False))
+            write_object(dict(zip(keys, cells, strict=True)))
             continue
         table.add_row(*(harmless(str(cell)) for cell in cells))
     if not as_json:
@@ -263,10 +274,11 @@ def report(
 
     For a notebook: `attention-geometry report embedded --tables tables`
     """
+    root = _use_home(home)
+    _check_known(root, study)
     from dagster_project.command.runs import run_report
     from dagster_project.steps.reporting import export
 
-    root = _use_home(home)
     run_report(root, study)
     typer.echo(root.report(study))
     if images or tables:
@@ -285,9 +297,11 @@ def compare(
 
     As many as you like, in the order you like: `attention-geometry compare synthetic embedded mine`
     """
+    root = _use_home(home)
+    _check_known(root, *studies)
     from dagster_project.steps.reporting import write_comparison
 
-    typer.echo(write_comparison(_use_home(home), studies))
+    typer.echo(write_comparison(root, studies))
 
 
 @app.command(no_args_is_help=True)
@@ -319,10 +333,12 @@ def export(
 
     What measures there are: `attention-geometry sql "SELECT DISTINCT measure FROM head_measures"`
     """
+    root = _use_home(home)
+    _check_known(root, study)
     from dagster_project.command.heads import export_heads
 
     written = export_heads(
-        _use_home(home), study, out.expanduser().resolve(), form=form, measure=measure, group=group,
+        root, study, out.expanduser().resolve(), form=form, measure=measure, group=group,
         inverted=invert, sink_size=sink_size, recent_size=recent_size,
     )  # fmt: skip
     for path in written:
@@ -347,9 +363,11 @@ def scores(
 
     `attention-geometry scores mine head_score/model.json --format retrieval --name retrieval`
     """
+    root = _use_home(home)
+    _check_known(root, study)
     from dagster_project.command.heads import add_scores
 
-    found = add_scores(_use_home(home), study, file.expanduser().resolve(), form=form, source=source)
+    found = add_scores(root, study, file.expanduser().resolve(), form=form, source=source)
     console().print(rich_table(found, title=f"{study}: rank correlation over heads"))
 
 
@@ -386,6 +404,7 @@ def sql_command(
             prompt(reader, form, unlocked=unlocked)
         else:
             text = query if query is not None else sys.stdin.read()
+            check_text(text)
             write(run_query(reader.connection, text, unlocked=unlocked), form)
 
 
@@ -548,16 +567,43 @@ def main() -> None:
     if not sys.warnoptions:
         warnings.simplefilter("ignore")
     try:
-        app()
+        _run_app()
     except QuotingError as error:
         _end(str(error), 1)
     except UserError as error:
         _end(" ".join(str(error).splitlines()), 1)
     except OSError as error:
+        if error.filename == OUTPUT:
+            _end_without_output(error)
         if error.errno not in UNWRITABLE:
             raise
         place = f" ({error.filename})" if error.filename else ""
         _end(f"{error.strerror}{place}; make room there, or choose another data root with --home, and run again", 1)
+
+
+def _run_app() -> None:
+    """Run the command, and write what it has printed.
+
+    Raises
+    ------
+    OSError
+        If standard output cannot be written, also where typer or rich would end in silence.
+    """
+    try:
+        app()
+    except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):
+            raise end.__context__ from None
+        sys.stdout.flush()
+        raise
+
+
+def _end_without_output(error: OSError) -> NoReturn:
+    """End a command whose results cannot be written; that whoever reads them has seen enough is no error."""
+    give_up_output()
+    if isinstance(error, BrokenPipeError):
+        raise SystemExit(0) from None
+    _end(f"Standard output cannot be written ({error.strerror}); send it to where there is room", 1)
 
 
 def _end(message: str, code: int) -> NoReturn:
@@ -602,20 +648,54 @@ def _folder(given: Path | None) -> Path | None:
 @contextmanager
 def _chosen(home: Home, study: str | None, name: str | None, settings: dict[str, Any]) -> Iterator[str]:
     """The name of the study to run in the body, recorded if it is new."""
-    from dagster_project.study.studies import find_study, recorded
+    from dagster_project.study.studies import recorded
 
     if (study is None) == (name is None):
         msg = "Say which study to run (attention-geometry run STUDY), or describe a new one with --name; see run --help"
         raise UserError(msg)
     if name is not None:
         with recorded(home, name, settings):
+            _check(home, name)
             yield name
         return
     if settings:
         msg = f"The settings of study '{study}' stand in its file; to run it otherwise, describe a new one with --name"
         raise UserError(msg)
-    find_study(home, str(study))
+    _check(home, str(study))
     yield str(study)
+
+
+def _check(home: Home, study: str) -> None:
+    """Refuse what can be refused of a study before heavy libraries are loaded, which takes seconds.
+
+    Raises
+    ------
+    UserError
+        If there is no such study, its model or text is not there, or, where nothing is extracted yet, its device.
+    """
+    from dagster_project.study.studies import find_study
+    from extract.preflight import check_device, check_inputs
+
+    found = find_study(home, study)
+    check_inputs(found)
+    place = home.tensors(study)
+    if isinstance(place, Local) and not place.exists():
+        check_device(found.device)
+
+
+def _check_known(home: Home, *studies: str) -> None:
+    """Refuse names of studies that neither stand in a file nor have landed.
+
+    Raises
+    ------
+    UserError
+        If there is one.
+    """
+    from dagster_project.study.studies import find_study
+
+    for study in studies:
+        if not (home.warehouse / f"{study}.duckdb").exists():
+            find_study(home, study)
 
 
 def _print_results(home: Home, study: str) -> None:

@@ -4,11 +4,12 @@ import atexit
 import os
 import sys
 
-from dagster_project.command import interrupts
+from dagster_project.command import interrupts, streams
 
 
 def program() -> None:
     """Run the command line, which Ctrl-C ends at any moment."""
+    streams.prepare()
     interrupts.watch()
     try:
         from dagster_project.command.cli import main  # here, so that Ctrl-C is attended to while it is imported

@@ -477,7 +477,7 @@ def parse_study(name: object, settings: object, source: object) -> Study:
     try:
         return Study.model_validate(settings)
     except ValidationError as error:
-        problems = error.errors()
+        problems = sorted(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")  # it explains more
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         msg = f"{source}: study '{name}', {_explained(problems[0])}{more}"
         raise UserError(msg) from error
