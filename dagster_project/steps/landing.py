@@ -43,7 +43,7 @@ from storage.warehouse.landing import land
 from storage.warehouse.relations import paper_claims
 from storage.warehouse.rows import distance_rows, position_rows, provenance_of
 from storage.warehouse.versions import landing_version
-from storage.zarr.layers import attending, query_positions
+from storage.zarr.layers import attending, key_counts, query_positions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -106,25 +106,37 @@ def land_study(work: Work) -> "Landing":
     """
     home, name, study = work.home, work.name, work.study
     with exclusive(home.lock(name), f"study '{name}'", wait=0):
-        sources = open_sources(home, name, study)
-        check_tables(Snapshot(home, name, study), SUMMARIES)
-        paths = summary_paths(home, name, (table for asset in SUMMARIES for table in asset.tables))
-        tables = {table: read_table(path) for table, path in paths.items()}
-        tables |= _tables(sources, known_of_summaries(home, sources.name))
-        tables["external_scores"] = _batches(external_scores(home, name))
-        analysis = study.analysis
-        expected = expected_rows(
-            sources.tensors,
-            kappas=len(analysis.kappas),
-            temperatures=len(analysis.temperatures),
-            nulls=analysis.nulls.draws > 0,
-        )
-        landing = land(home.warehouse, name, tables, expected)
+        landing = land(home.warehouse, name, *gather_tables(work))
     total = f"{sum(landing.rows.values()):,}"
     logger.info("%s: %s rows landed, %.1f MB, %.1f s", name, total, landing.bytes / 1e6, landing.seconds)
     if landing.published and not study.keep_tensors:
         logger.info("%s: %.1f MB of tensors dropped", name, drop_tensors(home, name, study) / 1e6)
     return landing
+
+
+def gather_tables(work: Work) -> tuple[dict[str, Any], dict[str, int]]:
+    """Gather what lands of a study: the rows of each table, as streams that can be taken once, and their numbers.
+
+    Raises
+    ------
+    UserError
+        If stores or tables are missing, or made from other settings, metrics or tensors.
+    """
+    home, name, study = work.home, work.name, work.study
+    sources = open_sources(home, name, study)
+    check_tables(Snapshot(home, name, study), SUMMARIES)
+    paths = summary_paths(home, name, (table for asset in SUMMARIES for table in asset.tables))
+    tables = {table: read_table(path) for table, path in paths.items()}
+    tables |= _tables(sources, known_of_summaries(home, name))
+    tables["external_scores"] = _batches(external_scores(home, name))
+    analysis = study.analysis
+    expected = expected_rows(
+        sources.tensors,
+        kappas=len(analysis.kappas),
+        temperatures=len(analysis.temperatures),
+        nulls=analysis.nulls.draws > 0,
+    )
+    return tables, expected
 
 
 def external_scores(home: Home, name: str) -> list[dict[str, Any]]:
@@ -254,7 +266,7 @@ def expected_rows(tensors: "SequenceStore", *, kappas: int, nulls: bool, tempera
     from geometry.nulls import NULLS
 
     sizes, queries, layers = tensors.sizes, np.asarray(query_positions(tensors)), attending(tensors)
-    keys = queries[:, None] + 1 - tensors.read("first_key", slice(None))[:, :, layers]  # (sequence, query, layer)
+    keys = key_counts(tensors)
     by_layer = np.array([tensors.layers[layer].heads for layer in layers])
     heads, kv_heads = int(by_layer.sum()), sum(tensors.layers[layer].kv_heads for layer in layers)
     selections, positions = int(((keys - 1) * by_layer).sum()), int((keys.min(axis=0) * by_layer).sum())

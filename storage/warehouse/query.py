@@ -28,6 +28,12 @@ WORDS = {
 UNLOCKED = READING | {StatementType.COPY}
 """Statements that read, or write a result to a file of the user's own."""
 
+NO_SPILL = (
+    "; a query that only reads keeps nothing on disk: ask for less at a time, or let it with "
+    "attention-geometry sql --unlocked"
+)
+"""What to do about a query that needs too much memory."""
+
 
 def query(connection: duckdb.DuckDBPyConnection, text: str, *, unlocked: bool = False) -> pa.RecordBatchReader:
     """Run one or more reading statements and return the result of the last, as a stream.
@@ -149,11 +155,8 @@ def _explaining(connection: duckdb.DuckDBPyConnection, *, unlocked: bool) -> Ite
         yield
     except (duckdb.Error, OSError, pa.ArrowException) as error:
         message = " ".join(str(error).split())
-        if message.startswith("Out of Memory Error") and not unlocked:
-            msg = (
-                f"{str(error).splitlines()[0]}; a query that only reads keeps nothing on disk: ask for less at a time, "
-                "or let it with attention-geometry sql --unlocked"
-            )
-            raise UserError(msg) from error
+        if message.startswith("Out of Memory Error"):
+            advice = "" if unlocked else NO_SPILL
+            raise UserError(str(error).splitlines()[0] + advice) from error
         with connection.cursor() as cursor:
             raise QuotingError(damage(cursor, message) or str(error).strip()) from error

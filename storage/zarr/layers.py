@@ -26,6 +26,19 @@ def attending(store: "SequenceStore") -> list[int]:
     return [layer for layer, size in enumerate(store.layers) if size.heads]
 
 
+def key_counts(store: "SequenceStore") -> NDArray[np.int64]:
+    """Count the keys that each query of a tensor store sees in every layer with attention.
+
+    Returns
+    -------
+    ndarray
+        int64 (sequence, query, layer): of ``query_positions`` and ``attending`` alone.
+    """
+    first_key = store.read("first_key", slice(None))[:, :, attending(store)]
+    counts: NDArray[np.int64] = np.asarray(query_positions(store), np.int64)[:, None] + 1 - first_key
+    return counts
+
+
 def present(store: "SequenceStore", head: Head) -> NDArray[np.bool_]:
     """Which heads there are of those that arrays have room for, bool (layer, head)."""
     own = [size.heads if head == "head" else size.kv_heads for size in store.layers]

@@ -325,10 +325,10 @@ def test_a_full_disk_keeps_what_is_whole_and_the_next_run_continues(
 def test_a_disk_that_is_full_at_once_leaves_no_study(
     inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_arguments: object) -> None:
+    def full(*_arguments: object, **_named: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(sequences, "_create", full)
+    monkeypatch.setattr(sequences, "_create_in", full)
     assert "The disk is full" in attention_geometry("run", "--name", "new", *settings(inputs), home=tmp_path).complaint
     assert [name for name in files(tmp_path) if name != "tensors"] == []
 

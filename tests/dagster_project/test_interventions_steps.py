@@ -120,7 +120,10 @@ def test_what_is_known_of_heads_is_what_the_tables_say(home: Home) -> None:
 
 
 def elbow_of(curve: dict[int, float]) -> float:
-    """N from 2 to the lowest at which the curve lies highest above the straight line over ln N; NaN without one."""
+    """N from 2 to the lowest at which the curve lies highest above the straight line over ln N; NaN without one.
+
+    There is none where the curve lies above the line by less than a tenth of its fall.
+    """
     lowest = min((n for n in curve if n > 1), key=lambda n: (curve[n], n))
     if lowest == 2:
         return float("nan")
@@ -128,7 +131,8 @@ def elbow_of(curve: dict[int, float]) -> float:
     heights = {
         n: curve[n] - (curve[2] + (curve[lowest] - curve[2]) * np.log(n / 2) / span) for n in range(2, lowest + 1)
     }
-    return max(heights, key=lambda n: (round(heights[n], 12), -n))
+    highest = max(heights, key=lambda n: (round(heights[n], 12), -n))
+    return highest if heights[highest] >= 0.1 * (curve[2] - curve[lowest]) else float("nan")
 
 
 def weights(sources: Any) -> np.ndarray:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from geometry import sensitivity as module
+from geometry import jacobian as module
 from geometry.jacobian import BOUNDS, bounds_held, jacobian_norm, scratch_bytes, sensitivity
 from geometry.temperature import TEMPERATURES, temper
 from tests.geometry import draws

@@ -18,7 +18,7 @@ from dagster_project.steps.measuring import CUDA_WORKERS, cuda_device, device_er
 from dagster_project.steps.sources import Rows, Sources
 from geometry.grids import log_grid
 from storage.warehouse.rows import batch
-from storage.zarr.layers import attending, of_layer
+from storage.zarr.layers import attending, key_counts, of_layer
 
 if TYPE_CHECKING:
     from geometry.curves import SeparationCurve
@@ -108,14 +108,13 @@ def separability(sources: Sources) -> Rows:
 def _sample(sources: Sources, resampling: "Resampling") -> Sample:
     """What is measured of a study."""
     study, tensors = sources.study, sources.tensors
-    longest = int((np.array(sources.queries)[:, None] + 1 - tensors.read("first_key", slice(None))).max())
     return Sample(
         tensors=tensors,
         queries=sources.queries,
         sequences=len(resampling.sequences),
         draws=study.analysis.nulls.draws,
         seed=study.seed,
-        grid=log_grid(max(longest, 2)),
+        grid=log_grid(max(int(key_counts(tensors).max()), 2)),
         drawn=resampling.sequences,
         device=cuda_device(tensors.provenance) if scheduler_of(study) == "threads" else None,
     )
