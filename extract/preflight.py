@@ -30,14 +30,21 @@ def check_inputs(settings: ExtractionSettings) -> None:
         text_files.files(settings.corpus)
 
 
-def check_device(name: str) -> None:
+def check_device(name: str, *, needs_gpu: bool = False) -> None:
     """Refuse a device that this machine surely does not have, without PyTorch; the rest is left to it.
 
     Raises
     ------
     UserError
-        If it is an Apple GPU elsewhere than on macOS, or an NVIDIA GPU that the driver does not count.
+        If it is an Apple GPU elsewhere than on macOS, or an NVIDIA GPU that the driver does not count; if a GPU is
+        needed, whatever its name, and there is none.
     """
+    if needs_gpu and _count_gpus() == 0:
+        msg = (
+            "The study needs a GPU (needs_gpu), and this machine has none; run it where there is one, or describe it "
+            "under another --name, which leaves that out"
+        )
+        raise UserError(msg)
     if name == "mps" and sys.platform != "darwin":
         msg = "The device 'mps' is asked for, but this machine has none; use device: auto or cpu"
         raise UserError(msg)

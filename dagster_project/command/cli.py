@@ -10,28 +10,39 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from dagster_project.command import interrupts
+from dagster_project.command.completion import complete_asset, complete_one_of, complete_relation, complete_study
 from dagster_project.command.output import (
+    FORMATS,
     check_format,
     check_text,
     console,
+    counted,
     harmless,
     prompt,
     rich_table,
+    rows_of,
     write,
     write_object,
 )
+from dagster_project.command.serving import serve
 from dagster_project.command.streams import OUTPUT, give_up_output
 from dagster_project.study.home import DEFAULT_HOME, HOME_VARIABLE, Home
 from reports.findings import claims as claims_findings
 from storage.errors import QuotingError, UserError
 from storage.files.places import Local
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from dagster_project.upkeep.plan import Report
 
 app = typer.Typer(
     name="attention-geometry",
@@ -48,6 +59,9 @@ HomeOption = Annotated[
     Path | None,
     typer.Option("--home", metavar="DIR", help=f"Data root (default: ${HOME_VARIABLE}, else ./{DEFAULT_HOME})."),
 ]
+
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Results as JSON, for scripts.")]
 
 
 def _print_version(asked: bool) -> None:
@@ -80,13 +94,21 @@ def attention_geometry(
 
 @app.command(no_args_is_help=True)
 def run(
-    study: Annotated[str | None, typer.Argument(help="A study of studies.yaml; leave out with --name.")] = None,
+    study: Annotated[
+        str | None,
+        typer.Argument(help="A study of studies.yaml; leave out with --name.", autocompletion=complete_study),
+    ] = None,
     home: HomeOption = None,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Make everything again, as if nothing of the study were stored.")
     ] = False,
     force: Annotated[
-        str | None, typer.Option(metavar="ASSET", help="Rebuild this asset and what follows from it, even if current.")
+        str | None,
+        typer.Option(
+            metavar="ASSET",
+            autocompletion=complete_asset,
+            help="Rebuild this asset and what follows from it, even if current.",
+        ),
     ] = None,
     name: Annotated[str | None, typer.Option(help="Record a new study under this name and run it.")] = None,
     model: Annotated[str | None, typer.Option(help="`embedded`, `synthetic`, a local directory, or a hub id.")] = None,
@@ -123,6 +145,7 @@ def run(
         str | None,
         typer.Option(metavar="STUDY|random", help="A study of random weights to compare with; random: make one."),
     ] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Run a study: extract, measure, land, report. Only what is missing or stale is made.
 
@@ -161,12 +184,15 @@ def run(
         from dagster_project.command.runs import run_study  # here, so that what is refused is refused at once
 
         run_study(root, chosen, fresh=fresh, force=force)
-    _print_results(root, chosen)
+    _print_results(root, chosen, as_json=as_json)
 
 
 @app.command(no_args_is_help=True)
 def extract(
-    study: Annotated[str, typer.Argument(help="A study that stands in studies.yaml, shipped or recorded.")],
+    study: Annotated[
+        str,
+        typer.Argument(help="A study that stands in studies.yaml, shipped or recorded.", autocompletion=complete_study),
+    ],
     home: HomeOption = None,
     shard: Annotated[
         str | None, typer.Option(metavar="K/N", help="Only the K-th of N parts of the sequences; K counts from 1.")
@@ -190,13 +216,17 @@ def extract(
     root.prepare()
     report = extract_tensors(work, part)
     typer.echo(
-        f"{report.path}: {report.written} sequences written, {report.missing} of {report.sequences} still missing"
+        f"{report.path}: {counted(report.written, 'sequence')} written, {report.missing} of {report.sequences} still "
+        "missing"
     )
 
 
 @app.command(no_args_is_help=True)
 def finalise(
-    study: Annotated[str, typer.Argument(help="A study whose shards have been extracted.")], home: HomeOption = None
+    study: Annotated[
+        str, typer.Argument(help="A study whose shards have been extracted.", autocompletion=complete_study)
+    ],
+    home: HomeOption = None,
 ) -> None:
     """Check that no sequence is missing of a study that was extracted in shards, and remove what killed ones left.
 
@@ -211,7 +241,10 @@ def finalise(
 
 
 @app.command(no_args_is_help=True)
-def drop(study: Annotated[str, typer.Argument(help="A study that has been run.")], home: HomeOption = None) -> None:
+def drop(
+    study: Annotated[str, typer.Argument(help="A study that has been run.", autocompletion=complete_study)],
+    home: HomeOption = None,
+) -> None:
     """Delete weights and value states of a study that has landed; metrics, tables and report stay.
 
     They are by far the largest files. Other analysis settings then need a new extraction (`run STUDY --fresh`).
@@ -231,7 +264,7 @@ def drop(study: Annotated[str, typer.Argument(help="A study that has been run.")
 @app.command()
 def studies(
     home: HomeOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="A JSON object for each study, for scripts.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """List the studies: what each is, and how far it has come."""
     from rich.table import Table
@@ -256,15 +289,16 @@ def studies(
 
 @app.command(no_args_is_help=True)
 def report(
-    study: Annotated[str, typer.Argument(help="A study that has been run.")],
+    study: Annotated[str, typer.Argument(help="A study that has been run.", autocompletion=complete_study)],
     home: HomeOption = None,
     images: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Also write each chart there, as SVG and PNG.")
+        Path | None, typer.Option(metavar="DIR", help="Also write each chart there, as SVG, PDF and PNG.")
     ] = None,
     tables: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Also write the table behind each figure there, as CSV and Parquet."),
     ] = None,
+    show: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
 ) -> None:
     """Write a study's report again from what is landed, and print where it lies.
 
@@ -283,12 +317,34 @@ def report(
     typer.echo(root.report(study))
     if images or tables:
         written = export(root, study, images=_folder(images), tables=_folder(tables))
-        typer.echo(f"{len(written)} files in {', '.join(str(folder) for folder in (images, tables) if folder)}")
+        folders = ", ".join(str(folder) for folder in (images, tables) if folder)
+        typer.echo(f"{counted(len(written), 'file')} in {folders}")
+    if show and typer.launch(str(root.report(study))):
+        msg = f"No browser could be started; open {root.report(study)} in one"
+        raise UserError(msg)
+
+
+@app.command(no_args_is_help=True)
+def publish(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder of its own; made, or replaced.")],
+    home: HomeOption = None,
+) -> None:
+    """Put the index, all reports and all comparisons into one folder, as a static host serves it.
+
+    `attention-geometry publish site`, then copy `site` to the host, or serve it: `python -m http.server -d site`
+    """
+    from dagster_project.steps.publishing import publish as publish_pages
+
+    target = folder.expanduser().resolve()
+    written = publish_pages(_use_home(home), target)
+    typer.echo(f"{counted(len(written), 'file')} in {target}")
 
 
 @app.command(no_args_is_help=True)
 def compare(
-    studies: Annotated[list[str], typer.Argument(help="Two studies or more that have been run.")],
+    studies: Annotated[
+        list[str], typer.Argument(help="Two studies or more that have been run.", autocompletion=complete_study)
+    ],
     home: HomeOption = None,
 ) -> None:
     """Write a page that sets studies side by side, and print where it lies: Figures 5, 6 and 8, claims, settings.
@@ -306,11 +362,16 @@ def compare(
 
 @app.command(no_args_is_help=True)
 def export(
-    study: Annotated[str, typer.Argument(help="A study that has been run.")],
+    study: Annotated[str, typer.Argument(help="A study that has been run.", autocompletion=complete_study)],
     out: Annotated[Path, typer.Option(metavar="PATH", help="File to write; a folder for duo.")],
     home: HomeOption = None,
     form: Annotated[
-        str, typer.Option("--format", help="duo, lukv or retrieval for other tools; csv, parquet or json for rows.")
+        str,
+        typer.Option(
+            "--format",
+            help="duo, lukv or retrieval for other tools; csv, parquet or json for rows.",
+            autocompletion=complete_one_of("duo", "lukv", "retrieval", "csv", "parquet", "json"),
+        ),
     ] = "csv",
     measure: Annotated[
         str | None,
@@ -347,10 +408,20 @@ def export(
 
 @app.command(no_args_is_help=True)
 def scores(
-    study: Annotated[str, typer.Argument(help="A study of the model that was scored, which has been run.")],
+    study: Annotated[
+        str,
+        typer.Argument(help="A study of the model that was scored, which has been run.", autocompletion=complete_study),
+    ],
     file: Annotated[Path, typer.Argument(help="The file of scores; for duo its folder.")],
     home: HomeOption = None,
-    form: Annotated[str, typer.Option("--format", help="duo, retrieval, or csv (layer, head, score).")] = "csv",
+    form: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            help="duo, retrieval, or csv (layer, head, score).",
+            autocompletion=complete_one_of("duo", "retrieval", "csv"),
+        ),
+    ] = "csv",
     source: Annotated[
         str | None, typer.Option("--name", help="What to call the scores (default: the file's name).")
     ] = None,
@@ -375,7 +446,12 @@ def scores(
 def sql_command(
     query: Annotated[str | None, typer.Argument(help="A statement that reads; without one, a prompt.")] = None,
     home: HomeOption = None,
-    form: Annotated[str, typer.Option("--format", help="table, csv, json or parquet.")] = "table",
+    form: Annotated[
+        str,
+        typer.Option(
+            "--format", help="table, vertical, csv, json or parquet.", autocompletion=complete_one_of(*FORMATS)
+        ),
+    ] = "table",
     unlocked: Annotated[
         bool, typer.Option("--unlocked", help="Allow other files and the network: read_parquet, COPY … TO.")
     ] = False,
@@ -413,10 +489,21 @@ def tour(
     number: Annotated[int | None, typer.Argument(help="Which question; without one, a list of them.")] = None,
     home: HomeOption = None,
     study: Annotated[
-        str | None, typer.Option(help="The study it is about (default: embedded if it has landed, else the first).")
+        str | None,
+        typer.Option(
+            help="The study it is about (default: embedded if it has landed, else the first).",
+            autocompletion=complete_study,
+        ),
     ] = None,
     only_sql: Annotated[bool, typer.Option("--sql", help="Print the statement alone, to paste or to change.")] = False,
-    form: Annotated[str, typer.Option("--format", help="table, or markdown for the page of all questions.")] = "table",
+    form: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            help="table, or markdown for the page of all questions.",
+            autocompletion=complete_one_of("table", "markdown"),
+        ),
+    ] = "table",
 ) -> None:
     """Learn to ask: worked questions with their SQL and their answers from your own data.
 
@@ -433,8 +520,18 @@ def tour(
 
 @app.command()
 def schema(
-    table: Annotated[str | None, typer.Argument(help="A table, view or macro; without one, a list of them.")] = None,
-    form: Annotated[str, typer.Option("--format", help="table, or markdown for the page of all of them.")] = "table",
+    table: Annotated[
+        str | None,
+        typer.Argument(help="A table, view or macro; without one, a list of them.", autocompletion=complete_relation),
+    ] = None,
+    form: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            help="table, or markdown for the page of all of them.",
+            autocompletion=complete_one_of("table", "markdown"),
+        ),
+    ] = "table",
 ) -> None:
     """Say what tables, views and macros the warehouse has, and what their columns mean.
 
@@ -449,7 +546,14 @@ def schema(
 
 @app.command()
 def assets(
-    form: Annotated[str, typer.Option("--format", help="table, or markdown for docs/architecture.md.")] = "table",
+    form: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            help="table, or markdown for docs/architecture.md.",
+            autocompletion=complete_one_of("table", "markdown"),
+        ),
+    ] = "table",
 ) -> None:
     """List the assets that a study consists of, and what each is made from.
 
@@ -462,10 +566,14 @@ def assets(
 
 @app.command()
 def refresh(
-    studies: Annotated[list[str] | None, typer.Argument(help="Studies to look at; all that were ever run.")] = None,
+    studies: Annotated[
+        list[str] | None,
+        typer.Argument(help="Studies to look at; all that were ever run.", autocompletion=complete_study),
+    ] = None,
     home: HomeOption = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what is stale, and why.")] = False,
     report: Annotated[bool, typer.Option("--report", help="Show the latest report, of the schedule's too.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Rebuild what is missing or stale of all studies, one after the other, and say what was done and why.
 
@@ -476,13 +584,24 @@ def refresh(
 
     What the last refresh did: `attention-geometry refresh --report`
     """
-    from rich.table import Table
-
     from dagster_project.command.refreshing import refresh as run_refresh
     from dagster_project.upkeep.plan import latest
 
     root = _use_home(home)
     found = latest(root) if report else run_refresh(root, studies or (), dry_run=dry_run)
+    if as_json:
+        for entry in found.entries:
+            write_object(asdict(entry) | {"reasons": entry.reasons})
+    else:
+        console().print(_refreshed(found))
+    if any(entry.failed for entry in found.entries):
+        raise typer.Exit(1)
+
+
+def _refreshed(found: "Report") -> "Table":
+    """What a refresh found and did, as a table."""
+    from rich.table import Table
+
     table = Table(
         "study", "state", "why", "outcome", "seconds", title=f"{found.by}, {found.name}", title_justify="left"
     )
@@ -490,9 +609,7 @@ def refresh(
         outcome = f"{entry.outcome}: {entry.message}" if entry.outcome and entry.message else entry.outcome
         seconds = "" if entry.seconds is None else f"{entry.seconds:.1f}"
         table.add_row(*(harmless(cell) for cell in (entry.study, entry.state, entry.reasons, outcome, seconds)))
-    console().print(table)
-    if any(entry.failed for entry in found.entries):
-        raise typer.Exit(1)
+    return table
 
 
 @app.command()
@@ -502,6 +619,7 @@ def doctor(
     verify: Annotated[
         bool, typer.Option("--verify", help="Read everything that has checksums; exit code 1 if anything is damaged.")
     ] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Say what is installed, which devices there are, and what in the data root is incomplete.
 
@@ -513,13 +631,13 @@ def doctor(
     from dagster_project.upkeep.doctor import verify as read_everything
 
     root = _use_home(home)
-    if clean:
-        console().print(removals(removed_leftovers(root)))
     found = list(read_everything(root)) if verify else []
-    if verify:
-        console().print(verdicts(found))
-    if not clean and not verify:
-        for table in examine(root):
+    asked = ([removals(removed_leftovers(root))] if clean else []) + ([verdicts(found)] if verify else [])
+    tables = asked or examine(root)
+    if as_json:
+        write_object({str(table.title).lower(): rows_of(table) for table in tables})
+    else:
+        for table in tables:
             console().print(table)
     if any(each.damage for each in found):
         raise typer.Exit(1)
@@ -527,7 +645,7 @@ def doctor(
 
 @app.command(no_args_is_help=True)
 def clear(
-    study: Annotated[str, typer.Argument(help="A study of which anything is stored.")],
+    study: Annotated[str, typer.Argument(help="A study of which anything is stored.", autocompletion=complete_study)],
     home: HomeOption = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
@@ -556,8 +674,10 @@ def ui(home: HomeOption = None, port: Annotated[int, typer.Option(help="Port of 
     root.prepare()
     with use_instance(root) as instance:
         register_studies(instance, root)
+    typer.echo(f"http://127.0.0.1:{port} shows the assets in a moment; Ctrl-C ends web UI and daemon", err=True)
     command = [sys.executable, "-m", "dagster", "dev", "-m", "dagster_project.definitions", "--port", str(port)]
-    os.execv(sys.executable, command)  # noqa: S606 (no shell, our own interpreter)
+    interrupts.leave()
+    raise typer.Exit(serve([*command, "--log-level", "warning"]))
 
 
 def main() -> None:
@@ -680,7 +800,7 @@ def _check(home: Home, study: str) -> None:
     check_inputs(found)
     place = home.tensors(study)
     if isinstance(place, Local) and not place.exists():
-        check_device(found.device)
+        check_device(found.device, needs_gpu=found.needs_gpu)
 
 
 def _check_known(home: Home, *studies: str) -> None:
@@ -698,15 +818,19 @@ def _check_known(home: Home, *studies: str) -> None:
             find_study(home, study)
 
 
-def _print_results(home: Home, study: str) -> None:
+def _print_results(home: Home, study: str, *, as_json: bool) -> None:
     """A short table of results, and where the report is."""
     from reports.queries import ask
     from storage.warehouse.connection import connect
 
     with closing(connect(home.warehouse)) as connection:
         found = ask(connection, "results_at_a_glance", study=study)
-        console().print(rich_table(found.table, title=f"{study}: mean over heads and sequences"))
         claims = ask(connection, "claims", study=study).rows()
+    if as_json:
+        pages = {"report": str(home.report(study)), "index": str(home.index)}
+        write_object({"study": study, "results": found.rows(), "claims": claims, **pages})
+        return
+    console().print(rich_table(found.table, title=f"{study}: mean over heads and sequences"))
     typer.echo(f"{claims_findings.claims(claims)} Each with its interval: FROM claims WHERE study = '{study}'")
     typer.echo(f"Report: {home.report(study)}")
     typer.echo(f"All studies: {home.index}")

@@ -76,6 +76,11 @@ def check_format(form: str) -> None:
         raise UserError(msg)
 
 
+def counted(number: int, what: str) -> str:
+    """A number of things in words, with a plural where there is not one: ``1 file``, ``2 files``."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
 def check_text(statement: str) -> None:
     """Refuse a statement with bytes that are not UTF-8, which come from the command line as lone surrogates.
 
@@ -89,6 +94,13 @@ def check_text(statement: str) -> None:
     except UnicodeEncodeError as error:
         msg = f"The statement is not UTF-8 at character {error.start + 1}; write it in UTF-8"
         raise UserError(msg) from error
+
+
+def rows_of(table: "Table") -> list[dict[str, str]]:
+    """The rows of a table for the terminal, by its headings."""
+    names = [str(column.header) for column in table.columns]
+    cells = zip(*(column.cells for column in table.columns), strict=True)
+    return [dict(zip(names, map(str, row), strict=True)) for row in cells]
 
 
 def write_object(found: object) -> None:

@@ -22,6 +22,8 @@ from storage.files.staging import write_atomically
 CONFIGURATION = """\
 telemetry:
   enabled: false
+nux:
+  enabled: false
 concurrency:
   pools:
     granularity: op
@@ -30,7 +32,7 @@ run_monitoring:
   enabled: true
   free_slots_after_run_end_seconds: 60
 """
-"""Dagster's settings: no telemetry, one step at a time in each pool (``gpu``, ``warehouse``)."""
+"""Dagster's settings: no telemetry or invitations, one step at a time in each pool (``gpu``, ``warehouse``)."""
 
 IN_PROCESS = """\
 compute_logs:

@@ -270,6 +270,10 @@ class Study(ExtractionSettings):
         "analysis settings need a new extraction",
     )
     dask: DaskSettings = Field(default_factory=DaskSettings, description="where metrics and fits are computed")
+    needs_gpu: bool = Field(
+        default=False,
+        description="refuse to extract without a GPU, on which it would take days: nobody starts it by mistake",
+    )
     twin: str | None = Field(
         default=None,
         description="a study of random weights in the same architecture to hold this one against; random: one is made, "
@@ -307,7 +311,7 @@ class Study(ExtractionSettings):
 
     def extraction(self) -> ExtractionSettings:
         """The settings that decide the tensors."""
-        return ExtractionSettings(**self.model_dump(exclude={"analysis", "keep_tensors", "dask", "twin"}))
+        return ExtractionSettings(**self.model_dump(exclude={"analysis", "keep_tensors", "dask", "needs_gpu", "twin"}))
 
 
 def shipped_file() -> Path:
