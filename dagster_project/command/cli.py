@@ -35,6 +35,7 @@ from dagster_project.command.output import (
 from dagster_project.command.serving import serve
 from dagster_project.command.streams import OUTPUT, give_up_output
 from dagster_project.study.home import DEFAULT_HOME, HOME_VARIABLE, Home
+from extract.hub import exists, local_path
 from reports.findings import claims as claims_findings
 from storage.errors import QuotingError, UserError
 from storage.files.places import Local
@@ -744,8 +745,8 @@ def _part(identity: str | None, **fields: Any) -> dict[str, Any] | str | None:
     given = {key: value for key, value in fields.items() if value is not None}
     if identity is None:
         return given or None
-    local = Path(identity).expanduser()
-    identity = str(local.resolve()) if local.exists() or identity.startswith((".", "/", "~")) else identity
+    local = local_path(identity)
+    identity = str(local.resolve()) if exists(identity) or identity.startswith((".", "/", "~")) else identity
     return {"id": identity, **given} if given else identity
 
 

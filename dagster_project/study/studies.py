@@ -27,6 +27,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 from dagster_project.study.documents import parse_yaml
 from dagster_project.study.home import Home
 from dagster_project.study.twins import RANDOM, names_with_twins, owner_of, random_twin, twin_of
+from extract.hub import exists
 from extract.settings import SYNTHETIC, ExtractionSettings
 from storage.errors import QuotingError, UserError
 from storage.files.locks import exclusive
@@ -458,7 +459,7 @@ def _anchored(settings: object, folder: Path) -> object:
     for part in ("model", "corpus"):
         given = anchored.get(part)
         identity = given.get("id") if isinstance(given, dict) else given
-        if isinstance(identity, str) and (identity.startswith(("./", "../")) or (folder / identity).exists()):
+        if isinstance(identity, str) and (identity.startswith(("./", "../")) or exists(str(folder / identity))):
             place = str((folder / identity).resolve())
             anchored[part] = {**given, "id": place} if isinstance(given, dict) else place
     return anchored
