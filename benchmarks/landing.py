@@ -35,10 +35,9 @@ BY_N = ("selection_counts", "upper_bounds")
 
 def landing(*, sequences: int, layers: int, heads: int, context: int, repeats: int) -> list[Result]:
     """Some sequences of a model of ``layers`` x ``heads`` heads land: with their checks, and without."""
-    sizes = {"sequences": sequences, "layers": layers, "heads": heads, "kv_heads": heads, "context": context}
     with TemporaryDirectory() as name:
         folder = Path(name)
-        tables = _tables(folder, sizes)
+        tables = synthetic_tables(folder, sequences=sequences, layers=layers, heads=heads, context=context)
         landed = {name: [_with_study(batch) for batch in tables[name]] for name in BY_N}
         names = (str(number) for number in count())  # every landing and every insert makes a file of its own
         seconds = alternate(
@@ -92,12 +91,12 @@ def _insert(path: Path, tables: Tables) -> None:
         connection.execute("CHECKPOINT")
 
 
-def _tables(folder: Path, sizes: Mapping[str, int]) -> Tables:
+def synthetic_tables(folder: Path, *, sequences: int, layers: int, heads: int, context: int) -> Tables:
     """The tables of a synthetic study as they land, in memory before the clock runs."""
-    home, name, size = Home(folder), "synthetic", dict(sizes)
-    context, sequences = size.pop("context"), size.pop("sequences")
+    home, name = Home(folder), "synthetic"
+    drawn = {"layers": layers, "heads": heads, "kv_heads": heads, "head_dim": 16}
     study = Study.model_validate(
-        {"model": SYNTHETIC, "context_length": context, "sequences": sequences, "synthetic": size | {"head_dim": 16}}
+        {"model": SYNTHETIC, "context_length": context, "sequences": sequences, "synthetic": drawn}
     )
     home.prepare()
     work = Work(home, name, study, ASSETS)

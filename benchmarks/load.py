@@ -20,10 +20,12 @@ from typing import Any
 
 import duckdb
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 import sql
-from benchmarks.landing import _tables
+from benchmarks.landing import synthetic_tables
 from benchmarks.measure import Benchmark, Result, compare
 from storage.warehouse.connection import connect, published
 from storage.warehouse.landing import land
@@ -75,7 +77,7 @@ def load(*, readers: int, studies: int, landings: int, repeats: int, **sizes: in
     with TemporaryDirectory() as name, CONTEXT.Manager() as manager:
         known = prepare(Path(name), studies, sizes)
         rounds = [
-            once(manager, Path(name), known, readers=readers, studies=studies, landings=landings, sizes=sizes)
+            once(manager, Path(name), known, readers=readers, studies=studies, landings=landings)
             for _ in range(repeats)
         ]
     refuse(rounds)
@@ -119,8 +121,9 @@ def prepare(folder: Path, studies: int, sizes: Mapping[str, int]) -> Hashes:
     """Land every generation of every study once; return how to tell them apart."""
     known: Hashes = {}
     for generation in range(GENERATIONS):
+        _make_generation(folder, generation, sizes)
         for study in range(studies):
-            _land(folder, study, _generation(folder, generation, sizes))
+            _land(folder, study, _generation(folder, generation))
         with closing(connect(folder)) as connection:
             for table, number in hashes(connection, "study0").items():
                 known.setdefault((table, number), set()).add(generation)
@@ -135,10 +138,9 @@ def once(
     readers: int,
     studies: int,
     landings: int,
-    sizes: Mapping[str, int],
 ) -> Load:
     """Landings alone, readers alone for as long, and both together."""
-    writer = partial(write, folder=folder, landings=landings, sizes=sizes)
+    writer = partial(write, folder=folder, landings=landings)
     reader = partial(read, folder=folder, known=known, studies=studies, ended=manager.Queue())
     started = time.monotonic()
     alone, _ = together(manager, [writer] * studies, [])
@@ -204,11 +206,10 @@ def write(
     seen: Seen,
     folder: Path,
     landings: int,
-    sizes: Mapping[str, int],
     land_one: Callable[..., None] | None = None,
 ) -> None:
     """Land a study over and over, each time another generation; ``land_one`` lands another way."""
-    made = [_generation(folder, generation, sizes) for generation in range(GENERATIONS)]
+    made = [_generation(folder, generation) for generation in range(GENERATIONS)]
     begin.wait(START_WAIT)
     for _, tables in zip(range(landings), cycle(made), strict=False):
         started = time.perf_counter()
@@ -286,13 +287,24 @@ def hashes(connection: duckdb.DuckDBPyConnection, study: str) -> dict[str, int]:
     return found
 
 
-def _generation(folder: Path, generation: int, sizes: Mapping[str, int]) -> Any:
-    """The tables of one generation."""
-    context = sizes["context"] + generation
-    axes = {"sequence": sizes["sequences"], "query": 1, "layer": sizes["layers"], "head": sizes["heads"]}
-    axes |= {"kv_head": sizes["heads"], "key": context, "n": context - 1, "kappa": 1, "head_dim": 1}
+def _make_generation(folder: Path, generation: int, sizes: Mapping[str, int]) -> None:
+    """Write the tables of one generation to Parquet files."""
+    path = _folder_of(folder, generation)
+    path.mkdir(parents=True)
     with TemporaryDirectory(dir=folder) as name:
-        return _tables(Path(name), axes)
+        tables = synthetic_tables(Path(name), **{**sizes, "context": sizes["context"] + generation})
+    for table, batches in tables.items():
+        if batches:
+            pq.write_table(pa.Table.from_batches(batches), path / f"{table}.parquet")
+
+
+def _generation(folder: Path, generation: int) -> dict[str, list[pa.RecordBatch]]:
+    """The tables of one generation."""
+    return {path.stem: pq.read_table(path).to_batches() for path in _folder_of(folder, generation).iterdir()}
+
+
+def _folder_of(folder: Path, generation: int) -> Path:
+    return folder / "generations" / str(generation)
 
 
 def _land(folder: Path, number: int, tables: Any) -> None:

@@ -18,6 +18,7 @@ from reports.findings import numbers
 from reports.findings import settings as settings_findings
 from reports.queries import ask
 from reports.rendering import figures, literal, render
+from reports.summary import summarise
 from storage.files.staging import write_atomically
 
 REMEDY = "name another folder with --home DIR"
@@ -127,7 +128,7 @@ def _page(source: Source, parts: tuple[Section, ...], home: str | None, origin: 
         home=home,
         origin=origin,
         headlines=_headlines(source),
-        outstanding=_outstanding(source),
+        outstanding=summarise(source.connection, source.study),
         verdicts=verdicts(source),
         facts=settings_findings.facts(study).items(),
         provenance=settings_findings.entries(json.loads(study["provenance"])),
@@ -140,13 +141,6 @@ def _headlines(source: Source) -> list[headlines_findings.Headline]:
     claims, heads = source.of_study("claims").rows(), source.of_query("heads_at_n", n=source.n).rows()
     sinks, norms = source.of_query("sink_by_head").rows(), source.of_study("norm_variation_by_head").rows()
     return headlines_findings.headlines(claims, heads, sinks, norms, source.n)
-
-
-def _outstanding(source: Source) -> list[str]:
-    names = ("sink_by_head", "learned_sinks", "taxonomy_of_heads")
-    return headlines_findings.outstanding(
-        source.of_study("claims").rows(), *(source.of_query(name).rows() for name in names)
-    )
 
 
 def _texts(connection: duckdb.DuckDBPyConnection, study: str) -> list[tuple[int, list[numbers.Row]]]:

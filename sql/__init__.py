@@ -7,6 +7,8 @@
 - ``queries``: named questions, with named parameters (``$study``).
 - ``tour``: worked examples, in the order of their numbers, from which one learns to ask; parameter ``$study``.
 - ``checks``: violations of what must be true; no row when all is well.
+- ``findings``: a sentence of what an asset's tables hold, for the line that ``run`` prints once they are computed; its
+  name is the asset's.
 
 Every file opens with a header of three comments, ``grain``, ``inputs`` and ``meaning``, indented lines of which go on
 with the one before. ``inputs`` names every table, view and macro that the statement reads; ``in_order`` relies on it.
@@ -31,7 +33,7 @@ from sql.thresholds import KINDS, OTHER, SIGNATURE, THRESHOLDS, describe_conditi
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-Kind = Literal["schema", "macros", "views", "derived", "queries", "tour", "checks"]
+Kind = Literal["schema", "macros", "views", "derived", "queries", "tour", "checks", "findings"]
 
 _HEADER = re.compile(r"^-- (?P<key>grain|inputs|meaning):\s*(?P<text>.*)$")
 _UNFINISHED = re.compile(r"\n-- {6,}")

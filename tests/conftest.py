@@ -19,6 +19,17 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
     return argname if isinstance(val, bytes) else None
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-m` chooses
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark all cases but the first of what is marked ``one_case`` as slow."""
+    begun: set[str] = set()
+    for item in items:
+        function = item.nodeid.split("[")[0]
+        if item.get_closest_marker("one_case") and function in begun:
+            item.add_marker(pytest.mark.slow)
+        begun.add(function)
+
+
 @pytest.fixture
 def changed(good: duckdb.DuckDBPyConnection) -> Iterator[duckdb.DuckDBPyConnection]:
     """The database ``good`` of a module; what a test changes there is forgotten."""

@@ -36,7 +36,6 @@ from dagster_project.command.serving import serve
 from dagster_project.command.streams import OUTPUT, give_up_output
 from dagster_project.study.home import DEFAULT_HOME, HOME_VARIABLE, Home
 from extract.hub import exists, local_path
-from reports.findings import claims as claims_findings
 from storage.errors import QuotingError, UserError
 from storage.files.places import Local
 
@@ -820,18 +819,22 @@ def _check_known(home: Home, *studies: str) -> None:
 
 
 def _print_results(home: Home, study: str, *, as_json: bool) -> None:
-    """A short table of results, and where the report is."""
+    """A short table of results, the sentences that the report begins with, and where it is."""
     from reports.queries import ask
+    from reports.summary import summarise
     from storage.warehouse.connection import connect
 
     with closing(connect(home.warehouse)) as connection:
         found = ask(connection, "results_at_a_glance", study=study)
         claims = ask(connection, "claims", study=study).rows()
+        sentences = summarise(connection, study)
     if as_json:
         pages = {"report": str(home.report(study)), "index": str(home.index)}
         write_object({"study": study, "results": found.rows(), "claims": claims, **pages})
         return
     console().print(rich_table(found.table, title=f"{study}: mean over heads and sequences"))
-    typer.echo(f"{claims_findings.claims(claims)} Each with its interval: FROM claims WHERE study = '{study}'")
+    for sentence in sentences:
+        console().print(f"• {sentence}", highlight=False, markup=False)
+    typer.echo(f"Each claim with its interval: FROM claims WHERE study = '{study}'")
     typer.echo(f"Report: {home.report(study)}")
     typer.echo(f"All studies: {home.index}")

@@ -4,14 +4,18 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dagster_project.steps.assets import UNREADABLE
 from dagster_project.steps.catalogue import ASSETS
 from dagster_project.study.home import Home
 from dagster_project.study.studies import check_twin, find_study
 from dagster_project.study.twins import twin_of
 from dagster_project.upkeep.freshness import stale
-from storage.errors import UserError
+from storage.errors import DerivedDamageError, UserError
 
 logger = logging.getLogger(__name__)
+
+METRICS = "selection_metrics"
+"""The asset that is rebuilt where its store is damaged."""
 
 QUIET: dict[str, Any] = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 """Run configuration that keeps Dagster's own event log off the terminal; the records hold all of it."""
@@ -53,18 +57,38 @@ def run_study(home: Home, name: str, *, fresh: bool = False, force: str | None =
             _materialise(home, name, known)
         return known
     reasons = stale(home, name, study, force)
-    current = [asset for asset in known if asset not in reasons]
-    logger.info("%s: %s", name, _describe_current(current, len(known)))
+    logger.info("%s: %s", name, _describe_current(known, list(reasons)))
+    for asset in ASSETS:
+        if reasons.get(asset.name) == UNREADABLE:
+            logger.warning("%s: %s cannot be read, and is rebuilt", name, ", ".join(map(str, asset.places(home, name))))
     if reasons:
-        run_assets(home, name, list(reasons), force=force)
+        _rebuild(home, name, list(reasons), force)
     return list(reasons)
 
 
-def _describe_current(current: Sequence[str], total: int) -> str:
-    """What need not be made, in a line."""
-    if len(current) == total:
-        return f"all {total} assets are current"
-    return f"current: {', '.join(current) or 'nothing'}"
+def _rebuild(home: Home, name: str, assets: Sequence[str], force: str | None) -> None:
+    """Materialise some assets; where the metrics turn out to be damaged, these too and what follows from them.
+
+    Raises
+    ------
+    UserError
+        As ``run_study``.
+    """
+    try:
+        run_assets(home, name, assets, force=force)
+    except DerivedDamageError as error:
+        logger.warning("%s: %s, and is rebuilt", name, str(error).partition(";")[0])
+        again = stale(home, name, find_study(home, name), METRICS)
+        run_assets(home, name, list(again), force=METRICS)
+
+
+def _describe_current(known: Sequence[str], stale: Sequence[str]) -> str:
+    """What need not be made, in a line; the shorter list is told."""
+    if not stale:
+        return f"all {len(known)} assets are current"
+    if len(stale) < len(known) / 2:
+        return f"current: all but {', '.join(stale)}"
+    return f"current: {', '.join(asset for asset in known if asset not in stale) or 'nothing'}"
 
 
 def run_assets(

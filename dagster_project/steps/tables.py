@@ -163,8 +163,8 @@ class _Step:
                 with connected(scheduler_of(work.study) if self.parallel else "threads"):
                     write_tables(paths, self.compute(sources), made_from, libraries)
             rows = {table: count_rows(path) for table, path in paths.items()}
-        seconds = time.monotonic() - started
-        logger.info("%s: %s, %s rows, %.1f s", name, self.name.replace("_", " "), f"{sum(rows.values()):,}", seconds)
+        seconds, what = time.monotonic() - started, self.name.replace("_", " ")
+        logger.info("%s: %s, %s (%.1f s)", name, what, self._describe(paths, rows), seconds)
         counts = {f"rows of {table}": count for table, count in rows.items()}
         return Made(
             {
@@ -174,6 +174,13 @@ class _Step:
                 "seconds": seconds,
             }
         )
+
+    def _describe(self, paths: Mapping[str, Path], rows: Mapping[str, int]) -> str:
+        """What was found; the number of rows where there is nothing to say."""
+        from storage.warehouse.findings import read_finding
+
+        finding = read_finding(self.name, {table: path for table, path in paths.items() if rows[table]})
+        return finding or f"{sum(rows.values()):,} rows"
 
     def _is_current(self, snapshot: Snapshot) -> bool:
         return self.recorded(snapshot) == self.expected(snapshot)

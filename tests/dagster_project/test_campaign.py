@@ -33,25 +33,33 @@ WRONG = {
 """Options of a new study and what cannot be given to them."""
 
 SQL = (
-    "", ";", "SELEC 1", "SELECT", "SELECT * FROM nosuch", "SELECT nosuch FROM studies", "DROP TABLE studies", "ATTACH 'x'",
-    "COPY studies TO '/tmp/x.csv'", "SELECT * FROM read_csv('/etc/passwd')", "SELECT 'a", "SELECT 1 1", "INSTALL httpfs",
+    "", ";", "SELEC 1", "SELECT", "SELECT * FROM nosuch", "SELECT nosuch FROM studies", "DROP TABLE studies",
+    "ATTACH 'x'",
+    "COPY studies TO '/tmp/x.csv'", "SELECT * FROM read_csv('/etc/passwd')", "SELECT 'a", "SELECT 1 1",
+    "INSTALL httpfs",
     "SELECT CAST('x' AS INTEGER)", "SELECT '\udcff'", "PRAGMA nosuch", "SET memory_limit='1PB'", "SELECT $1",
 )  # fmt: skip
 """Statements that cannot be answered."""
 
 OTHERS = (
     ("nosuch",), ("run",), ("run", "nosuch"), ("run", "mine", "--seed", "3"), ("run", "mine", "--force", "nosuch"),
-    ("run", "mine", "--name", "other"), ("run", "--flavour"), ("run", "--name", "../x"), ("run", "--name", "mine", "--seed", "5"),
+    ("run", "mine", "--name", "other"), ("run", "--flavour"), ("run", "--name", "../x"),
+    ("run", "--name", "mine", "--seed", "5"),
     ("extract", "nosuch"), ("extract", "mine", "--shard", "0/0"), ("extract", "mine", "--shard", "5/4"),
     ("extract", "mine", "--shard", "a/b"), ("finalise", "nosuch"), ("drop", "nosuch"), ("clear", "nosuch", "--yes"),
-    ("report", "nosuch"), ("report", "mine", "--images", "/dev/null/x"), ("compare", "mine"), ("compare", "mine", "nosuch"),
+    ("report", "nosuch"), ("report", "mine", "--images", "/dev/null/x"), ("compare", "mine"),
+    ("compare", "mine", "nosuch"),
     ("export", "mine", "--format", "nosuch", "--out", "x"), ("export", "mine", "--by", "nosuch", "--out", "x"),
     ("export", "nosuch", "--out", "x"), ("export", "mine", "--group", "most", "--out", "x"),
-    ("export", "mine", "--out", "/dev/null/x"), ("scores", "mine", "/no/where.csv"), ("scores", "nosuch", "/etc/passwd"),
-    ("scores", "mine", "/etc/passwd"), ("scores", "mine", "/etc/passwd", "--format", "nosuch"), ("tour", "0"), ("tour", "99"),
-    ("tour", "abc"), ("tour", "1", "--study", "nosuch"), ("tour", "--format", "nosuch"), ("tour", "--sql"), ("schema", "nosuch"),
+    ("export", "mine", "--out", "/dev/null/x"), ("scores", "mine", "/no/where.csv"),
+    ("scores", "nosuch", "/etc/passwd"),
+    ("scores", "mine", "/etc/passwd"), ("scores", "mine", "/etc/passwd", "--format", "nosuch"),
+    ("tour", "0"), ("tour", "99"),
+    ("tour", "abc"), ("tour", "1", "--study", "nosuch"), ("tour", "--format", "nosuch"), ("tour", "--sql"),
+    ("schema", "nosuch"),
     ("schema", "--format", "nosuch"), ("assets", "--format", "nosuch"), ("sql", "SELECT 1", "--format", "nosuch"),
-    ("refresh", "nosuch"), ("refresh", "--report"), ("publish", "/dev/null"), ("publish", "/dev"), ("ui", "--port", "x"),
+    ("refresh", "nosuch"), ("refresh", "--report"), ("publish", "/dev/null"), ("publish", "/dev"),
+    ("ui", "--port", "x"),
 )  # fmt: skip
 """Other commands that cannot be obeyed."""
 

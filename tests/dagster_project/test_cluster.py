@@ -254,9 +254,9 @@ def test_a_run_waits_for_workers_of_one_that_was_killed(
         while not go.exists():
             time.sleep(0.01)
 
-    def checked(*given: Any) -> SequenceStore:
+    def checked(*given: Any, **named: Any) -> SequenceStore:
         assert held.gone()
-        return made(*given)
+        return made(*given, **named)
 
     monkeypatch.setattr(measuring, "_metrics_store", checked)
     with cluster.connected(dask.address) as killed:
@@ -382,7 +382,7 @@ def begun(root: Path, device: str | None = None) -> tuple[Home, SequenceStore, m
     return (
         home,
         metrics,
-        measuring._Stores(tensors.path, metrics.path, measuring._digest(metrics), STUDY.analysis, ()),
+        measuring._Stores(tensors.path, metrics.path, measuring.provenance_digest(metrics), STUDY.analysis, ()),
     )
 
 
@@ -490,7 +490,7 @@ def test_memory_of_a_sequence_is_bounded(tmp_path: Path) -> None:
     metrics = measuring._metrics_store(
         Local(tmp_path / "metrics"), measuring._MetricsInputs(NAME, store, STUDY.analysis, None)
     )
-    stores = measuring._Stores(store.path, metrics.path, measuring._digest(metrics), STUDY.analysis, ())
+    stores = measuring._Stores(store.path, metrics.path, measuring.provenance_digest(metrics), STUDY.analysis, ())
     measuring._measure_one(0, stores=stores)  # what is imported or compiled once is there
     tracemalloc.start()
     try:

@@ -26,7 +26,7 @@ def manager() -> Iterator[SyncManager]:
 
 def test_eight_readers_and_four_landings_do_not_meet(tmp_path: Path, manager: SyncManager) -> None:
     known = load.prepare(tmp_path, 4, SIZES)
-    writer = partial(load.write, folder=tmp_path, landings=1, sizes=SIZES)
+    writer = partial(load.write, folder=tmp_path, landings=1)
     reader = partial(load.read, folder=tmp_path, known=known, studies=4, ended=manager.Queue())
     beside, busy = load.together(manager, [writer] * 4, [reader] * 8)
     alone = load.Seen(seconds=[1.0])
@@ -56,7 +56,7 @@ def in_place(folder: Path, number: int, tables: Any, ended: Any) -> None:
 def test_a_study_that_is_copied_in_place_is_noticed(tmp_path: Path, manager: SyncManager) -> None:
     known, ended = load.prepare(tmp_path, 1, SIZES), manager.Queue()
     land_one = partial(in_place, ended=ended)
-    writer = partial(load.write, folder=tmp_path, landings=1, sizes=SIZES, land_one=land_one)
+    writer = partial(load.write, folder=tmp_path, landings=1, land_one=land_one)
     reader = partial(load.read, folder=tmp_path, known=known, studies=1, ended=ended)
     written, busy = load.together(manager, [writer], [reader])
     assert written.seconds

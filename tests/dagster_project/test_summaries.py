@@ -1,5 +1,6 @@
 """The assets between metrics and warehouse: their numbers beside literal ones, and when they are rebuilt."""
 
+import re
 import shutil
 import tracemalloc
 from pathlib import Path
@@ -9,6 +10,7 @@ import dask
 import numpy as np
 import pytest
 
+import sql
 from dagster_project.steps import measuring
 from dagster_project.steps.catalogue import find_asset
 from dagster_project.steps.claims import judge_claims
@@ -261,6 +263,17 @@ def test_tables_that_are_current_are_computed_again_only_if_forced(home: Home) -
     assert made_from(path)["versions"] == {name: version}
 
 
+def test_a_step_says_what_it_found(home: Home, caplog: pytest.LogCaptureFixture) -> None:
+    """One sentence from each asset that has one and rows to speak of; ``sql/findings`` is of assets alone."""
+    with caplog.at_level("INFO"):
+        making.summarise(home, NAME, STUDY)
+    told = dict(line.removeprefix(f"{NAME}: ").split(", ", 1) for line in caplog.messages)
+    spoke = {name for name in sql.names("findings") if not re.match(r"[\d,]+ rows ", told[name.replace("_", " ")])}
+    assert spoke >= {*sql.names("findings")} - {"head_ablation", "sparsified_loss", "logit_range", "sink_effect"}
+    means = {row["n"]: row for row in rows(home, "selection_means_model") if row["query"] == max(QUERIES)}
+    assert f"Recall at N = 4 is {means[4]['recall']:.2f}" in told["selection means"]
+
+
 def test_nothing_is_computed_from_stale_tables(home: Home) -> None:
     later = "bounds_in_expectation"
     with (
@@ -307,12 +320,14 @@ def peaks(root: Path, sequences: int) -> dict[str, int]:
     home, found = measured(root, several(sequences, keys=256, head_dim=64)), {}
     for asset in making.TABLES:
         tracemalloc.start()
-        making.summarise(home, NAME, study, [asset])
+        with dask.config.set(num_workers=1):  # which tasks meet on two threads is chance
+            making.summarise(home, NAME, study, [asset])
         found[asset] = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
     return found
 
 
+@pytest.mark.slow  # every asset of two larger studies, traced
 @pytest.mark.usefixtures("home")  # what is compiled or imported once is there
 def test_memory_does_not_grow_with_the_sequences(tmp_path: Path) -> None:
     """Six times the sequences: beside what reading leaves to be collected, only their resampling takes more.

@@ -9,7 +9,9 @@ import pytest
 import sql
 
 CODE = [
-    (kind, name) for kind in ("macros", "views", "derived", "queries", "tour", "checks") for name in sql.names(kind)
+    (kind, name)
+    for kind in ("macros", "views", "derived", "queries", "tour", "checks", "findings")
+    for name in sql.names(kind)
 ]
 RELATIONS = {*sql.names("schema"), *sql.names("views")}
 MACROS = set(sql.names("macros"))

@@ -1,0 +1,13 @@
+-- grain:   one row, or none where nothing was measured
+-- inputs:  assumption_norms
+-- meaning: the sink's norm beside that of the other value states, in a sentence
+SELECT
+    format(
+        'the sink''s value state is shorter than the median of its KV group in {} of {}; in the median {:.2f} times as long',
+        count(*) FILTER (WHERE lambda_sink < 1),
+        count(*),
+        median(lambda_sink)
+    ) AS finding
+FROM assumption_norms
+WHERE lambda_sink IS NOT NULL
+HAVING count(*) > 0

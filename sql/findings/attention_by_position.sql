@@ -1,0 +1,22 @@
+-- grain:   one row, or none where nothing was measured
+-- inputs:  attention_by_position
+-- meaning: the layer in which most heads rest on the sink, in a sentence
+SELECT
+    format(
+        'position 0 gets {:.0f} % of the attention, and more than 30 % in {} of {} heads{}',
+        100 * avg(mean_weight),
+        count(*) FILTER (WHERE mean_weight > 0.3),
+        count(*),
+        CASE
+            WHEN max(mean_weight) > 0.3 THEN format(
+                '; most in layer {} head {}: {:.0f} %',
+                arg_max(layer, mean_weight),
+                arg_max(head, mean_weight),
+                100 * max(mean_weight)
+            )
+            ELSE ''
+        END
+    ) AS finding
+FROM attention_by_position
+WHERE position = 0 AND query = (SELECT max(query) FROM attention_by_position)
+HAVING count(*) > 0

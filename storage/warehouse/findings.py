@@ -1,0 +1,30 @@
+"""What small tables hold, in a sentence."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import duckdb
+
+import sql
+
+
+def read_finding(asset: str, tables: Mapping[str, Path]) -> str | None:
+    """Say in a sentence what the tables of an asset hold; None where ``sql/findings`` has nothing to say of them.
+
+    Parameters
+    ----------
+    asset
+        Name of the asset.
+    tables
+        The Parquet file of each of its tables that has rows.
+    """
+    if asset not in sql.names("findings"):
+        return None
+    statement = sql.statement("findings", asset)
+    if not tables.keys() >= {*statement.inputs.split(", ")}:
+        return None
+    with duckdb.connect() as connection:
+        for table, path in tables.items():
+            connection.read_parquet(str(path)).create_view(table)
+        found = connection.execute(statement.text).fetchone()
+    return None if found is None else found[0]

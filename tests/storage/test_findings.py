@@ -1,0 +1,49 @@
+"""Sentences of what small tables hold."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import sql
+from storage.warehouse.findings import read_finding
+
+
+def written(folder: Path, **tables: list[dict[str, object]]) -> dict[str, Path]:
+    """Parquet files of these rows."""
+    paths = {name: folder / f"{name}.parquet" for name in tables}
+    for name, rows in tables.items():
+        pq.write_table(pa.Table.from_pylist(rows), paths[name])
+    return paths
+
+
+@pytest.mark.parametrize(
+    ("weights", "sentence"),
+    [
+        ((0.6, 0.1), "position 0 gets 35 % of the attention, and more than 30 % in 1 of 2 heads"),
+        ((0.1, 0.2), "position 0 gets 15 % of the attention, and more than 30 % in 0 of 2 heads"),
+    ],
+)
+def test_it_says_what_the_last_query_does(tmp_path: Path, weights: tuple[float, float], sentence: str) -> None:
+    place = {"layer": 1, "position": 0}
+    rows = [place | {"query": 9, "head": head, "mean_weight": weight} for head, weight in enumerate(weights)]
+    rows.append(place | {"query": 4, "head": 0, "mean_weight": 1.0})
+    rows.append(place | {"query": 9, "head": 0, "position": 1, "mean_weight": 0.9})
+    found = read_finding("attention_by_position", written(tmp_path, attention_by_position=rows))
+    assert found is not None
+    assert found.split(";")[0] == sentence
+    assert ("layer 1 head 0: 60 %" in found) == (weights[0] > 0.3)
+
+
+def test_nothing_is_said_of_what_was_not_measured(tmp_path: Path) -> None:
+    assert read_finding("parameter_effects", written(tmp_path, parameter_effects=[{"n": 1}])) is None
+    assert read_finding("selection_means", {}) is None
+    undefined = [{"status": "undefined", "beta": None}]
+    assert read_finding("assumption_similarity", written(tmp_path, assumption_similarity=undefined)) is None
+
+
+def test_every_statement_gives_a_finding() -> None:
+    for name in sql.names("findings"):
+        text = sql.statement("findings", name).text
+        assert text.count(" AS finding") == 1, name
