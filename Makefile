@@ -25,6 +25,7 @@ help:  ## list the targets
 
 demo: .venv/product  ## run the embedded study and write its report
 	$(BIN)/attention-geometry run embedded
+	@echo 'For the commands of the README in this shell: source .venv/bin/activate'
 
 ui: .venv/dev  ## Dagster's web UI on the same project
 	$(BIN)/attention-geometry ui

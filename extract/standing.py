@@ -22,7 +22,7 @@ from extract.identity import (
     random_weights,
 )
 from extract.settings import EXTRACTION_VERSION, SAME_NUMBERS, SYNTHETIC, ExtractionSettings, changes
-from storage.errors import UserError
+from storage.errors import NewerError, UserError, refuse_newer
 from storage.files.places import Place
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import Provenance, SequenceStore
@@ -95,12 +95,16 @@ def why_replaced(settings: ExtractionSettings, *, study: str, path: Place) -> st
     try:
         store = SequenceStore.open(path, TENSORS)
         store.missing()
+        _check_provenance(store)
+    except NewerError:
+        raise
     except UserError as error:
         if path.is_remote:  # perhaps it does not answer
             raise
         return f"cannot be read ({str(error).partition(';')[0]})"
     was = store.provenance
     version_was = was.get(VERSION, UNRECORDED)
+    refuse_newer(f"The store {path}", version_was, EXTRACTION_VERSION, study)
     if version_was not in {EXTRACTION_VERSION, *SAME_NUMBERS}:
         return f"made by version {version_was} of its code, now {EXTRACTION_VERSION}"
     now = as_recorded(settings, made_of(settings, study, _inputs_now(settings, was["inputs"])), was)
@@ -109,6 +113,13 @@ def why_replaced(settings: ExtractionSettings, *, study: str, path: Place) -> st
     if was["study"] != study:
         return f"made for the study '{was['study']}'"
     return _changed_inputs(now["inputs"], was["inputs"])
+
+
+def _check_provenance(store: SequenceStore) -> None:
+    """Raise a UserError if a store does not say what it was made of."""
+    if lacking := {"study", "settings", "inputs", "versions"} - store.provenance.keys():
+        msg = f"The store {store.path} is damaged (its provenance lacks {', '.join(sorted(lacking))}); use --fresh"
+        raise UserError(msg)
 
 
 def made_of(settings: ExtractionSettings, study: str, inputs: Mapping[str, Any]) -> dict[str, Any]:

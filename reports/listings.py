@@ -26,25 +26,35 @@ class Listing:
     headings: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     """As many cells as headings; the first one names the row."""
+    links: tuple[str, ...] = ()
+    """For each row the key of a figure that its first cell leads to; none if empty."""
 
 
-def claims(rows: Iterable[Row]) -> Listing:
-    """Claims of the paper with what this study shows (``claims``)."""
+def claims(rows: Iterable[Row], shown_by: Mapping[str, str]) -> Listing:
+    """Claims of the paper with what this study shows, by verdict (``claims``).
+
+    Parameters
+    ----------
+    rows
+        ``claims``.
+    shown_by
+        For each claim, the key of the figure that shows it.
+    """
+    ordered = sorted(rows, key=lambda row: list(VERDICTS).index(row["verdict"]))
     return Listing(
-        ("In the paper", "Verdict", "Random weights", "What it says", "Measure", "Value (interval)", "Needs", "Rows"),
+        ("In the paper", "What it says", "Verdict", "Random weights", "Value (interval)", "Needs"),
         tuple(
             (
                 row["figure"],
+                row["statement"],
                 _verdict(row["verdict"]),
                 _verdict(row["twin_verdict"]),
-                row["statement"],
-                row["measure"],
-                interval(row) or row["reason"] or DASH,
+                (row["reason"] or DASH) if row["verdict"] == "not testable" else interval(row),
                 needed(row),
-                f"{row['rows']:,} {row['rows_of']}",
             )
-            for row in rows
+            for row in ordered
         ),
+        tuple(shown_by[row["claim"]] for row in ordered),
     )
 
 
@@ -78,7 +88,7 @@ def _judged(claim: Row) -> str:
 
 def _verdict(verdict: str | None) -> str:
     """A verdict with its symbol."""
-    return DASH if verdict is None else f"{VERDICTS[verdict][0]} {verdict}"
+    return DASH if verdict is None else f"{VERDICTS[verdict][0]}\u00a0{verdict}"
 
 
 def arithmetic(rows: Iterable[Row]) -> Listing:
@@ -207,31 +217,33 @@ _INEQUALITIES = {
 
 def monte_carlo(rows: Iterable[Row]) -> Listing:
     """At which share of the grid each inequality holds in expectation, with its worst gap (``monte_carlo_summary``)."""
-    bounds = (f"{name}{which}" for name in _INEQUALITIES.values() for which in ("", ", where met", ", share of draws"))
     return Listing(
-        ("Family", "κ", "Scale", "Points", *bounds),
+        ("Family", "κ", "Scale", "Points", *_INEQUALITIES.values()),
         tuple(
             (
                 FAMILIES[row["family"]],
                 _number(row["kappa"]),
                 row["scale"] or DASH,
                 str(row["points"]),
-                *(cell for inequality in _INEQUALITIES for cell in _in_expectation(row, inequality)),
+                *(_in_expectation(row, inequality) for inequality in _INEQUALITIES),
             )
             for row in sorted(rows, key=lambda row: list(FAMILIES).index(row["family"]))
         ),
     )
 
 
-def _in_expectation(row: Row, inequality: str) -> tuple[str, str, str]:
+def _in_expectation(row: Row, inequality: str) -> str:
     """One inequality over all points, over those that meet its assumptions, and over single draws."""
     name = inequality.removesuffix("_lower")
-    gap = f" ({_number(row[f'worst_{name}_gap'])})" if row[f"{name}_points"] else ""
-    return (
-        _share_of(row[f"{name}_holds"], row[f"{name}_points"]) + gap,
-        _share_of(row[f"{name}_holds_meeting"], row[f"{name}_points_meeting"]),
-        _share(row[f"{inequality}_share"]),
-    )
+    if not row[f"{name}_points"]:
+        return DASH
+    met = _share_of(row[f"{name}_holds_meeting"], row[f"{name}_points_meeting"])
+    told = [
+        f"{_share_of(row[f'{name}_holds'], row[f'{name}_points'])} ({_number(row[f'worst_{name}_gap'])})",
+        f"met: {met}" if met != DASH else "",
+        f"of draws {_share(row[f'{inequality}_share'])}",
+    ]
+    return "; ".join(part for part in told if part)
 
 
 def _share_of(share: float | None, points: int) -> str:
@@ -241,9 +253,9 @@ def _share_of(share: float | None, points: int) -> str:
 def failures(rows: Sequence[Row]) -> Listing:
     """Which inequalities fail, at how many points, and where worst (``monte_carlo_failures``)."""
     kinds = ("Bound", "Family", "κ", "Scale", "Fails at", "Fails where met")
-    worst = ("d", "Keys", "N", "β", "λ", "ρ₀", "Share with Δ > 0", "Mean", "Its bound", "Gap")
+    worst = ("Worst at", "Share with Δ > 0", "Mean", "Its bound", "Gap")
     return Listing(
-        (*kinds, *(f"Worst: {worst[0]}", *worst[1:])),
+        (*kinds, *worst),
         tuple(
             (
                 _INEQUALITIES[row["inequality"]],
@@ -252,12 +264,7 @@ def failures(rows: Sequence[Row]) -> Listing:
                 row["scale"] or DASH,
                 f"{row['failing']:,} of\u00a0{row['points']:,}",
                 f"{row['failing_meeting']:,} of\u00a0{row['points_meeting']:,}",
-                str(row["head_dim"]),
-                str(row["n_keys"]),
-                str(row["n"]),
-                "∞" if isinf(row["beta"]) else number(row["beta"]),
-                number(row["lambda_sink"]),
-                number(row["rho_0"]),
+                _point(row),
                 _share(row["premise_share"]),
                 number(row["mean"]),
                 number(row["bound"]),
@@ -265,6 +272,15 @@ def failures(rows: Sequence[Row]) -> Listing:
             )
             for row in rows
         ),
+    )
+
+
+def _point(row: Row) -> str:
+    """The parameters of a point of the grid."""
+    beta = "∞" if isinf(row["beta"]) else number(row["beta"])
+    return (
+        f"d = {row['head_dim']}, {row['n_keys']} keys, N = {row['n']}, β = {beta}, λ = {number(row['lambda_sink'])}, "
+        f"ρ₀ = {number(row['rho_0'])}"
     )
 
 
@@ -315,9 +331,11 @@ def _share(value: float | None) -> str:
 
 
 def _from_to(first: float | None, last: float | None, sign: str = "") -> str:
-    """Two values as they follow each other; a dash if there is neither."""
+    """Two values as they follow each other, or one and its change where both are written alike; a dash if none."""
     if first is None and last is None:
         return DASH
+    if first is not None and last is not None and first != last and number(first) == number(last):
+        return f"{sign}{number(first)} ({'+' if last > first else ''}{number(last - first)})"
     return f"{sign}{_number(first)}\u00a0→\u00a0{sign}{_number(last)}"
 
 

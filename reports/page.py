@@ -12,12 +12,12 @@ from pathlib import Path
 
 import duckdb
 
-from reports.figures import Section, Source, find_source, sections, verdicts
+from reports.figures import Section, Source, find_source, sections
 from reports.findings import headlines as headlines_findings
 from reports.findings import numbers
 from reports.findings import settings as settings_findings
-from reports.queries import ask
-from reports.rendering import figures, literal, render
+from reports.queries import ask, literal
+from reports.rendering import figures, render
 from reports.summary import summarise
 from storage.files.staging import write_atomically
 
@@ -127,20 +127,40 @@ def _page(source: Source, parts: tuple[Section, ...], home: str | None, origin: 
         study=study,
         home=home,
         origin=origin,
+        sentence=_sentence(source),
         headlines=_headlines(source),
         outstanding=summarise(source.connection, source.study),
-        verdicts=verdicts(source),
         facts=settings_findings.facts(study).items(),
         provenance=settings_findings.entries(json.loads(study["provenance"])),
-        texts=_texts(source.connection, source.study),
+        texts=_texts(source.connection, source.study) if study["model"] != "synthetic" else [],
         examples=_examples(source.study, source.query),
     )
 
 
 def _headlines(source: Source) -> list[headlines_findings.Headline]:
-    claims, heads = source.of_study("claims").rows(), source.of_query("heads_at_n", n=source.n).rows()
-    sinks, norms = source.of_query("sink_by_head").rows(), source.of_study("norm_variation_by_head").rows()
-    return headlines_findings.headlines(claims, heads, sinks, norms, source.n)
+    return headlines_findings.headlines(
+        source.of_study("claims").rows(),
+        _numbers(source),
+        None if source.twin is None else _numbers(source.twin),
+        source.of_query("separability_by_n").rows(),
+        source.n,
+    )
+
+
+def _sentence(source: Source) -> str:
+    """What the model does, in one sentence."""
+    heads = source.of_query("heads_at_n", n=source.n).rows()
+    twins = [] if source.twin is None else source.twin.of_query("heads_at_n", n=source.n).rows()
+    return headlines_findings.separates(heads, twins, source.of_query("separability_by_n").rows(), source.n)
+
+
+def _numbers(source: Source) -> headlines_findings.Measured:
+    """What the numbers at the top of a page are taken from."""
+    return headlines_findings.Measured(
+        source.of_query("heads_at_n", n=source.n).rows(),
+        source.of_query("sink_by_head").rows(),
+        source.of_study("norm_variation_by_head").rows(),
+    )
 
 
 def _texts(connection: duckdb.DuckDBPyConnection, study: str) -> list[tuple[int, list[numbers.Row]]]:

@@ -3,6 +3,7 @@
 Holds the running of ``sql/queries`` with bound parameters.
 """
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,10 +31,25 @@ class Answer:
         """The SQL that was run."""
         return sql.statement("queries", self.query).text
 
+    @property
+    def sql(self) -> str:
+        """The SQL with its parameters filled in, to be run as it stands."""
+
+        def filled(match: re.Match[str]) -> str:
+            value = self.parameters[match[1]]
+            return "NULL" if value is None else literal(value) if isinstance(value, str) else str(value)
+
+        return re.sub(r"\$(\w+)", filled, sql.statement("queries", self.query).code)
+
     def rows(self) -> list[dict[str, Any]]:
         """The table as plain rows; NULL is ``None``."""
         rows: list[dict[str, Any]] = self.table.to_pylist()
         return rows
+
+
+def literal(text: str) -> str:
+    """A SQL string literal."""
+    return "'" + text.replace("'", "''") + "'"
 
 
 def ask(connection: duckdb.DuckDBPyConnection, query: str, /, **parameters: Parameter) -> Answer:

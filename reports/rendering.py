@@ -5,7 +5,8 @@ Holds what every page is made with.
 Tokens, names and provenance are untrusted: they reach a page through Jinja's escaping or ``browser.packed`` only.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -17,7 +18,6 @@ from markupsafe import Markup
 from reports import browser, theme
 from reports.figures import Figure, Section
 from reports.findings import numbers
-from reports.queries import Parameter
 
 
 def render(template: str, sections: Sequence[Section] = (), *, name: str = "", **context: Any) -> str:
@@ -42,6 +42,7 @@ def render(template: str, sections: Sequence[Section] = (), *, name: str = "", *
         .get_template(template)
         .render(
             sections=sections,
+            numbered=numbered(sections),
             charts=_charts(name, sections),
             scripts=scripts,
             policy=browser.policy(*scripts),
@@ -60,9 +61,16 @@ def figures(sections: Sequence[Section]) -> Iterator[Figure]:
         yield from section.figures
 
 
-def literal(text: str) -> str:
-    """A SQL string literal, for commands that are shown."""
-    return "'" + text.replace("'", "''") + "'"
+def numbered(sections: Sequence[Section]) -> dict[str, str]:
+    """What each figure with something to show is called on its page, by its key: ``Figure 3``, ``Table 1``."""
+    found: dict[str, str] = {}
+    counts = {"Figure": 0, "Table": 0}
+    for figure in figures(sections):
+        if not figure.empty:
+            kind = "Figure" if figure.charts else "Table"
+            counts[kind] += 1
+            found[figure.key] = f"{kind} {counts[kind]}"
+    return found
 
 
 @cache
@@ -70,7 +78,7 @@ def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader(__package__), autoescape=True, undefined=jinja2.StrictUndefined
     )
-    environment.filters |= {"bound": _bound, "cells": _cells, "count_of": numbers.count, "percent": numbers.percent}
+    environment.filters |= {"cells": _cells, "typeset": _typeset, "count_of": numbers.count, "percent": numbers.percent}
     environment.filters |= {"number": numbers.number, "together": _together, "visible": _visible}
     environment.tests["numbers"] = _numeric
     return environment
@@ -83,15 +91,11 @@ def _charts(name: str, sections: Sequence[Section]) -> str:
         for key, chart in figure.drawn:
             spec = chart.to_dict()
             del spec["config"]
+            if len(figure.charts) == 1 and not figure.titled:
+                del spec["title"]  # it stands above the chart, where it can wrap
             specs.append({"key": key, "spec": spec})
     configs = {"light": theme.config(theme.LIGHT), "dark": theme.config(theme.DARK)}
     return browser.packed({"name": name, "charts": specs, **configs})
-
-
-def _bound(parameters: Mapping[str, Parameter]) -> str:
-    return ", ".join(
-        f"${name} = {literal(value) if isinstance(value, str) else value}" for name, value in parameters.items()
-    )
 
 
 def _cells(table: pa.Table) -> Markup:
@@ -114,6 +118,15 @@ def _cell(value: Any) -> Markup:
 def _together(sentence: str) -> str:
     """A sentence that no line break parts at an equals sign: ``N = 4``."""
     return sentence.replace(" = ", "\u00a0=\u00a0")
+
+
+_SUBSCRIPT = re.compile(r"(?<!\w)([A-Za-zρμ])_(min|max|in|out|[A-Za-z0-9])\b")
+"""A symbol with its index, as sentences write it: ``r_min``, ``s_N``, ``ρ_0``."""
+
+
+def _typeset(text: str) -> Markup:
+    """A sentence as HTML, indices of symbols as subscripts."""
+    return Markup(_SUBSCRIPT.sub(r"\1<sub>\2</sub>", str(Markup.escape(text))))  # noqa: S704 (escaped first)
 
 
 def _numeric(column: pa.ChunkedArray) -> bool:

@@ -22,10 +22,10 @@ FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Liberation Sans", "DejaVu
 """Typefaces of charts and page: what the reader's system has, since nothing is loaded."""
 
 
-HEIGHT = 280
+HEIGHT = 235
 """Height of a chart's plotting area, in pixels; its width is its container's."""
 
-MAP_HEIGHT = 340
+MAP_HEIGHT = 300
 """Height a layer × head map aims at, in pixels; rows stay between ``ROW_HEIGHTS``."""
 
 PANEL_HEIGHT = 150
@@ -145,6 +145,7 @@ def _styles(palette: Palette) -> dict[str, Any]:
     return {
         "mean": {"color": palette.series[0]},
         "band": {"color": palette.series[0]},
+        "envelope": {"color": palette.muted, "opacity": 0.14},
         "head": {"color": palette.series[0], "opacity": 0.6},
         "average": {"color": palette.ink, "size": 70},
         "bar": {"color": palette.series[0], "opacity": 0.85},

@@ -35,7 +35,8 @@ ROOMS = {
     "storage.errors": set(),
     "storage.files": {"storage.errors"},
     "storage.zarr": {"storage.errors", "storage.files"},
-    "storage.warehouse": {"storage.errors", "storage.files", "storage.zarr"},
+    "storage.memory": set(),
+    "storage.warehouse": {"storage.errors", "storage.files", "storage.memory", "storage.zarr"},
     "storage": {"storage.errors", "storage.files", "storage.warehouse"},
 }
 """The rooms of the packages that have some, and what each may import of its own package."""

@@ -269,11 +269,11 @@ def studies(
     """List the studies: what each is, and how far it has come."""
     from rich.table import Table
 
-    from dagster_project.study.studies import all_studies
+    from dagster_project.study.studies import readable_studies
     from dagster_project.upkeep.progress import states
 
     root = _use_home(home)
-    found = all_studies(root)
+    found, unreadable = readable_studies(root)
     table = Table("study", "model", "corpus", "context", "sequences", "state")
     for name, state in states(root, found).items():
         study = found[name]
@@ -285,6 +285,8 @@ def studies(
         table.add_row(*(harmless(str(cell)) for cell in cells))
     if not as_json:
         console().print(table)
+    for error in unreadable.values():
+        raise error
 
 
 @app.command(no_args_is_help=True)
@@ -620,6 +622,12 @@ def doctor(
         bool, typer.Option("--verify", help="Read everything that has checksums; exit code 1 if anything is damaged.")
     ] = False,
     as_json: JsonOption = False,
+    rebuild_records: Annotated[
+        bool,
+        typer.Option(
+            "--rebuild-records", help="Replace Dagster's records by new ones: history is lost, and no result."
+        ),
+    ] = False,
 ) -> None:
     """Say what is installed, which devices there are, and what in the data root is incomplete.
 
@@ -631,9 +639,15 @@ def doctor(
     from dagster_project.upkeep.doctor import verify as read_everything
 
     root = _use_home(home)
+    asked = [removals(removed_leftovers(root))] if clean else []
+    if rebuild_records:
+        from dagster_project.records.opening import rebuild_records as rebuild
+
+        rebuild(root)
+        typer.echo(f"{root.dagster}: Dagster's records are new; if the schedule was on, turn it on again", err=True)
     found = list(read_everything(root)) if verify else []
-    asked = ([removals(removed_leftovers(root))] if clean else []) + ([verdicts(found)] if verify else [])
-    tables = asked or examine(root)
+    asked += [verdicts(found)] if verify else []
+    tables = asked if clean or verify or rebuild_records else examine(root)
     if as_json:
         write_object({str(table.title).lower(): rows_of(table) for table in tables})
     else:
@@ -668,12 +682,12 @@ def clear(
 @app.command()
 def ui(home: HomeOption = None, port: Annotated[int, typer.Option(help="Port of the web UI.")] = 3000) -> None:
     """Open Dagster's web UI and daemon on the same assets, partitions and records."""
-    from dagster_project.records.registration import register_studies, use_instance
+    from dagster_project.records.opening import open_records
 
     root = _use_home(home)
     root.prepare()
-    with use_instance(root) as instance:
-        register_studies(instance, root)
+    with open_records(root):  # which tells the processes started from here where they are
+        pass
     typer.echo(f"http://127.0.0.1:{port} shows the assets in a moment; Ctrl-C ends web UI and daemon", err=True)
     command = [sys.executable, "-m", "dagster", "dev", "-m", "dagster_project.definitions", "--port", str(port)]
     interrupts.leave()

@@ -8,7 +8,8 @@ from dataclasses import replace
 from dagster_project.command.runs import run_assets
 from dagster_project.study.home import Home
 from dagster_project.study.studies import find_study, readable_studies
-from dagster_project.upkeep.plan import Entry, Report, in_a_line, plan, write
+from dagster_project.upkeep.plan import Entry, Report, plan, write
+from storage.errors import in_a_line
 
 logger = logging.getLogger(__name__)
 
@@ -26,10 +27,10 @@ def refresh(home: Home, names: Sequence[str] = (), *, dry_run: bool = False) -> 
     unreadable = readable_studies(home)[1] if names else {}
     for name in set(names) - unreadable.keys():
         find_study(home, name)
-    from dagster_project.records.registration import use_instance
+    from dagster_project.records.opening import open_records
 
     home.prepare()
-    with use_instance(home, in_process=True) as instance:
+    with open_records(home) as instance:
         report = plan(home, instance, "command", names)
     if dry_run:
         return report

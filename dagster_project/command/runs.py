@@ -6,6 +6,7 @@ from typing import Any
 
 from dagster_project.steps.assets import UNREADABLE
 from dagster_project.steps.catalogue import ASSETS
+from dagster_project.steps.memory import check_start
 from dagster_project.study.home import Home
 from dagster_project.study.studies import check_twin, find_study
 from dagster_project.study.twins import twin_of
@@ -54,7 +55,7 @@ def run_study(home: Home, name: str, *, fresh: bool = False, force: str | None =
     if fresh:
         home.prepare()
         with home.running(name), home.without_stores(name):
-            _materialise(home, name, known)
+            _materialise(home, name, known, force="warehouse")
         return known
     reasons = stale(home, name, study, force)
     logger.info("%s: %s", name, _describe_current(known, list(reasons)))
@@ -127,23 +128,22 @@ def _materialise(
     force: str | None = None,
 ) -> None:
     """Run some assets of the job ``study`` for one partition, and wait."""
+    check_start()
     import dagster as dg
     from dagster._core.errors import (  # Dagster exports no names for them
         DagsterAssetCheckFailedError,
         DagsterExecutionInterruptedError,
     )
     from dagster._core.utils import make_new_run_id
-    from sqlalchemy.exc import OperationalError
 
     from dagster_project.definitions import defs
     from dagster_project.defs.assets import configure_assets
-    from dagster_project.records.registration import bury_dead_runs, living_run, register_studies, use_instance
+    from dagster_project.records.opening import open_records
+    from dagster_project.records.registration import living_run
 
     try:
         run_id = make_new_run_id()
-        with use_instance(home, in_process=True) as instance, living_run(home, run_id) as living:
-            register_studies(instance, home)
-            bury_dead_runs(instance, home)
+        with open_records(home) as instance, living_run(home, run_id) as living:
             defs().resolve_job_def("study").execute_in_process(
                 instance=instance,
                 run_id=run_id,
@@ -158,6 +158,3 @@ def _materialise(
         raise UserError(msg) from error
     except DagsterExecutionInterruptedError as error:
         raise KeyboardInterrupt from error
-    except OperationalError as error:
-        msg = f"Dagster's records in {home.dagster} cannot be written ({error.orig}); make room there and run again"
-        raise UserError(msg) from error

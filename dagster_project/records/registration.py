@@ -3,6 +3,7 @@
 Holds what must be true of a Dagster instance before a run.
 """
 
+import logging
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -16,8 +17,10 @@ from dagster_project.records.partitions import studies
 from dagster_project.study.home import HOME_VARIABLE, Home, is_held
 from dagster_project.study.studies import readable_studies
 from storage.errors import UserError
-from storage.files.locks import exclusive
+from storage.files.locks import exclusive, make_lock
 from storage.files.staging import write_atomically
+
+logger = logging.getLogger(__name__)
 
 CONFIGURATION = """\
 telemetry:
@@ -40,6 +43,9 @@ compute_logs:
   class: NoOpComputeLogManager
 """
 """Added for runs inside the command line: what they print belongs on its terminal, not into Dagster's files."""
+
+SETTINGS = {"dagster.yaml": CONFIGURATION, "in-process.yaml": CONFIGURATION + IN_PROCESS}
+"""The files of Dagster's settings in a data root, which hold this and nothing else."""
 
 PATIENCE = {"DAGSTER_SCHEDULE_GRPC_TIMEOUT_SECONDS": "3600"}
 """How long Dagster's daemon waits for the schedule, which hashes the files of local models and corpora; not 60 s."""
@@ -85,7 +91,7 @@ def use_instance(home: Home, *, in_process: bool = False) -> dg.DagsterInstance:
     Raises
     ------
     UserError
-        If ``DAGSTER_HOME`` names no folder.
+        If ``DAGSTER_HOME`` names no folder, or settings cannot be written.
     """
     os.environ[HOME_VARIABLE] = str(home.root)
     for variable, value in PATIENCE.items():
@@ -96,9 +102,9 @@ def use_instance(home: Home, *, in_process: bool = False) -> dg.DagsterInstance:
         except dg.DagsterInvariantViolationError as error:
             msg = f"{error} Unset DAGSTER_HOME to keep Dagster's records in the data root, or make the folder"
             raise UserError(msg) from error
-    for name, text in (("dagster.yaml", CONFIGURATION), ("in-process.yaml", CONFIGURATION + IN_PROCESS)):
-        if not (home.dagster / name).exists():
-            write_atomically(home.dagster / name, text.encode(), remedy="make room there, or choose another --home")
+    with _alone(home.dagster):
+        for name, text in SETTINGS.items():
+            _write_settings(home.dagster / name, text)
     os.environ["DAGSTER_HOME"] = str(home.dagster)
     file = "in-process.yaml" if in_process else "dagster.yaml"
     return _with_tables(home.dagster, lambda: dg.DagsterInstance.from_config(str(home.dagster), file))
@@ -119,6 +125,28 @@ def _with_tables(folder: Path, connect: Callable[[], dg.DagsterInstance]) -> dg.
 def _alone(folder: Path) -> AbstractContextManager[None]:
     """Hold what is done once in the records of a folder; another process waits for it."""
     return exclusive(folder / "records.lock", f"Dagster's records in {folder}", wait=PATIENT)
+
+
+def _write_settings(path: Path, text: str) -> None:
+    """Write a file of Dagster's settings unless it has this text: it may name any class of Python, to be called.
+
+    A file with another text is kept beside it, as ``NAME.other``.
+
+    Raises
+    ------
+    UserError
+        If it cannot be written.
+    """
+    if path.is_file() and path.read_bytes() == text.encode():
+        return
+    if path.is_file() and path.stat().st_size:
+        other = path.replace(path.with_name(f"{path.name}.other"))
+        logger.warning(
+            "%s was not as this version writes it: it is kept as %s, and Dagster's settings are this program's; for "
+            "settings of your own, set DAGSTER_HOME to a folder outside the data root",
+            *(path, other.name),
+        )
+    write_atomically(path, text.encode(), remedy=f"make room there, or set {HOME_VARIABLE} to another data root")
 
 
 def register_studies(instance: dg.DagsterInstance, home: Home) -> list[str]:
@@ -144,7 +172,7 @@ def register_studies(instance: dg.DagsterInstance, home: Home) -> list[str]:
 def living_run(home: Home, run_id: str) -> Iterator[dict[str, str]]:
     """Tags for a run of this process, by which other processes can tell whether it still lives."""
     lock = FileLock(_lock_path(home, run_id))
-    Path(lock.lock_file).parent.mkdir(parents=True, exist_ok=True)
+    make_lock(Path(lock.lock_file))
     with lock:
         try:
             yield {LOCK_TAG: run_id, ROOT_TAG: str(home.root)}

@@ -14,7 +14,7 @@ from dagster_project.study.home import Home
 from dagster_project.study.studies import Study
 from dagster_project.study.twins import twin_of
 from extract.settings import changes
-from storage.errors import UserError
+from storage.errors import NewerError, UserError, refuse_newer
 from storage.files.places import Place
 
 if TYPE_CHECKING:
@@ -83,6 +83,8 @@ def _open_store(path: Place, specs: "Sequence[ArraySpec]") -> "SequenceStore | N
     try:
         store = SequenceStore.open(path, specs)
         store.missing()
+    except NewerError:
+        raise
     except UserError:
         return None
     return store
@@ -191,11 +193,13 @@ class Asset:
         Raises
         ------
         UserError
-            If a local model or corpus is missing or cannot be read, or an object store does not answer.
+            If a local model or corpus is missing or cannot be read, or an object store does not answer; ``NewerError``
+            if a newer version of the program made it.
         """
         recorded = self.recorded(snapshot)
         if isinstance(recorded, str):
             return recorded
+        refuse_newer(f"'{self.name}' of study '{snapshot.name}'", recorded.version, self.version(), snapshot.name)
         expected = self.expected(snapshot)
         return (expected and _describe_change(recorded, expected)) or recorded.lacking
 

@@ -21,6 +21,7 @@ from sysconfig import get_python_version
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
+from dagster_project.study.home import scratch
 from dagster_project.study.studies import SCHEDULER, Study
 from storage.errors import UserError
 from storage.files.places import Place
@@ -155,7 +156,11 @@ def _address(scheduler: str) -> Iterator[str]:
     malloc = {f"distributed.nanny.pre-spawn-environ.{name}": size for name, size in MALLOC.items()}
     with dask.config.set(malloc), _without_interrupts():
         started = LocalCluster(
-            n_workers=os.cpu_count() or 1, threads_per_worker=1, memory_limit=0, dashboard_address="127.0.0.1:0"
+            n_workers=os.cpu_count() or 1,
+            threads_per_worker=1,
+            memory_limit=0,
+            dashboard_address="127.0.0.1:0",
+            local_directory=str(scratch()),
         )
     with started:
         yield started.scheduler_address

@@ -38,7 +38,7 @@ from storage.files.locks import exclusive
 from storage.files.places import Local
 from storage.files.tables import made_by, made_from, read_table, write_tables
 from storage.warehouse import rows
-from storage.warehouse.connection import database
+from storage.warehouse.connection import database, refuse_newer_database
 from storage.warehouse.landing import land
 from storage.warehouse.relations import paper_claims
 from storage.warehouse.rows import distance_rows, position_rows, provenance_of
@@ -106,6 +106,8 @@ def land_study(work: Work) -> "Landing":
     """
     home, name, study = work.home, work.name, work.study
     with exclusive(home.lock(name), f"study '{name}'", wait=0):
+        if not work.force:
+            refuse_newer_database(home.warehouse, name)
         landing = land(home.warehouse, name, *gather_tables(work))
     total = f"{sum(landing.rows.values()):,}"
     logger.info("%s: %s rows landed, %.1f MB, %.1f s", name, total, landing.bytes / 1e6, landing.seconds)
@@ -180,6 +182,7 @@ def drop_tensors(home: Home, name: str, study: Study) -> int:
         If another process works on the study, or what is computed from them has not landed.
     """
     with home.claimed(name):
+        home.refuse_links(name)
         sources = open_sources(home, name, study)
         if WAREHOUSE.why_stale(Snapshot(home, name, study)):
             msg = (
@@ -314,6 +317,7 @@ def _recorded(snapshot: Snapshot) -> MadeOf | str:
 
     if not database(snapshot.home.warehouse, snapshot.name).exists():
         return MISSING
+    refuse_newer_database(snapshot.home.warehouse, snapshot.name)
     return UNREADABLE if snapshot.landed is None else _made_of(snapshot.landed)
 
 

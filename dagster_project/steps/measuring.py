@@ -30,11 +30,12 @@ from dagster_project.steps.assets import (
     single_place,
 )
 from dagster_project.steps.cluster import await_idle, check_seen, connected, each, is_wanted, probed, scheduler_of
+from dagster_project.steps.memory import check_memory
 from dagster_project.steps.space import check_space
 from dagster_project.steps.tensors import TENSOR_STORE
 from dagster_project.study.home import Home
 from dagster_project.study.studies import MEASURED, AnalysisSettings
-from storage.errors import UserError
+from storage.errors import NewerError, UserError, refuse_newer
 from storage.files.locks import exclusive
 from storage.files.places import Place
 from storage.zarr import shards
@@ -146,6 +147,10 @@ def make_metrics(work: Work) -> Made:
                 await_idle(client, home.metrics(name))  # lest a worker of a killed run write to the new store
             metrics = _metrics_store(home.metrics(name), made_of, force=work.force)
             missing = metrics.missing()
+            if missing and client is None:
+                threads = CUDA_WORKERS if device else os.cpu_count() or 1
+                what, needed = f"to measure one sequence of '{name}'", sequence_memory(tensors, study.analysis, threads)
+                check_memory(f"A run, {what} in {threads} threads,", needed, "use a machine with more")
             if client is None:
                 _measure_here(tensors, metrics, study.analysis, missing, device)
                 violations = _identity_violations(metrics)
@@ -268,11 +273,11 @@ def provenance_digest(store: "SequenceStore") -> str:
     return hashlib.sha256(json.dumps(store.provenance, sort_keys=True).encode()).hexdigest()
 
 
-def sequence_memory(tensors: "SequenceStore", analysis: AnalysisSettings) -> int:
-    """Upper bound of the memory that measuring one sequence takes in one thread of a worker, in bytes.
+def sequence_memory(tensors: "SequenceStore", analysis: AnalysisSettings, threads: int = 1) -> int:
+    """Upper bound of the memory that measuring one sequence takes in so many threads, in bytes; a worker has one.
 
     The results of the sequence as they are stored, those of one query three times over (as computed, by layer and
-    joined), one block, and the chunks on their way to the store.
+    joined), one block for each thread, and the chunks on their way to the store.
     """
     from geometry.lazy import block_bytes, similarity_bytes
 
@@ -287,7 +292,7 @@ def sequence_memory(tensors: "SequenceStore", analysis: AnalysisSettings) -> int
         for size in tensors.groups()
     )
     writing = max(2 * (shards.WORKERS + 2) * min(CHUNK_BYTES, results), shards.REUSED)
-    return results + 3 * of_query + max(blocks) + writing
+    return results + 3 * of_query + threads * max(blocks) + writing
 
 
 def _measured(
@@ -435,10 +440,13 @@ def _standing(path: Place, made_of: _MetricsInputs) -> "SequenceStore | None":
         return None
     try:
         recorded = SequenceStore.open(path, ())  # whatever arrays it has: an earlier version may have had others
+        refuse_newer(f"The store {path}", recorded.provenance.get("metrics_version"), METRICS_VERSION, made_of.study)
         if not _is_of(recorded, made_of):
             return None
         store = SequenceStore.open(path, SELECTION)
         missing = store.missing()
+    except NewerError:
+        raise
     except UserError as error:
         if path.is_remote:
             msg = (
@@ -504,6 +512,8 @@ def _recorded_by_another_version(path: Place) -> MadeOf | str:
         return MISSING
     try:
         found = _made_of(SequenceStore.open(path, ()).provenance)
+    except NewerError:
+        raise
     except UserError:
         return UNREADABLE
     return UNREADABLE if found.version == METRICS_VERSION else found

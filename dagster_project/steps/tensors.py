@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from dagster_project.steps.assets import Asset, Check, Checked, Extent, Made, MadeOf, Snapshot, Work, single_place
+from dagster_project.steps.memory import check_extraction
 from dagster_project.steps.space import check_space
 from dagster_project.study.home import Home
 from extract.preflight import check_device
@@ -76,7 +77,8 @@ def extract_tensors(work: Work, shard: "Shard | None" = None) -> "ExtractionRepo
     Raises
     ------
     UserError
-        If another process works on them, the disk has less space than they need, or as ``extract.extraction.extract``.
+        If another process works on them, the disk or the memory has less room than they need, or as
+        ``extract.extraction.extract``.
     """
     from extract.extraction import extract
 
@@ -94,7 +96,7 @@ def extract_tensors(work: Work, shard: "Shard | None" = None) -> "ExtractionRepo
                 study=name,
                 path=home.tensors(name),
                 shard=shard,
-                before=lambda sizes, _, missing: check_space(Extent(home, name, study, sizes, missing), work.assets),
+                before=lambda sizes, _, missing: _check_room(Extent(home, name, study, sizes, missing), work.assets),
             )
         if renewed:
             home.discard_replaced(name)
@@ -102,6 +104,12 @@ def extract_tensors(work: Work, shard: "Shard | None" = None) -> "ExtractionRepo
     skipped = f", {report.documents_skipped} documents too short" if report.documents_skipped else ""
     logger.info("%s: %s%s, %.1f MB, %.1f s", name, new, skipped, report.bytes / 1e6, report.seconds)
     return report
+
+
+def _check_room(extent: Extent, assets: tuple[Asset, ...]) -> None:
+    """Refuse what the disk, or the memory, has no room for."""
+    check_space(extent, assets)
+    check_extraction(extent.name, extent.sizes)
 
 
 def _must_be_replaced(work: Work) -> bool:

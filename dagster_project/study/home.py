@@ -3,12 +3,13 @@
 Holds ``Home``, the map of its files.
 """
 
+import getpass
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryFile
+from tempfile import TemporaryFile, gettempdir
 from typing import TYPE_CHECKING, Literal
 
 from filelock import FileLock, Timeout
@@ -234,8 +235,20 @@ class Home:
     def _stores(self, study: str) -> tuple[Place, ...]:
         return (self.tensors(study), self.metrics(study), Local(self.summaries(study)))
 
+    def refuse_links(self, study: str) -> None:
+        """Refuse to replace or delete the stores of a study if one is a link to another place.
+
+        Raises
+        ------
+        UserError
+            If one is; nothing has been changed.
+        """
+        for store in self._stores(study):
+            store.refuse_link()
+
     def _set_aside(self, study: str) -> dict[Path, Path]:
         """Set the stores of a study aside; returns where each folder was and is now."""
+        self.refuse_links(study)
         moved: dict[Path, Path] = {}
         try:
             for store in sorted(self._stores(study), key=lambda store: store.is_remote):  # what can be put back first
@@ -254,14 +267,19 @@ class Home:
                 aside.rename(store)
 
 
+def scratch() -> Path:
+    """The folder of what workers of a local Dask cluster write beside stores, of all data roots of this user."""
+    return Path(gettempdir()) / f"attention-geometry-{getpass.getuser()}"
+
+
 def is_held(lock: Path) -> bool:
-    """Whether a process holds a lock file."""
+    """Whether a process holds a lock file; one that may not be opened counts as held."""
     if not lock.exists():
         return False
     try:
         with FileLock(lock, timeout=0):
             return False
-    except Timeout:
+    except (Timeout, OSError):
         return True
 
 

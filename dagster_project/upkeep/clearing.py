@@ -1,5 +1,6 @@
 """Removal of what killed processes left behind, and of all that is stored of a study."""
 
+import logging
 import os
 import re
 from collections.abc import Iterator
@@ -7,16 +8,21 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from dagster_project.study.home import Home, is_held
+from dagster_project.study.home import Home, is_held, scratch
 from dagster_project.study.studies import NAME, find_study
 from storage.errors import UserError
 from storage.files.places import Local, Place
 from storage.files.staging import UNFINISHED, is_being_written
 
+logger = logging.getLogger(__name__)
+
 SPILLED = re.compile(r"\.[0-9a-f]{32}\.partial(\.[a-z.]+)?$")
 """What follows the name of a database that is being written: DuckDB adds to it when it spills."""
 
 IN_USE = "in use by a running process"
+
+CLUSTER_LOCK = ".dirlock"
+"""What Dask adds to the name of a worker's scratch folder for its lock."""
 
 NEEDED = "a run that has not ended may need it; if Dagster's records lie elsewhere, set DAGSTER_HOME"
 """Why the lock of a run stays."""
@@ -38,22 +44,26 @@ def leftovers(home: Home) -> list[Path]:
     What this program does not call so is not looked at: stores may lie in a folder that others use, too.
     """
     of_studies = [path for paths in _of_studies(home).values() for path in paths]
-    return sorted([*of_studies, *_of_none(home), *_dead_locks(home)])
+    return sorted([*of_studies, *_of_none(home), *_of_clusters(), *_dead_locks(home)])
 
 
 def clean(home: Home) -> Iterator[Removed]:
     """Remove what killed processes left; what a living one works on stays, and so does what waits for a whole store.
 
-    Runs of the command line that were killed are marked as failed in Dagster's records, and their pool slots freed.
+    Then runs of the command line that were killed are marked as failed in Dagster's records, and their pool slots
+    freed; a warning says so where these cannot be written.
     """
     locks = _dead_locks(home)
+    for path in _of_none(home):
+        yield Removed(Local(path), 0, IN_USE) if is_being_written(path) else _removed(Local(path))
+    for path in _of_clusters():
+        yield _removed(Local(path))
+        path.with_name(f"{path.name}{CLUSTER_LOCK}").unlink(missing_ok=True)
+    for study, paths in _of_studies(home).items():
+        yield from _clean_study(home, study, paths)
     _bury(home)
     for lock in locks:
         yield Removed(Local(lock), 0, NEEDED if lock.exists() else "")
-    for path in _of_none(home):
-        yield Removed(Local(path), 0, IN_USE) if is_being_written(path) else _removed(Local(path))
-    for study, paths in _of_studies(home).items():
-        yield from _clean_study(home, study, paths)
 
 
 def clear_study(home: Home, name: str) -> Iterator[Removed]:
@@ -70,6 +80,7 @@ def clear_study(home: Home, name: str) -> Iterator[Removed]:
     if not NAME.fullmatch(name) or not what_is_stored(home, name):
         find_study(home, name)
     with home.running(name), home.claimed(name):
+        home.refuse_links(name)
         for place in what_is_stored(home, name):
             if place.exists():  # what was in a store has been removed with it
                 yield _removed(place)
@@ -133,6 +144,12 @@ def _of_none(home: Home) -> list[Path]:
     return sorted(path for path in (*written, *scripts) if UNFINISHED.search(path.name))
 
 
+def _of_clusters() -> list[Path]:
+    """Scratch folders of workers of local Dask clusters that were killed: those whose lock nobody holds."""
+    locks = sorted(scratch().glob(f"*/*{CLUSTER_LOCK}"))
+    return [lock.with_name(lock.name.removesuffix(CLUSTER_LOCK)) for lock in locks if not is_held(lock)]
+
+
 def _clean_study(home: Home, study: str, paths: list[Path]) -> Iterator[Removed]:
     """Remove leftovers of one study under its lock."""
     with ExitStack() as stack:
@@ -140,6 +157,9 @@ def _clean_study(home: Home, study: str, paths: list[Path]) -> Iterator[Removed]
             stack.enter_context(home.claimed(study))
         except UserError:
             yield from (Removed(Local(path), 0, IN_USE) for path in paths)
+            return
+        except OSError as error:  # there is no room or no right for the lock
+            yield from (Removed(Local(path), 0, f"its study cannot be locked: {error.strerror}") for path in paths)
             return
         for path in paths:
             if path.name.endswith(".replaced") and not _replacement_is_whole(home, study):
@@ -164,17 +184,24 @@ def _replacement_is_whole(home: Home, study: str) -> bool:
 def _removed(place: Place) -> Removed:
     """Remove what is at a place."""
     size = place.bytes_on_disk()
-    place.remove()
+    try:
+        place.remove()
+    except OSError as error:
+        return Removed(place, 0, f"it cannot be removed: {error.strerror}")
     return Removed(place, size)
 
 
 def _bury(home: Home) -> None:
-    """Mark killed runs as failed and free their pool slots."""
-    from dagster_project.records.registration import bury_dead_runs, use_instance
+    """Mark killed runs as failed and free their pool slots, if Dagster's records can be written."""
+    from dagster_project.records.opening import open_records
 
     if home.dagster.is_dir() or "DAGSTER_HOME" in os.environ:
-        with use_instance(home, in_process=True) as instance:
-            bury_dead_runs(instance, home)
+        try:
+            with open_records(home):
+                pass
+        except (UserError, OSError) as error:
+            why = " ".join(str(error).split())
+            logger.warning("Killed runs have not been marked as failed, which the next run does: %s", why)
 
 
 def _dead_locks(home: Home) -> list[Path]:

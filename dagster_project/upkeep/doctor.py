@@ -18,9 +18,9 @@ from rich.table import Table
 
 from dagster_project.steps.assets import summary_paths
 from dagster_project.study.home import Home
-from dagster_project.study.studies import all_studies
+from dagster_project.study.studies import readable_studies
 from dagster_project.upkeep.clearing import Removed, leftovers
-from storage.errors import UserError
+from storage.errors import UserError, in_a_line
 from storage.files.places import Local, Place
 
 if TYPE_CHECKING:
@@ -80,6 +80,8 @@ def _data_root(home: Home) -> Table:
         table.add_row("free space", f"{shutil.disk_usage(home.root).free / 1e9:.1f} GB")
     except UserError as error:
         table.add_row("writable", f"no: {error}")
+    if damaged := [each for each in _verify_databases(home) if each.damage]:
+        table.add_row("Dagster's records", "\n".join(str(each.damage) for each in damaged))
     found = leftovers(home)
     table.add_row("leftovers of killed runs", "\n".join(str(path) for path in found) or "none")
     if found:
@@ -121,7 +123,9 @@ def _stored(home: Home, folder: Part) -> list[str]:
     """The studies that have a store of this kind; of those in an object store, the ones that are known."""
     place, store = home.place_of(folder), home.tensors if folder == "tensors" else home.metrics
     listed = place.stores()
-    return sorted(name for name in all_studies(home) if store(name).exists()) if listed is None else listed
+    if listed is None:
+        return sorted(name for name in readable_studies(home)[0] if store(name).exists())
+    return listed
 
 
 def _state(home: Home, name: str, folder: Part) -> str:
@@ -132,8 +136,8 @@ def _state(home: Home, name: str, folder: Part) -> str:
     try:
         store = SequenceStore.open(home.tensors(name), TENSORS) if folder == "tensors" else open_metrics(home, name)
         missing, total = store.missing(), store.sizes["sequence"]
-    except UserError as error:
-        return str(error)
+    except Exception as error:  # noqa: BLE001 (whatever is wrong with it, the others are examined)
+        return in_a_line(error)
     size = f"{store.bytes_on_disk() / 1e6:.1f} MB"
     if missing:
         return f"incomplete: {len(missing)} of {total} sequences are missing; run the study again ({size})"
@@ -175,7 +179,7 @@ class Verdict:
 
 
 def verify(home: Home) -> Iterator[Verdict]:
-    """Read everything that has checksums: all arrays of all stores, all summaries, all published databases.
+    """Read everything that has checksums: all arrays of all stores, all summaries, all databases, Dagster's records.
 
     Raises
     ------
@@ -192,6 +196,27 @@ def verify(home: Home) -> Iterator[Verdict]:
         yield _settled(home, table.parent.name, Local(table), partial(_damage_of_table, table))
     for study, path in published(home.warehouse).items():
         yield _settled(home, study, Local(path), partial(_damage_of_database, path, study))
+    databases = list(_verify_databases(home))
+    yield from databases
+    if databases and not any(each.damage for each in databases):
+        yield _verify_records(home)
+
+
+def _verify_databases(home: Home) -> Iterator[Verdict]:
+    """Look at every database of Dagster's records."""
+    from dagster_project.records.opening import REBUILD, damaged_records
+
+    for path, why in damaged_records(home):
+        yield Verdict(Local(path), f"{path} is damaged ({why}); rebuild Dagster's records: {REBUILD}" if why else None)
+
+
+def _verify_records(home: Home) -> Verdict:
+    """Read all of Dagster's records, whose databases are as they should be."""
+    from dagster_project.records.opening import REBUILD, unreadable_records
+
+    why = unreadable_records(home)
+    said = f"Dagster's records in {home.dagster} are damaged ({why}); rebuild them: {REBUILD}" if why else None
+    return Verdict(Local(home.dagster), said)
 
 
 def _settled(home: Home, study: str, what: Place, look: Callable[[], str | None]) -> Verdict:
@@ -202,6 +227,7 @@ def _settled(home: Home, study: str, what: Place, look: Callable[[], str | None]
     UserError
         If an object store does not answer.
     """
+    look = partial(_damage_found, look, what, study)
     if look() is None:
         return Verdict(what, None)
     with ExitStack() as stack:
@@ -210,6 +236,16 @@ def _settled(home: Home, study: str, what: Place, look: Callable[[], str | None]
         except UserError:
             return Verdict(what, None, in_work=True)
         return Verdict(what, look() if what.exists() else None)
+
+
+def _damage_found(look: Callable[[], str | None], what: Place, study: str) -> str | None:
+    """What a look finds; what nobody foresaw is damage too."""
+    try:
+        return look()
+    except UserError:
+        raise
+    except Exception as error:  # noqa: BLE001 (the others are read all the same)
+        return f"{what} cannot be read ({in_a_line(error)}): attention-geometry run {study} --fresh"
 
 
 def verdicts(found: Iterable[Verdict]) -> Table:
@@ -235,6 +271,7 @@ def _damage_of_store(place: Place, specs: "Sequence[ArraySpec]", study: str) -> 
         for name in sorted(store.specs.keys() - set(store.dropped)):
             for sequence in sequences:
                 store.read(name, sequence)
+        store.check_documents()
     except UserError as error:
         fresh = " --fresh" if "--fresh" in str(error) else ""
         return f"{error}: attention-geometry run {study}{fresh}"

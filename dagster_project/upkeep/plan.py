@@ -16,7 +16,7 @@ from dagster_project.study.home import Home
 from dagster_project.study.studies import Study, find_study, read_studies, readable_studies, shipped_file
 from dagster_project.study.twins import RANDOM
 from dagster_project.upkeep.freshness import FOLLOWS, stale
-from storage.errors import UserError
+from storage.errors import UserError, in_a_line
 from storage.files.staging import write_atomically
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ def latest(home: Home) -> Report:
     UserError
         If there is none that can be read.
     """
-    from dagster_project.records.registration import bury_dead_runs, use_instance
+    from dagster_project.records.opening import open_records
 
     written = _written(home)
     if not written:
@@ -178,8 +178,7 @@ def latest(home: Home) -> Report:
     report = _read(written[-1])
     if all(entry.outcome or entry.state != "stale" for entry in report.entries):
         return report
-    with use_instance(home, in_process=True) as instance:
-        bury_dead_runs(instance, home)
+    with open_records(home) as instance:
         ended = {entry.study: entry for entry in _ended(instance, report)}
     return replace(report, entries=tuple(ended.get(entry.study, entry) for entry in report.entries))
 
@@ -223,9 +222,3 @@ def _written(home: Home) -> list[Path]:
 def _folder(home: Home) -> Path:
     """Where reports are stored."""
     return home.root / "refreshes"
-
-
-def in_a_line(error: Exception) -> str:
-    """An error in one line; one that is no user's mistake with its kind."""
-    said = " ".join(str(error).split())
-    return said if isinstance(error, UserError) else f"{type(error).__name__}: {said}"

@@ -44,7 +44,7 @@ def _progress(path: Place, specs: "Sequence[ArraySpec]") -> str:
 
     try:
         store = SequenceStore.open(path, specs)
-    except UserError:
+        total = store.sizes["sequence"]
+        return f"{total - len(store.missing())} of {total} sequences"
+    except Exception:  # noqa: BLE001 (whatever is wrong with it, the other studies are listed)
         return "cannot be read; see doctor"
-    total = store.sizes["sequence"]
-    return f"{total - len(store.missing())} of {total} sequences"

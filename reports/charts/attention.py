@@ -4,12 +4,13 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from math import log10
+from typing import Literal
 
 import altair as alt
 import pyarrow as pa
 
 from reports import theme
-from reports.charts.elements import counts, layer_axis, layered, level
+from reports.charts.elements import ABOVE, counts, layer_axis, layered, level
 from reports.charts.positions import POSITIONS, along_positions, labelled, spread
 from reports.findings import attention as findings
 from reports.findings import numbers
@@ -45,7 +46,7 @@ def attention(weights: pa.Table, fitted: pa.Table, *, query: int, fit: Row | Non
     description = f"Line chart of the mean attention weight against position. {findings.attention(rows, query)}"
     return layered(
         rows,
-        "Figure 4: Attention weight by position",
+        "Attention weight by position",
         description,
         level(1 / (query + 1), "uniform"),
         *_phases(fit),
@@ -59,10 +60,15 @@ def _phases(fit: Row | None) -> list[alt.LayerChart]:
     if fit is None or fit["t_1"] is None or fit["variant"] == "plateau":
         return []
     ends = {fit["t_1"]: "T₁", fit["t_2"]: "T₂"} if fit["t_1"] < fit["t_2"] else {fit["t_1"]: "T₁ = T₂"}
-    rows = [{"position": position, "note": f"{name} = {position}"} for position, name in ends.items()]
-    base = alt.Chart(alt.InlineData(values=rows)).encode(x="position:Q")
-    label = base.mark_text(style="reference-label", align="right", baseline="top", dx=-5)
-    return [alt.LayerChart(layer=[base.mark_rule(style="reference"), label.encode(y=alt.value(0), text="note:N")])]
+    found = []
+    for position, name in ends.items():
+        base = alt.Chart(alt.InlineData(values=[{"position": position, "note": f"{name} = {position}"}]))
+        base = base.encode(x="position:Q")
+        side: Literal["left", "right"] = "left" if name == "T₂" else "right"
+        label = base.mark_text(style="reference-label", align=side, baseline="bottom", dy=ABOVE)
+        layers = [base.mark_rule(style="reference"), label.encode(y=alt.value(0), text="note:N")]
+        found.append(alt.LayerChart(layer=layers))
+    return found
 
 
 def _floor(rows: Sequence[Row]) -> float:

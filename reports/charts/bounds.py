@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 from functools import partial
+from math import ceil, floor, inf, log10
+from typing import Any
 
 import altair as alt
 import pyarrow as pa
@@ -10,6 +12,12 @@ from reports.charts.elements import ABOVE, keyed, layered, level, n_axis, points
 from reports.findings import bounds as findings
 from reports.findings import numbers
 from reports.findings.numbers import Row
+
+DECADES = 6
+"""A scale of both signs spans at most so many powers of ten on either side."""
+
+NEAR, STEPS = 0.2, 4
+"""Names that begin within this share of the axis stand in so many steps."""
 
 COVERAGES = {
     "precision_coverage": "Precision, all rows",
@@ -73,7 +81,7 @@ def _by_kappa(
 
 def _best_kappa(rows: Sequence[Row]) -> list[alt.LayerChart]:
     """A rule at the κ that serves best; no layer where none does, since an axis of nothing has no extent."""
-    best = [{"kappa": row["kappa"], "note": f"serves best: κ = {row['kappa']:g}"} for row in rows if row["serves_best"]]
+    best = [{"kappa": row["kappa"], "note": f"tightest: κ = {row['kappa']:g}"} for row in rows if row["serves_best"]]
     if not best:
         return []
     base = alt.Chart(alt.InlineData(values=best)).encode(x="kappa:Q")
@@ -96,10 +104,8 @@ def margins(curve: pa.Table, regimes: pa.Table) -> alt.LayerChart:
     """
     rows = curve.to_pylist()
     last = max(row["n"] for row in rows)
-    x, y = n_axis(last), alt.Y("margin:Q", title="Δ/B, mean over heads")
-    starts = [{"n": row["first_n"], "note": row["regime"]} for row in numbers.known(regimes.to_pylist(), "first_n")]
-    base = alt.Chart(alt.InlineData(values=starts)).encode(x="n:Q")
-    name = base.mark_text(style="reference-label", align="left", baseline="top", dx=5)
+    x = n_axis(last)
+    y = alt.Y("margin:Q", title="Δ/B, mean over heads (symlog)", **_signed(rows))
     zero = alt.Chart(alt.InlineData(values=[{"margin": 0}])).mark_rule(style="reference").encode(y="margin:Q")
     tooltip = [
         alt.Tooltip("n:Q", title="N", format=",d"),
@@ -112,11 +118,42 @@ def margins(curve: pa.Table, regimes: pa.Table) -> alt.LayerChart:
         "Δ/B against N",
         f"Line chart against N on a log axis. {findings.margins(rows)}",
         zero,
-        base.mark_rule(style="reference"),
-        name.encode(y=alt.value(0), text="note:N"),
+        *_regimes(regimes.to_pylist(), last),
         line.mark_line(style="mean"),
         points(line.encode(tooltip=tooltip), always=len(numbers.known(rows, "margin")) == 1),
     )
+
+
+def _regimes(regimes: Sequence[Row], last: int) -> list[alt.LayerChart]:
+    """Where regimes begin, with their names; those that begin together share a rule, near ones stand in steps."""
+    names: dict[int, list[str]] = {}
+    for row in numbers.known(regimes, "first_n"):
+        names.setdefault(row["first_n"], []).append(row["regime"])
+    found, step, before = [], 0, -inf
+    for n, named in sorted(names.items()):
+        here = log10(n) / max(log10(last), 1e-9)
+        step = (step + 1) % STEPS if here - before < NEAR else 0
+        before = here
+        base = alt.Chart(alt.InlineData(values=[{"n": n, "note": ", ".join(named)}])).encode(x="n:Q")
+        name = base.mark_text(style="reference-label", align="left", baseline="top", dx=5)
+        layers = [base.mark_rule(style="reference"), name.encode(y=alt.value(15 * step), text="note:N")]
+        found.append(alt.LayerChart(layer=layers))
+    return found
+
+
+def _signed(rows: Sequence[Row]) -> dict[str, Any]:
+    """A scale that is a log on both sides of 0, with a linear middle as wide as the smallest value."""
+    sizes = [abs(row["margin"]) for row in numbers.known(rows, "margin") if row["margin"]] or [1.0]
+    low, high = floor(log10(min(sizes))), ceil(log10(max(sizes)))
+    low = max(low, high - DECADES)
+    powers = range(low, high + 1, max(1, ceil((high - low) / 4)))
+    ends = [row["margin"] for row in numbers.known(rows, "margin")]
+    ticks = [0.0, *(sign * 10.0**power for power in powers for sign in (-1, 1))]
+    inside = sorted(tick for tick in ticks if min(0.0, *ends) * 1.5 <= tick <= max(0.0, *ends) * 1.5 or not tick)
+    scale = alt.Scale(
+        type="symlog", constant=10.0**low, nice=False, domain=[min(inside[0], *ends), max(inside[-1], *ends)]
+    )
+    return {"scale": scale, "axis": alt.Axis(values=inside, format=".1~g")}
 
 
 def gaps(grid: pa.Table, *, metric: str, title: str) -> alt.LayerChart:

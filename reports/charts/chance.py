@@ -42,7 +42,7 @@ def chance(curves: pa.Table, *, measure: str) -> alt.LayerChart:
         rows,
         f"{name} beside chance",
         f"Line chart against N on a log axis. {findings.beside_nulls(curves.to_pylist(), measure)}",
-        base.mark_area().encode(y=y("band_low:Q"), y2="band_high:Q"),
+        base.mark_area(clip=True).encode(y=y("band_low:Q"), y2="band_high:Q"),
         base.mark_line().encode(y=y("mean:Q"), strokeDash=alt.StrokeDash("label:N", title=None, scale=dashes)),
         points(base.encode(y=y("mean:Q"), tooltip=tooltip), always=last == 1),
     )
@@ -94,7 +94,7 @@ def chance_map(heads: pa.Table, *, null: str) -> alt.LayerChart:
     tooltip += [alt.Tooltip(f"{column}:Q", title=title, format=".3~f") for column, title in shown.items()]
     return layered(
         rows,
-        f"AUC less that of {findings.NULLS[null]}, N = {rows[0]['n']}",
+        f"Less {findings.NULLS[null]}",
         f"Heat map, layers by heads. {findings.heads_beside_nulls(rows, null)}",
         base.mark_rect().encode(color=color, tooltip=tooltip),
         *(

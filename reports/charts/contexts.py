@@ -39,7 +39,8 @@ def context_metric(metrics: pa.Table, *, metric: str) -> alt.LayerChart:
     found = [_sized(row) for row in metrics.to_pylist() if row["metric"] == metric]
     rows = _telling(found, metric)
     top = max(row["mean"] for row in rows) or 1
-    y = alt.Y("mean:Q", title=f"{numbers.NAMES[metric]} (ratio)", scale=alt.Scale(domain=[0, top], nice=False))
+    scale = alt.Scale(domain=[0, top], nice=False)
+    y = alt.Y("mean:Q", title=f"{numbers.NAMES[metric]} (ratio)", scale=scale)
     order = sorted({row["n"] for row in rows})
     color = alt.Color("n:O", legend=None, scale=alt.Scale(domain=order))
     dashes = [list(DASHES[index % len(DASHES)]) for index in range(len(order))]
@@ -55,10 +56,17 @@ def context_metric(metrics: pa.Table, *, metric: str) -> alt.LayerChart:
         rows,
         f"{numbers.NAMES[metric]} against context size",
         f"Line chart against context size on a log axis, one line for each N. {findings.context_metric(found, metric)}",
+        *(_floors(base, scale) if metric == "precision" else []),
         base.mark_line().encode(strokeDash=dash),
         base.mark_point(filled=True, size=45).encode(tooltip=tooltip),
         *_ends(rows, top, color),
     )
+
+
+def _floors(base: alt.Chart, scale: alt.Scale) -> list[alt.Chart]:
+    """The floor N/n of Precision below each point, as a stroke."""
+    ticks = base.mark_tick(orient="horizontal", size=14, thickness=1.5, clip=True)
+    return [ticks.transform_calculate(floor="datum.n / datum.n_keys").encode(y=alt.Y("floor:Q", scale=scale))]
 
 
 def _telling(rows: Sequence[Row], metric: str) -> list[Row]:

@@ -42,8 +42,8 @@ LINES: dict[str, dict[str, str]] = {
         }
         for metric in ("precision", "recall")
     },
-    "norms": {"norm_s": "s_N", "norm_s_without_sink": "without sink", "norm_s_without_last": "without last"},
-    "cosines": {"cos_sink": "v₀ (sink)", "cos_last": "v_L (last)"},
+    "norms": {"norm_s": "the sum", "norm_s_without_sink": "without sink", "norm_s_without_last": "without last"},
+    "cosines": {"cos_sink": "sink", "cos_last": "last token"},
 }
 """The curves of one head: columns of each chart, as its legend names them."""
 
@@ -257,10 +257,18 @@ def _curves(rows: Sequence[Row], name: str, chosen: alt.Parameter) -> alt.LayerC
     points = base.mark_point(filled=True).encode(
         size=alt.when("datum.bound").then(alt.value(8)).otherwise(alt.value(28))
     )
-    chart: alt.LayerChart = alt.LayerChart(layer=[line, points.transform_filter("isValid(datum.value)")]).properties(
-        width=CURVE_WIDTH, height=CURVE_HEIGHT, name=name
-    )
+    layers = [*_floor(rows, name, chosen), line, points.transform_filter("isValid(datum.value)")]
+    chart: alt.LayerChart = alt.LayerChart(layer=layers).properties(width=CURVE_WIDTH, height=CURVE_HEIGHT, name=name)
     return chart
+
+
+def _floor(rows: Sequence[Row], name: str, chosen: alt.Parameter) -> list[alt.Chart]:
+    """The floor N/n of the chosen head's Precision; nothing in other charts."""
+    if name != "precision" or not any(row.get("precision_floor") for row in rows):
+        return []
+    base = alt.Chart().transform_filter(chosen).transform_flatten(["n", "precision_floor"])
+    line = base.mark_line(style="reference", aria=False)
+    return [line.encode(x=alt.X("n:Q"), y=alt.Y("precision_floor:Q"))]
 
 
 def _span(rows: Sequence[Row], columns: Sequence[str]) -> list[float]:

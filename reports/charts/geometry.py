@@ -34,6 +34,9 @@ BEYOND_END, ROOM = 1.13, 1.16
 SIDE = 250
 """Height of a sphere, in pixels."""
 
+PAIRED = 165
+"""Height of a chart that stands above or below another of the same head, in pixels."""
+
 NEAR = 2
 """The number of components is drawn where it is at most so many times the largest effective dimension."""
 
@@ -51,7 +54,8 @@ def norms(curve: pa.Table, *, title: str) -> alt.LayerChart:
     rows = curve.to_pylist()
     y = partial(alt.Y, title="Norm (model units)", scale=alt.Scale(zero=True))
     lines = _lines(rows, findings.NORMS, NORM_DASHES, y)
-    return layered(rows, title, f"Line chart of norms against N on a log axis. {findings.norms(rows)}", *lines)
+    description = f"Line chart of norms against N on a log axis. {findings.norms(rows)}"
+    return layered(rows, title, description, *lines).properties(height=PAIRED)
 
 
 def cosines(curve: pa.Table, *, title: str, domain: tuple[float, float]) -> alt.LayerChart:
@@ -67,9 +71,10 @@ def cosines(curve: pa.Table, *, title: str, domain: tuple[float, float]) -> alt.
         Least and largest cosine of all charts that stand side by side.
     """
     rows = curve.to_pylist()
-    y = partial(alt.Y, title="Cosine", scale=alt.Scale(domain=list(domain)))
+    y = partial(alt.Y, title="Cosine of the sum with", scale=alt.Scale(domain=list(domain)))
     lines = _lines(rows, findings.COSINES, COSINE_DASHES, y)
-    return layered(rows, title, f"Line chart of cosines against N on a log axis. {findings.cosines(rows)}", *lines)
+    description = f"Line chart of cosines against N on a log axis. {findings.cosines(rows)}"
+    return layered(rows, title, description, *lines).properties(height=PAIRED)
 
 
 def _lines(
@@ -77,7 +82,7 @@ def _lines(
 ) -> list[alt.Chart]:
     """The columns that have a value as lines against N, and points that carry the tooltip."""
     shown = {column: name for column, name in names.items() if numbers.known(rows, column)}
-    base = alt.Chart().encode(x=n_axis(max(row["n"] for row in rows)).title("N (selected keys, log scale)"))
+    base = alt.Chart().encode(x=n_axis(max(row["n"] for row in rows)).title("N (log scale)"))
     single = len(rows) == 1
     styles = [dashes[column] for column in shown]
     lines = [
@@ -176,7 +181,7 @@ def _contribution_tooltip() -> list[alt.Tooltip]:
         alt.Tooltip("position:Q", title="Position", format=",d"),
         alt.Tooltip("context:Q", title="Context (tokens)", format=",d"),
         alt.Tooltip("norm:Q", title="Mean ‖αᵢ vᵢ‖ (model units)", format=".3~g"),
-        alt.Tooltip("cosine:Q", title="Mean cos(vᵢ, v_L)", format=".3~f"),
+        alt.Tooltip("cosine:Q", title="Cosine, last token", format=".3~f"),
     ]
 
 
@@ -184,7 +189,7 @@ def _diverging(largest: float) -> alt.Color:
     """Cosines in colours that part at 0."""
     scale = alt.Scale(domain=[-largest, 0, largest], range="diverging", interpolate="rgb", clamp=True)
     legend = alt.Legend(orient="bottom", direction="horizontal", gradientLength=200, format=".2~f", titleLimit=240)
-    return alt.Color("cosine:Q", title="Mean cos(vᵢ, v_L)", scale=scale, legend=legend)
+    return alt.Color("cosine:Q", title="Cosine, last token", scale=scale, legend=legend)
 
 
 def sphere(directions: pa.Table, *, title: str, of_kv_head: Row, n: int) -> alt.LayerChart:

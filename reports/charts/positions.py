@@ -8,6 +8,9 @@ import pyarrow as pa
 from reports.charts.elements import points
 from reports.findings.numbers import Row
 
+ASIDE = 9
+"""The higher one of two names stands so many pixels higher than its mark, the other one lower."""
+
 POSITIONS = [
     alt.Tooltip("first_position:Q", title="From position", format=",d"),
     alt.Tooltip("last_position:Q", title="to", format=",d"),
@@ -47,14 +50,17 @@ def along_positions(
         line.mark_line(style="mean").encode(y=y("mean:Q")),
         points(line.encode(y=y("mean:Q"), tooltip=tooltip), always=len(plain) == 1),
     ]
-    return [*(layers if plain else []), *(mark for row in marked for mark in _marked(row, x, y, tooltip))]
+    highest = max((row["mean"] for row in marked), default=None)
+    sides = [0 if len(marked) < 2 else -ASIDE if row["mean"] == highest else ASIDE for row in marked]
+    marks = (mark for row, aside in zip(marked, sides, strict=True) for mark in _marked(row, x, y, tooltip, aside))
+    return [*(layers if plain else []), *marks]
 
 
-def _marked(row: Row, x: alt.X, y: Callable[[str], alt.Y], tooltip: list[alt.Tooltip]) -> list[alt.Chart]:
-    """One position with its spread and its name, which stands inside the plotting area."""
+def _marked(row: Row, x: alt.X, y: Callable[[str], alt.Y], tooltip: list[alt.Tooltip], aside: int) -> list[alt.Chart]:
+    """One position with its spread and its name, which stands inside the plotting area, ``aside`` pixels lower."""
     base = alt.Chart().encode(x=x).transform_filter(f"datum.first_position == {row['first_position']}")
     first = row["first_position"] == 0
-    name = base.mark_text(style="accent-label", align="left" if first else "right", dx=11 if first else -11)
+    name = base.mark_text(style="accent-label", align="left" if first else "right", dx=11 if first else -11, dy=aside)
     return [
         base.mark_rule(style="accent-spread").encode(y=y("p10:Q"), y2="p90:Q", tooltip=tooltip),
         base.mark_point(style="accent", filled=True).encode(y=y("mean:Q"), tooltip=tooltip),

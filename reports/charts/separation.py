@@ -3,11 +3,23 @@
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import altair as alt
 import pyarrow as pa
 
-from reports.charts.elements import counts, floor_of_precision, head_grid, keyed, layered, n_axis, points, rule_at_n
+from reports.charts.elements import (
+    DASHES,
+    counts,
+    floor_of_precision,
+    head_grid,
+    keyed,
+    layered,
+    n_axis,
+    points,
+    rule_at_n,
+)
+from reports.findings import chance as chance_findings
 from reports.findings import numbers
 from reports.findings import separation as findings
 from reports.findings.numbers import Row
@@ -16,8 +28,8 @@ WRITTEN_HEADS = 12
 """A map with at most this many heads in a row has the value written in each cell."""
 
 BOUNDED = {
-    "precision": f"Figure 5 (left): {numbers.NAMES['precision']} against N, with bounds",
-    "recall": f"Figure 5 (right): {numbers.NAMES['recall']} against N, with bounds",
+    "precision": f"{numbers.NAMES['precision']} against N, with bounds",
+    "recall": f"{numbers.NAMES['recall']} against N, with bounds",
     "f_r_max": f"{numbers.NAMES['f_r_max']} against N, with bounds",
     "f_r_min": f"{numbers.NAMES['f_r_min']} against N, with bounds",
 }
@@ -30,6 +42,72 @@ LINES = {
     "scale_free_lower": "lower, scale-free",
 }
 """Lines of a chart with bounds, as its legend names them."""
+
+
+MODEL, TWIN = "this model", "random weights"
+"""The model and its twin, as the legend names them."""
+
+
+def beside_chance(curves: pa.Table, nulls: pa.Table, twin: pa.Table | None, *, metric: str) -> alt.LayerChart:
+    """One metric of the whole model against N, beside both nulls, its twin and the printed bounds (Figure 5).
+
+    Parameters
+    ----------
+    curves
+        ``bounds_by_n``: metric, family, n, mean, ci_low, ci_high, lower, upper (ratios from 0 to 1, or NULL),
+        precision_floor.
+    nulls
+        ``separability_by_n``: measure, null_model, n, null_value; without a row of the metric no null is drawn.
+    twin
+        ``curves_by_n`` of the model of random weights: metric, n, mean; ``None``: there is none.
+    metric
+        ``precision`` or ``recall``.
+    """
+    rows = findings.beside_bounds(curves.to_pylist(), metric)
+    last, name = max(row["n"] for row in rows), numbers.NAMES[metric]
+    others = _others(nulls, twin, metric, last)
+    labels = list(dict.fromkeys([MODEL, *(row["label"] for row in others)]))
+    y = partial(alt.Y, title=f"{name} (ratio)", scale=alt.Scale(domain=[0, 1]))
+    base, beside = alt.Chart().encode(x=n_axis(last)), alt.Chart(alt.InlineData(values=others)).encode(x=n_axis(last))
+    channels = _lines(labels)
+    tooltip = [alt.Tooltip("n:Q", title="N", format=",d")]
+    shown = {"mean": name, "ci_low": "95 % interval from", "ci_high": "to", "lower": "Lower bound", "upper": "Upper"}
+    tooltip += [alt.Tooltip(f"{column}:Q", title=title, format=".3~g") for column, title in shown.items()]
+    line = base.transform_calculate(label=f"'{MODEL}'").encode(y=y("mean:Q"), **channels)
+    return layered(
+        rows,
+        f"{name} against N",
+        f"Line chart against N on a log axis, with {', '.join(labels)}. {findings.course(rows, metric)}",
+        base.mark_area(style="envelope").encode(y=y("lower:Q"), y2="upper:Q"),
+        *(floor_of_precision(base, y("precision_floor:Q"), rows) if metric == "precision" else []),
+        base.mark_area(style="band").encode(y=y("ci_low:Q"), y2="ci_high:Q"),
+        *([beside.mark_line(point=last == 1).encode(y=y("mean:Q"), **channels)] if others else []),
+        line.mark_line(point=last == 1, strokeWidth=2.75),
+        points(base.encode(y=y("mean:Q"), tooltip=tooltip), always=last == 1),
+    )
+
+
+def _others(nulls: pa.Table, twin: pa.Table | None, metric: str, last: int) -> list[Row]:
+    """What the model is held against, a row for each line and N up to the model's last."""
+    found = [
+        {"label": label, "n": row["n"], "mean": row["null_value"]}
+        for null, label in chance_findings.NULLS.items()
+        for row in nulls.to_pylist()
+        if (row["measure"], row["null_model"]) == (metric, null)
+    ]
+    of_twin = [] if twin is None else [row for row in twin.to_pylist() if row["metric"] == metric]
+    found += [{"label": TWIN, "n": row["n"], "mean": row["mean"]} for row in of_twin if row["n"] <= last]
+    return [{**row, "mean": float(f"{row['mean']:.6g}")} for row in found if row["mean"] is not None]
+
+
+def _lines(labels: Sequence[str]) -> dict[str, Any]:
+    """Colour and dashes of lines that are told apart by ``label``."""
+    legend = alt.Legend(orient="top", columns=2)
+    dashes = [list(dash) for dash in DASHES[: len(labels)]]
+    return {
+        "color": alt.Color("label:N", title=None, scale=alt.Scale(domain=list(labels)), legend=legend),
+        "strokeDash": alt.StrokeDash("label:N", title=None, scale=alt.Scale(domain=list(labels), range=dashes)),
+    }
 
 
 def bounded(curves: pa.Table, *, metric: str, elbow_n: int | None) -> alt.LayerChart:
@@ -102,7 +180,11 @@ def precision_recall(curves: pa.Table, *, marked_n: int) -> alt.LayerChart:
         "Precision and Recall over heads",
         f"Line chart against N on a log axis. {read}",
         rule_at_n(marked_n, f"maps: N = {marked_n}"),
-        *floor_of_precision(alt.Chart().encode(x=n_axis(last)), y("precision_floor:Q"), rows),
+        *floor_of_precision(
+            alt.Chart().transform_filter("datum.metric == 'precision'").encode(x=n_axis(last)),
+            y("precision_floor:Q"),
+            rows,
+        ),
         base.mark_area().encode(y=y("p10:Q"), y2="p90:Q"),
         base.mark_line().encode(y=y("mean:Q"), strokeDash=dash),
         points(base.encode(y=y("mean:Q"), tooltip=tooltip), always=last == 1),
@@ -195,7 +277,7 @@ def elbows(heads: pa.Table) -> alt.LayerChart:
         for first, name in sorted(bins)
     ]
     order = [name for _, name in sorted(bins)]
-    x = alt.X("bin:N", sort=order).title("N of the elbow").axis(labelAngle=-35)
+    x = alt.X("bin:N", sort=order).title("N of the elbow").axis(labelAngle=0, labelOverlap="greedy")
     y = alt.Y("heads:Q", **counts("Heads", max(bins.values())))
     legend = alt.Legend(orient="top", symbolType="square", symbolSize=120)
     color = alt.Color("range:N", title=None, scale=alt.Scale(domain=[inside, beyond]), legend=legend)

@@ -59,7 +59,7 @@ def kinds_by_layer(shares: pa.Table, heads: pa.Table) -> alt.LayerChart:
     x = layer_axis(found)
     return layered(
         stacked([row for row in shares.to_pylist() if row["heads"]], "layer"),
-        "Kinds of heads over depth",
+        "Share of each kind by layer",
         f"Stacked bars of the share of each kind of head by layer. {findings.depths(found)}",
         *segments(x, tooltip),
     )
@@ -118,8 +118,10 @@ def kinds_plane(heads: pa.Table, thresholds: pa.Table) -> alt.LayerChart:
     rows = numbers.known(heads.select(SIGNATURE).to_pylist(), "cos_last_level")
     values = {row["threshold"]: row["value"] for row in thresholds.to_pylist()}
     (left, right), (low, high) = _extents(rows, values)
-    x = partial(alt.X, title="Change of cos(s, v_L) over all N", scale=alt.Scale(domain=[left, right]))
-    y = partial(alt.Y, title="Level of cos(s, v_L), mean over ln N", scale=alt.Scale(domain=[low, high]))
+    x = partial(alt.X, title="Change of the cosine over all N", scale=alt.Scale(domain=[left, right]))
+    y = partial(
+        alt.Y, title="Cosine of the sum with the last token, mean over ln N", scale=alt.Scale(domain=[low, high])
+    )
     marks = [
         dots(rows, filled=filled)
         .encode(
@@ -174,10 +176,10 @@ def _name(place: alt.Chart, name: str, *, baseline: Literal["top", "bottom"], dx
 def _signature() -> list[alt.Tooltip]:
     """What the taxonomy looks at in a head."""
     cosines = {
-        "cos_last_level": "Level of cos(s, v_L)",
+        "cos_last_level": "Cosine with the last token",
         "cos_last_change": "its change",
         "cos_last_p05": "reached over 95 % of ln N",
-        "cos_sink_change": "Change of cos(s, v₀)",
+        "cos_sink_change": "Change of that with the sink",
         "cos_sink_max": "its largest value with the sink",
     }
     shares = {

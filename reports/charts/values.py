@@ -46,7 +46,7 @@ def value_norm(norms: pa.Table) -> alt.LayerChart:
     tooltip = [*POSITIONS, *spread(".4~g"), alt.Tooltip("kv_heads:Q", title="KV heads")]
     return layered(
         rows,
-        "Figure 2 (left): Norm of value states by position",
+        "Norm of value states by position",
         f"Line chart of the mean norm of value states against position. {findings.value_norm(rows)}",
         *along_positions(rows, x, y, tooltip),
     )
@@ -77,7 +77,7 @@ def norm_variation(heads: pa.Table) -> alt.LayerChart:
     x = alt.X("low:Q", scale=scale).title("Coefficient of variation (ratio, log scale)")
     bars = _bars(rows, x.axis(format=".4~g", grid=False))
     description = f"Histogram of both coefficients of variation over KV heads. {findings.norm_variation(found)}"
-    return layered(rows, "Figure 2 (right): Variation of norms over KV heads", description, bars.encode(color=color))
+    return layered(rows, "Variation of norms over KV heads", description, bars.encode(color=color))
 
 
 def similarity_errors(heads: pa.Table) -> alt.LayerChart:
@@ -97,7 +97,7 @@ def similarity_errors(heads: pa.Table) -> alt.LayerChart:
     label = rule.mark_text(style="reference-label", align="left", baseline="top", dx=5)
     return layered(
         rows,
-        "Figure 3: Error of the exponential over KV heads",
+        "Error of the exponential over KV heads",
         f"Histogram of the error of the exponential fit over KV heads. {findings.similarity_errors(found)}",
         _bars(rows, x),
         alt.LayerChart(layer=[rule.mark_rule(style="reference"), label.encode(y=alt.value(0), text="note:N")]),

@@ -7,7 +7,7 @@ questions), and one per subject.
 """
 
 from reports.figures import (
-    attention,
+    assumptions,
     bounds,
     chance,
     claims,
@@ -19,32 +19,28 @@ from reports.figures import (
     separation,
     sink,
     taxonomy,
-    values,
 )
-from reports.figures.claims import verdicts
 from reports.figures.parts import Chart, Figure, Section, Source, find_source, only_row
 
-__all__ = ["Chart", "Figure", "Section", "Source", "find_source", "only_row", "sections", "verdicts"]
+__all__ = ["Chart", "Figure", "Section", "Source", "find_source", "only_row", "sections"]
 
 
 def sections(source: Source) -> tuple[Section, ...]:
     """The figures of the report, in reading order."""
     return (
-        claims.section(source),
-        explorer.section(source),
         intuition.section(),
         separation.separation(source),
+        explorer.section(source),
         separation.heads(source),
-        chance.section(source),
-        sink.section(source),
         taxonomy.section(source),
         geometry.section(source),
         contexts.section(source),
-        bounds.bounds(source),
-        values.norms(source),
-        values.similarity(source),
-        attention.section(source),
-        bounds.analysis(source),
-        bounds.expectation(source),
+        sink.section(source),
+        assumptions.section(source),
         *recovery.sections(source),
+        bounds.bounds(source),
+        bounds.analysis(source),
+        *bounds.expectation(source),
+        claims.section(source),
+        chance.exactness(source),
     )

@@ -6,6 +6,7 @@ here: figures of one study (the other modules of this package).
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 
@@ -25,15 +26,8 @@ def sections(sources: Sequence[Source]) -> tuple[Section, ...]:
             "How well heads separate what they select",
             "Mean Precision and Recall of each model against N, with their bounds.",
             (
-                _side_by_side(
-                    "precision",
-                    "Figure 5 (left): Precision",
-                    sources,
-                    lambda source: separation.bounded(source, "precision"),
-                ),
-                _side_by_side(
-                    "recall", "Figure 5 (right): Recall", sources, lambda source: separation.bounded(source, "recall")
-                ),
+                _side_by_side("precision", "Precision", "Figure 5, left", sources, _bounded("precision")),
+                _side_by_side("recall", "Recall", "Figure 5, right", sources, _bounded("recall")),
             ),
         ),
         Section(
@@ -46,12 +40,18 @@ def sections(sources: Sequence[Source]) -> tuple[Section, ...]:
             "kinds",
             "Kinds of heads",
             "Retrievers, Mixers, Reset heads and those that meet no rule, layer by layer.",
-            (_side_by_side("kinds", "Figure 8: kinds of heads over depth", sources, taxonomy.depth),),
+            (_side_by_side("kinds", "Kinds of heads over depth", "Figure 8", sources, taxonomy.depth),),
         ),
     )
 
 
-def _side_by_side(key: str, title: str, sources: Sequence[Source], figure_of: Callable[[Source], Figure]) -> Figure:
+def _bounded(metric: str) -> Callable[[Source], Figure]:
+    return partial(separation.bounded, metric=metric)
+
+
+def _side_by_side(
+    key: str, title: str, paper: str, sources: Sequence[Source], figure_of: Callable[[Source], Figure]
+) -> Figure:
     """The first chart of the same figure of every study; those that have none are named."""
     found = {source.study: figure_of(source) for source in sources}
     shown = {study: figure for study, figure in found.items() if not figure.empty}
@@ -62,13 +62,24 @@ def _side_by_side(key: str, title: str, sources: Sequence[Source], figure_of: Ca
     if not shown:
         return missing(key, title, answer, "\n".join(told))
     drawn = tuple(figure.charts[0].properties(title=study) for study, figure in shown.items())
-    reading = next(iter(shown.values())).reading
-    return Figure(key, title, "\n".join(told), reading, answer.table, answer, charts=drawn, titled=True)
+    first = next(iter(shown.values()))
+    return Figure(
+        key,
+        title,
+        "\n".join(told),
+        first.reading,
+        answer.table,
+        answer,
+        charts=drawn,
+        titled=True,
+        paper=paper,
+        marks=first.marks,
+    )
 
 
 def _sink(sources: Sequence[Source]) -> Figure:
     """One line for each study."""
-    key, title = "sink-effect", "Figure 6: correlation of Recall and ρ₀"
+    key, title = "sink-effect", "Correlation of Recall and ρ₀"
     answers = {source.study: source.of_query("sink_effect_by_n") for source in sources}
     answer = _of_all({study: (found, found.table) for study, found in answers.items()})
     if not any_known(answer.table, "correlation"):
@@ -85,16 +96,20 @@ def _sink(sources: Sequence[Source]) -> Figure:
         answer.table,
         answer,
         charts=(charts.sink_effects(answer.table).properties(title=title),),
+        paper="Figure 6",
         broad=True,
     )
 
 
 def _of_all(found: Mapping[str, tuple[Answer | None, pa.Table]]) -> Answer:
-    """The answers to one question about several studies as one, with the column study in front."""
+    """The answers to one question about several studies as one, with the column study in front.
+
+    Its SQL is that of the first; the others are asked alike.
+    """
     told = {study: table for study, (_, table) in found.items() if table.num_rows}  # an empty one may have more columns
     named = [
         table.add_column(0, "study", pa.array([study] * table.num_rows, pa.string()))
         for study, table in (told or {study: table for study, (_, table) in [*found.items()][:1]}).items()
     ]
     asked = next(answer for answer, _ in found.values() if answer is not None)
-    return replace(asked, parameters={"study": f"each of {', '.join(found)}"}, table=pa.concat_tables(named))
+    return replace(asked, table=pa.concat_tables(named))

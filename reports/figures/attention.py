@@ -1,7 +1,7 @@
 """Attention weights: the four phases (Assumption 3) and the sink."""
 
 from reports.charts import attention as charts
-from reports.figures.parts import NOT_ANALYSED, Figure, Section, Source, missing, only_row
+from reports.figures.parts import NOT_ANALYSED, Figure, Source, missing, only_row
 from reports.figures.values import NO_POSITIONS
 from reports.findings import attention as findings
 from reports.findings import numbers
@@ -25,21 +25,15 @@ FITTED = [
 NO_SINK = "A sliding window hides position 0 from every head, so no head can attend to the sink."
 
 
-def section(source: Source) -> Section:
+def weights(source: Source) -> tuple[Figure, ...]:
     """Assumption 3."""
-    return Section(
-        "attention",
-        "Assumption 3: attention weight runs in four phases",
-        "What the last token gives to each key: the paper reads a sink, a plateau up to T₁, an oscillation up to T₂, "
-        "and growth towards the query itself.",
-        (_attention(source), _variants(source), _sinks(source)),
-    )
+    return (_attention(source), _variants(source))
 
 
 def _attention(source: Source) -> Figure:
     key, title, answer = (
         "attention-by-position",
-        "Figure 4: Attention weight by position",
+        "Attention weight by position",
         source.of_query("attention_over_heads"),
     )
     if not answer.table.num_rows:
@@ -50,14 +44,15 @@ def _attention(source: Source) -> Figure:
         key,
         title,
         numbers.sentences(findings.attention(answer.rows(), source.query), findings.phases(fit)),
-        "Each head is first averaged over sequences. Line: mean over heads; band: the middle 80 % of them; dashed: "
-        "the fit to the mean, on the log of the weight. Figure 4: in the paper the sink has a weight two orders of "
-        "magnitude above other keys, the plateau reaches to position 100, the oscillation to 800, and growth to the "
-        "end.",
+        "Each head is first averaged over sequences; the fit is on the log of the weight. In the paper the sink has a "
+        "weight two orders of magnitude above other keys, the plateau reaches to position 100, the oscillation to 800, "
+        "and growth to the end.",
         answer.table,
         answer,
+        paper="Figure 4",
+        tab="3: weights",
+        marks="Line: mean over heads; band: the middle 80 % of them; dashed: the fit.",
         charts=(charts.attention(answer.table, curve, query=source.query, fit=fit),),
-        broad=True,
     )
 
 
@@ -73,20 +68,31 @@ def _variants(source: Source) -> Figure:
         "there is one η for oscillation and growth. The paper fits no single heads.",
         answer.table.select(FITTED),
         answer,
+        tab="3: weights",
         charts=(charts.weight_variants(answer.table),),
     )
 
 
-def _sinks(source: Source) -> Figure:
+def sinks(source: Source) -> Figure:
+    """How much weight each head gives the sink, by layer."""
     key, title, answer = "sink-by-layer", "Attention on the sink by layer", source.of_query("sink_by_head")
     table = answer.table.select(["layer", "head", "sink_weight", "uniform_weight"])
     rows: list[numbers.Row] = table.to_pylist()
     if not numbers.known(rows, "sink_weight"):
         return missing(key, title, answer, NO_SINK)
     reading = (
-        "Position 0 often gets much weight without much to say: a key counts by its weight times its value state. "
-        "Each stroke is one head, averaged over sequences; each dot is the mean of its layer."
+        "Heads are averaged over sequences. Position 0 often gets much weight without much to say: a key counts by its "
+        "weight times its value state."
     )
     return Figure(
-        key, title, findings.sink_by_layer(rows), reading, table, answer, charts=(charts.sink_by_layer(table),)
+        key,
+        title,
+        findings.sink_by_layer(rows),
+        reading,
+        table,
+        answer,
+        marks="Stroke: a head; dot: the mean of its layer; dashed: an equal share for every key.",
+        tab="Weight by layer",
+        broad=True,
+        charts=(charts.sink_by_layer(table),),
     )

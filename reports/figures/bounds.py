@@ -4,6 +4,7 @@ import pyarrow.compute as pc
 
 from reports import listings
 from reports.charts import bounds as charts
+from reports.figures import separation
 from reports.figures.parts import Figure, Section, Source, any_known, missing, only_row
 from reports.findings import bounds as findings
 from reports.findings import numbers
@@ -32,40 +33,45 @@ NO_EFFECTS = "This study has no effects of parameters; they are drawn around its
 
 
 def bounds(source: Source) -> Section:
-    """Coverage and width against κ."""
+    """Every measure with its bounds, and their coverage and width against κ."""
+    metrics = ("precision", "recall", "f_r_max", "f_r_min")
     return Section(
         "bounds",
-        "What the bounds are worth",
-        "The paper gives κ no value, so bounds stand here for several. Coverage is the share of rows (head, N) whose "
-        "mean lies within. By itself it is no evidence: an envelope that is as wide as the range covers everything, "
-        "and where Δ ≤ 0 the theorems say nothing.",
-        (_coverage(source), _width(source)),
+        "Do the bounds hold?",
+        "The theorems bound Precision and Recall where Δ > 0: where the least weighted value state selected outweighs "
+        "those left out. κ, the width of angles, is given no value. Coverage is the share of rows (head, N) whose mean "
+        "lies within. By itself it is no evidence: an envelope as wide as the range covers everything.",
+        (*(separation.bounded(source, metric) for metric in metrics), _coverage(source), _width(source)),
     )
 
 
 def analysis(source: Source) -> Section:
-    """Tables 1 and 2."""
+    """Tables 1 and 2, and why there is no Monte Carlo grid if there is none."""
+    summary = _summary(source)
     return Section(
         "parameters",
         "What moves the bounds",
-        "The bounds rest on Δ/B: by how much the least weighted value state selected outweighs those left out, over "
-        "the size of all. Where Δ ≤ 0, nothing follows.",
-        (_effects(source), _regimes(source), _margins(source)),
+        "The bounds rest on Δ/B: the margin Δ over the size B of all weighted value states. Where Δ ≤ 0, nothing "
+        "follows.",
+        (_margins(source), _regimes(source), _effects(source), *([summary] if summary.empty else [])),
     )
 
 
-def expectation(source: Source) -> Section:
-    """Monte Carlo of the bounds."""
+def expectation(source: Source) -> tuple[Section, ...]:
+    """Monte Carlo of the bounds; no section where there is no grid, which ``analysis`` tells."""
     summary = _summary(source)
+    if summary.empty:
+        return ()
     drawn = {row["family"] for row in source.of_study("monte_carlo_summary").rows()}
     gaps = (_gaps(source, family) for family in findings.FAMILIES if family in drawn)
-    return Section(
+    section = Section(
         "expectation",
         "The bounds in expectation",
         "Heads drawn from Assumptions 1 to 3 over a grid of parameters: does the mean over draws lie between "
         "the means of its bounds, as the theorems say it must?",
-        (summary, *gaps, _failures(source)) if drawn else (summary,),
+        (summary, *gaps, _failures(source)),
     )
+    return (section,)
 
 
 def _coverage(source: Source) -> Figure:
@@ -73,15 +79,18 @@ def _coverage(source: Source) -> Figure:
     rows = answer.rows()
     if not numbers.known(findings.printed(rows), "precision_coverage"):
         return missing(key, title, answer, source.unless_old(NO_BOUNDS))
+    if not findings.varies(rows, charts.COVERAGES):
+        return missing(key, title, answer, f"it hardly depends on κ. {findings.coverage(rows)}")
     return Figure(
         key,
         title,
         findings.coverage(rows),
         "Rows with Δ > 0 are those with N > 1 where it holds in most sequences; at N = 1 Precision and Recall are 1 by "
-        "definition. Dashed and level: the share of selections of N > 1 with Δ > 0. Figure 5: in the paper the means "
-        "of the model lie within the bounds at every N; the paper names neither κ nor the share of heads.",
+        "definition. In Figure 5 of the paper the means of the model lie within the bounds at every N; the paper names "
+        "neither κ nor the share of heads.",
         answer.table,
         answer,
+        marks="Dashed and level: the share of selections of N > 1 with Δ > 0.",
         charts=(charts.coverage(answer.table),),
     )
 
@@ -91,11 +100,13 @@ def _width(source: Source) -> Figure:
     rows = answer.rows()
     if not numbers.known(findings.printed(rows), "precision_width"):
         return missing(key, title, answer, source.unless_old(NO_BOUNDS))
+    if not findings.varies(rows, charts.WIDTHS):
+        return missing(key, title, answer, f"it hardly depends on κ. {findings.width(rows)}")
     return Figure(
         key,
         title,
         findings.width(rows),
-        "Mean over rows of the upper minus the lower bound. Figure 5: in the paper upper bounds are tight at small "
+        "Mean over rows of the upper minus the lower bound. In Figure 5 of the paper upper bounds are tight at small "
         "and at large N, lower ones conservative between; it gives no width.",
         answer.table,
         answer,
@@ -106,7 +117,7 @@ def _width(source: Source) -> Figure:
 def _effects(source: Source) -> Figure:
     key, title, answer = (
         "parameter-effects",
-        "Table 1: Effect of each parameter on the lower bounds",
+        "Effect of each parameter on the lower bounds",
         source.of_study("parameter_effects"),
     )
     rows = answer.rows()
@@ -121,9 +132,11 @@ def _effects(source: Source) -> Figure:
         "then d raised if need be until some N has Δ > 0, for else few parameters matter; at N = "
         f"{row['n']}, κ = {numbers.number(row['kappa'])} and scale ‘{row['scale']}’; one parameter goes from low to "
         "high, the others stay. The miss is what 1 − Recall is bounded by; its log tells how the bounds move where "
-        "they are next to 0. Table 1: the paper’s arrows; for N and the profile of weights it says mixed.",
+        "they are next to 0. For N and the profile of weights the paper says mixed.",
         answer.table,
         answer,
+        paper="Table 1",
+        tab="Parameters",
         listing=listings.effects(rows, oscillates=_oscillates(source)),
     )
 
@@ -135,7 +148,7 @@ def _oscillates(source: Source) -> bool:
 
 
 def _regimes(source: Source) -> Figure:
-    key, title, answer = "regimes", "Table 2: Regimes of the selection", source.of_query("regimes_of_model")
+    key, title, answer = "regimes", "Regimes of the selection", source.of_query("regimes_of_model")
     rows, counts = answer.rows(), source.of_query("regime_counts").rows()
     if not rows and not counts:
         return missing(key, title, answer, source.unless_old(NO_PHASES))
@@ -145,10 +158,11 @@ def _regimes(source: Source) -> Figure:
         findings.regimes(rows, counts),
         "Keys are taken in order of mean weight. Regimes begin at N = 1, 2, m₁ (first peak of the oscillation), m₂ "
         "(first valley or key of the plateau) and m₃ (all but the rest of the plateau). Trend: sign of the slope of "
-        "mean Δ/B over log N. Table 2: in the paper Δ/B rises while only the tail is taken, and falls from the first "
-        "peak on.",
+        "mean Δ/B over log N. In the paper Δ/B rises while only the tail is taken, and falls from the first peak on.",
         answer.table,
         answer,
+        paper="Table 2",
+        tab="Regimes",
         listing=listings.regimes(rows, counts),
     )
 
@@ -163,10 +177,11 @@ def _margins(source: Source) -> Figure:
         key,
         title,
         findings.margins(table.to_pylist()),
-        "Mean over heads and sequences, Δ with its sign (equation 8); dashed: 0, and where each regime of the model "
-        "begins. The premise of Theorems 1 and 2 is Δ > 0.",
+        "Mean over heads and sequences, Δ with its sign (equation 8 of the paper).",
         table,
         answer,
+        marks="Dashed: 0, above which the theorems apply, and where each regime of the selection begins.",
+        tab="Δ/B against N",
         charts=(charts.margins(table, source.of_query("regimes_of_model").table),),
         broad=True,
     )
@@ -189,6 +204,7 @@ def _summary(source: Source) -> Figure:
         answer.table,
         answer,
         listing=listings.monte_carlo(rows),
+        tab="Where they hold",
     )
 
 
@@ -207,6 +223,7 @@ def _failures(source: Source) -> Figure:
         answer.table,
         answer,
         listing=listings.failures(rows),
+        tab="Which fail",
     )
 
 
@@ -228,4 +245,6 @@ def _gaps(source: Source, family: str) -> Figure:
         table,
         answer,
         charts=tuple(charts.gaps(table, metric=metric, title=panel) for metric, panel in panels.items()),
+        titled=True,
+        tab=f"Gaps, {name}",
     )

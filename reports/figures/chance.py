@@ -10,25 +10,28 @@ from reports.findings import numbers
 
 _NO_NULLS = "The study draws no nulls, or an earlier version landed it: set analysis.nulls and run it again."
 
-_DRAWN = ("auc", "specificity", "recall")
-"""Measures that are drawn: Precision has a floor that rises with N."""
+_DRAWN = ("auc", "specificity")
+"""Measures that are drawn here: Precision and Recall have figures of their own."""
 
 
-def section(source: Source) -> Section:
-    """Measures beside nulls, and plain arithmetic."""
+def figures(source: Source) -> tuple[Figure, ...]:
+    """Measures of the whole model beside nulls."""
+    return (_of_model(source), _curves(source))
+
+
+def exactness(source: Source) -> Section:
+    """What plain arithmetic would give."""
     return Section(
-        "chance",
-        "More than chance?",
-        "Any N keys have some Precision, Recall and AUC (how likely a selected key is nearer to s than one left out), "
-        "since each of them is part of s. So the measures are held against two nulls: N keys at random, and the "
-        "same weights with the value states shuffled among all keys but the sink and the last, which leaves what "
-        "the weights alone give.",
-        (_of_model(source), _of_heads(source), _curves(source), _arithmetic(source)),
+        "exact",
+        "What ‘exact’ means",
+        "Counts on this page are exact on the float32 tensors that are stored.",
+        (_arithmetic(source),),
+        appendix=True,
     )
 
 
 def _of_model(source: Source) -> Figure:
-    key, title, answer = "chance-by-n", "More than chance, by N", source.of_query("separability_by_n")
+    key, title, answer = "chance-by-n", "Measures without a floor, beside chance", source.of_query("separability_by_n")
     rows = answer.rows()
     if not rows:
         return missing(key, title, answer, _why_not(source))
@@ -38,18 +41,21 @@ def _of_model(source: Source) -> Figure:
         title,
         numbers.sentences(*(findings.beside_nulls(rows, measure) for measure in _DRAWN)),
         f"Mean over heads and the first {numbers.count(first['sequences'], 'sequence')}, with "
-        f"{numbers.count(first['draws'], 'draw')} of each null. Band: around each null, where the selections would not "
-        "differ from it clearly (95 % interval of the difference over sequences and KV groups). The paper draws no "
-        "such figure, and compares with no null.",
+        f"{numbers.count(first['draws'], 'draw')} of each null. Shuffled value states are what the weights alone give. "
+        "The paper draws no such figure, and compares with no null.",
         answer.table,
         answer,
+        marks="AUC: how likely a selected key is nearer to s_N than one left out. Specificity: the share of the keys "
+        "left out that lie beyond r_max. Band: where the selections would not differ clearly from a null (95 % "
+        "interval of the difference over sequences and KV groups).",
         charts=tuple(charts.chance(answer.table, measure=measure) for measure in _DRAWN),
         titled=True,
     )
 
 
-def _of_heads(source: Source) -> Figure:
-    key, title = "chance-heads", "More than chance, head by head"
+def of_heads(source: Source) -> Figure:
+    """AUC of every head at one N, beside both nulls."""
+    key, title = "chance-heads", f"AUC beside chance at N = {source.n}, head by head"
     answer = source.of_query("separability_at_n", n=source.n)
     rows = answer.rows()
     if not rows:
@@ -58,11 +64,12 @@ def _of_heads(source: Source) -> Figure:
         key,
         title,
         numbers.sentences(*(findings.heads_beside_nulls(rows, null) for null in findings.NULLS)),
-        "Blue: AUC is higher than by chance, orange: lower. + and −: the whole 95 % interval over sequences lies on "
-        "that side of 0; of heads that do not differ from chance, about one in twenty has a mark. The paper draws no "
-        "such figure.",
+        "Of heads that do not differ from chance, about one in twenty has a mark. The paper draws no such figure.",
         answer.table,
         answer,
+        marks="Blue: AUC is higher than by chance, orange: lower. + and −: the whole 95 % interval over sequences lies "
+        "on that side of 0.",
+        tab="Beside chance",
         charts=tuple(charts.chance_map(answer.table, null=null) for null in findings.NULLS),
         titled=True,
     )
@@ -77,18 +84,18 @@ def _curves(source: Source) -> Figure:
         key,
         title,
         findings.over_radii(largest.to_pylist()),
-        "As the ball around s grows, how much of the selected keys it holds (R(r, N), equations 3 and 32 of the paper) "
-        "against how much of the others; AUC is the area under the curve. Heads of highest, median and lowest mean AUC "
-        "at N = 4.",
+        "As the ball around s_N grows, how much of the selected keys it holds (R(r, N), equations 3 and 32 of the "
+        "paper) against how much of the others; AUC is the area under the curve. Heads of highest, median and lowest "
+        "mean AUC at N = 4.",
         answer.table,
         answer,
+        folded=True,
         charts=(charts.separation_curves(largest),),
-        titled=True,
     )
 
 
 def _arithmetic(source: Source) -> Figure:
-    key, title, answer = "plain-arithmetic", "What ‘exact’ means", source.of_study("arithmetic")
+    key, title, answer = "plain-arithmetic", "Plain arithmetic beside exact counts", source.of_study("arithmetic")
     rows = answer.rows()
     if not rows:
         return missing(key, title, answer, NOTHING_SELECTED if not source.last_n else source.unless_old(_NO_NULLS))
@@ -97,9 +104,9 @@ def _arithmetic(source: Source) -> Figure:
         key,
         title,
         findings.plain_arithmetic(rows),
-        "Counts on this page are exact on the float32 tensors that are stored: keys are ordered by ‖y‖² − 2⟨s, y⟩, "
-        "ties included. Distances ‖s − y‖ as the formulas stand lose the difference between keys in ‖s‖², which all of "
-        "them share; a figure that was published from such distances, the paper’s included, may differ by as much. "
+        "Keys are ordered by ‖y‖² − 2⟨s, y⟩, ties included. Distances ‖s − y‖ as the formulas stand lose the "
+        "difference between keys in ‖s‖², which all of them share; a figure that was published from such distances, "
+        "the paper’s included, may differ by as much. "
         f"Of {numbers.count(first['heads'], 'head')} and {numbers.count(first['sequences'], 'sequence')}.",
         answer.table,
         answer,

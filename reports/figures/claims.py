@@ -24,7 +24,7 @@ SHOWN_BY = {
     "upper_tight": "precision-bounds",
     "lower_conservative": "precision-bounds",
     "small_n_elbow": "elbows",
-    "intermediate_weakest": "precision-bounds",
+    "intermediate_weakest": "chance-by-n",
     "sink_raises_recall": "sink-effect",
     "sink_effect_peaks_early": "sink-effect",
     "sink_predicts_recall": "sink-effect",
@@ -37,8 +37,8 @@ SHOWN_BY = {
     "kinds_in_order": "kinds-by-layer",
     "margin_positive_early": "regimes",
     "margin_lost_in_valleys": "regimes",
-    "selection_sharpens": TABLE,
-    "values_sharpen": TABLE,
+    "selection_sharpens": "chance-by-n",
+    "values_sharpen": "chance-by-n",
 }
 """For each claim, the figure that shows it best; where none does, the table of all."""
 
@@ -48,16 +48,11 @@ def section(source: Source) -> Section:
     return Section(
         "claims",
         "What of the paper this study supports",
-        "Each row is a statement of the paper with a measure, its interval and what it needs. The intervals of all "
-        "rows hold at once with a probability of 95 %; they come from resampling sequences and KV groups. A claim that "
-        "a model of random weights supports too is no finding.",
+        "Each row is a statement of the paper with its value, interval and what it needs. The intervals of all rows "
+        "hold at once with a probability of 95 %; they come from resampling sequences and KV groups. A claim that a "
+        "model of random weights supports too is no finding.",
         (_claims(source),),
     )
-
-
-def verdicts(source: Source) -> list[findings.Verdict]:
-    """The claims by what this study says of them, each with the figure that shows it."""
-    return findings.verdicts(source.of_study("claims").rows(), SHOWN_BY)
 
 
 def _claims(source: Source) -> Figure:
@@ -65,5 +60,9 @@ def _claims(source: Source) -> Figure:
     rows = answer.rows()
     if not rows:
         return missing(TABLE, title, answer, NOT_ANALYSED)
-    reading = "Figures and tables are the paper’s, measured there on LLaMA-2-7B and others at 1024 tokens."
-    return Figure(TABLE, title, findings.claims(rows), reading, answer.table, answer, listing=listings.claims(rows))
+    reading = (
+        "What is measured for each claim, and on how many rows, is in the table below. The paper measures on "
+        "LLaMA-2-7B and others at 1024 tokens."
+    )
+    listing = listings.claims(rows, SHOWN_BY)
+    return Figure(TABLE, title, findings.claims(rows), reading, answer.table, answer, listing=listing)

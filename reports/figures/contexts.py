@@ -2,6 +2,7 @@
 
 from reports.charts import contexts as charts
 from reports.figures.parts import NOT_ANALYSED, Figure, Section, Source, any_known, missing
+from reports.figures.separation import FLOOR
 from reports.findings import contexts as contexts_findings
 from reports.findings import numbers
 from reports.findings import taxonomy as taxonomy_findings
@@ -17,7 +18,7 @@ def section(source: Source) -> Section:
     return Section(
         "contexts",
         "Context sizes",
-        "The same sequences seen from several query positions: each query chooses among the tokens up to its own.",
+        "The same sequences from several query positions, each of which chooses among the tokens up to its own.",
         _figures(source),
     )
 
@@ -41,10 +42,12 @@ def _metrics(source: Source) -> Figure:
         key,
         title,
         numbers.sentences(*(contexts_findings.context_metric(rows, metric) for metric in metrics)),
-        "Each point is a mean over heads, each first averaged over sequences. Darker lines, or lighter ones on a dark "
-        "page, are larger N; Recall at N = 1 is 1 by definition and left out. The paper measures at 1024 tokens alone.",
+        "Each point is a mean over heads, each first averaged over sequences. Recall at N = 1 is 1 by definition and "
+        f"left out. {FLOOR} The paper measures at 1024 tokens alone.",
         answer.table,
         answer,
+        marks="The stronger the line, the larger N; ticks: the floor N/n of Precision.",
+        tab="Precision and Recall",
         charts=tuple(charts.context_metric(answer.table, metric=metric) for metric in metrics),
     )
 
@@ -57,10 +60,11 @@ def _elbows(source: Source) -> Figure:
         key,
         title,
         contexts_findings.context_elbows(answer.rows()),
-        "Band: the middle half of the heads that have an elbow. In the paper the strongest separability that is not "
-        "trivial lies at N from 1 to 4, at 1024 tokens.",
+        "In the paper the strongest separability that is not trivial lies at N from 1 to 4, at 1024 tokens.",
         answer.table,
         answer,
+        marks="Band: the middle half of the heads that have an elbow.",
+        tab="Elbows and kinds",
         charts=(charts.context_elbows(answer.table),),
     )
 
@@ -72,8 +76,10 @@ def _labels(source: Source) -> Figure:
         key,
         title,
         contexts_findings.context_labels(answer.rows(), changes.rows()),
-        f"{taxonomy_findings.EXPLAINED}. Every query labels every head, so heads near a threshold may change.",
+        "Every query labels every head, so heads near a threshold may change. The paper labels at one context size.",
         answer.table,
         answer,
+        marks=f"{taxonomy_findings.EXPLAINED}.",
+        tab="Elbows and kinds",
         charts=(charts.context_labels(answer.table, changes.table),),
     )

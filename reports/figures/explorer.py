@@ -1,6 +1,7 @@
 """The explorer: one chart in which a reader chooses a head."""
 
 from reports.charts import explorer as charts
+from reports.figures import separation
 from reports.figures.parts import NOT_ANALYSED, NOTHING_SELECTED, Figure, Section, Source, missing
 from reports.findings import explorer as explorer_findings
 from reports.findings import taxonomy as taxonomy_findings
@@ -11,8 +12,8 @@ def section(source: Source) -> Section:
     return Section(
         "explore",
         "Explore heads",
-        "Choose a head by a click on the map, or in the two lists above it; its curves, its bounds and its geometry "
-        "follow. The third list says what colours the map.",
+        "Choose a head by a click on the map, or in the lists above it; its curves follow, and the page’s address then "
+        "leads to it.",
         (_explorer(source),),
     )
 
@@ -29,12 +30,14 @@ def _explorer(source: Source) -> Figure:
         key,
         title,
         explorer_findings.explorer(rows, source.n),
-        f"Means over sequences. {taxonomy_findings.EXPLAINED}. Upper and lower: the printed bounds of Theorems "
-        "1 and 2, at the κ that serves best, or the middle one; scale-free: the lower one that needs no κ. Norms and "
-        "cosines, as in Figure 7 of the paper: of the sum s_N, without the value state of the sink, v_0, or of the "
-        "last token, v_L. The curves come from sql/queries/explorer_curves.sql.",
+        "Means over sequences. Upper and lower: the printed bounds of Theorems 1 and 2, at the tightest κ, or the "
+        "middle one; scale-free: the lower bound that needs no κ. Norms and cosines, as in Figure 7 of the paper: of "
+        "the sum s_N, also without the value state of the sink, v_0, or of the last token, v_L. "
+        f"{separation.FLOOR} The curves come from sql/queries/explorer_curves.sql.",
         answer.table,
         answer,
+        marks=f"{taxonomy_findings.EXPLAINED}. Grey dashes: the floor N/n of Precision. The elbow is the N where "
+        "separability bends most; ρ_0 is the mean cosine of the sink’s value state with the others.",
         charts=(charts.explorer(answer.table, curves, n=source.n),),
         broad=True,
     )

@@ -16,10 +16,9 @@ def section(source: Source) -> Section:
     """Geometry of single heads."""
     return Section(
         "geometry",
-        "What heads do",
-        "One head of each kind, the clearest there is, looked at closely: how the selected sum s_N grows and turns as "
-        "more keys are selected, which keys make it up at each size of context, and how many directions the head’s "
-        "value states use at all.",
+        "One head of each kind",
+        "The clearest head of each kind: how s_N grows and turns as more keys are selected, which keys make it up, and "
+        "how many directions its value states use.",
         (_diagnostics(source), _contributions(source), _spheres(source), _dimensions(source)),
     )
 
@@ -75,7 +74,7 @@ def _paragraphs(*parts: str) -> str:
 
 
 def _diagnostics(source: Source) -> Figure:
-    key, title = "diagnostics", "Figure 7: geometry of s_N in one head of each kind"
+    key, title = "diagnostics", "How s_N grows and turns"
     examples = _examples(source, "diagnostics_of_head")
     shown = [example for example in examples if example.answer.table.num_rows]
     if not shown:
@@ -96,13 +95,16 @@ def _diagnostics(source: Source) -> Figure:
             *(f"{example.title}. {findings.norms(example.rows)} {findings.cosines(example.rows)}" for example in shown),
             _missing(examples, shown, "it attends to one key"),
         ),
-        "Means over sequences. Above: the norm of s_N, also without the sink’s part and without the last token’s; "
-        "below: its cosines with the value states of both. In the paper a Retriever’s norm drops sharply without the "
+        "Means over sequences. In the paper a Retriever’s norm drops sharply without the "
         "last token, whose direction s_N keeps at every N; in a Mixer s_N turns from v₀ to v_L and the two norms "
         "converge; in a Reset head the sink’s part is the larger one and cos(s_N, v_L) stays low until N is very "
         "large.",
         _of_all(shown),
         shown[0].answer,
+        paper="Figure 7",
+        marks="Above: the norm of s_N, also without the sink’s part and without the last token’s; below: its cosines "
+        "with the value states of both.",
+        tab="The sum",
         charts=tuple(panels),
         stacked=len(panels) == 2 * len(shown),
     )
@@ -115,7 +117,7 @@ def _domain(rows: list[numbers.Row]) -> tuple[float, float]:
 
 
 def _contributions(source: Source) -> Figure:
-    key, title = "contributions", "Figure 10: what each token contributes, by context size"
+    key, title = "contributions", "What each token contributes, by context size"
     examples = _examples(source, "contributions_of_head", of_query=False)
     shown = [example for example in examples if any(row["mean_norm_y"] for row in example.rows)]
     if not shown:
@@ -137,13 +139,15 @@ def _contributions(source: Source) -> Figure:
             ),
             _missing(examples, shown, "its keys contribute nothing"),
         ),
-        "Each mark is a key: the mean over sequences of the norm of its weighted value state. A column holds the keys "
-        "of one query, the first at its left and the last token at its right; at most about 200 keys beside sink and "
-        "last token, the largest and an even choice. Colour: cosine of its value state with the last token’s. In the "
+        "A column holds at most about 200 keys beside sink and last token, the largest and an even choice. In the "
         "paper the last token dominates a Retriever, lies between sink and content in a Mixer, and stands out nowhere "
         "in a Reset head, whose mass is spread broadly.",
         _of_all(shown),
         shown[0].answer,
+        paper="Figure 10",
+        marks="Each mark is a key: the mean over sequences of the norm of its weighted value state, in columns from "
+        "the first key to the last token. Colour: cosine of its value state with the last token’s.",
+        tab="Contributions",
         charts=tuple(
             charts.contributions(example.answer.table, title=example.title, largest=largest) for example in shown
         ),
@@ -157,7 +161,7 @@ def _largest(keys: list[numbers.Row]) -> float:
 
 
 def _spheres(source: Source) -> Figure:
-    key, title = "spheres", "Figure 9: value states of heads on a sphere"
+    key, title = "spheres", "Value states of heads on a sphere"
     heads = source.of_study("principal_directions_by_head").rows()
     of_kv_head = {(row["layer"], row["kv_head"]): row for row in numbers.known(heads, "effective_dimension")}
     examples = _examples(source, "directions_of_head")
@@ -178,13 +182,16 @@ def _spheres(source: Source) -> Figure:
             ),
             _missing(examples, [e for e, _ in shown], "its value states have norm 0"),
         ),
-        "Value states of sequence 0 divided by their norm, seen along the first three principal directions of their KV "
-        "head; the first comes towards the reader, to the left and down. A direction within these three lies on the "
-        "sphere, the others as deep inside as they point elsewhere; the dashed circle is the typical length "
-        "(root mean square). Keys nearer to the reader are larger and stronger; filled: those with the largest mean "
-        "weight. The paper draws heads as spheres in three dimensions, without data.",
+        "The first direction comes towards the reader, to the left and down. A value state within the three directions "
+        "lies on the sphere, the others as deep inside as they point elsewhere; the dashed circle is the typical "
+        "length (root mean square). Keys nearer to the reader are larger and stronger. The paper draws heads as "
+        "spheres in three dimensions, without data.",
         _of_all([example for example, _ in shown]),
         shown[0][0].answer,
+        paper="Figure 9",
+        marks="Value states of sequence 0, divided by their norm, along the first three principal directions of their "
+        "KV head; filled: those of the largest mean weight.",
+        tab="Directions",
         charts=tuple(draw(e.answer.table, title=e.title, of_kv_head=row) for e, row in shown),
     )
 
@@ -199,11 +206,12 @@ def _dimensions(source: Source) -> Figure:
         key,
         title,
         findings.dimensions(rows),
-        "Beside Figure 9, for all KV heads: one over the sum of the squared shares of all principal directions. It is "
-        "1 if all value states lie along one line, and the number of their components if they spread evenly; each "
-        "stroke is one KV head, each dot the mean of its layer. The paper has no such figure.",
+        "One over the sum of the squared shares of all principal directions: 1 if all value states lie along one line, "
+        "and the number of their components if they spread evenly. The paper has no such figure.",
         answer.table,
         answer,
         charts=(charts.dimensions(answer.table),),
         broad=True,
+        marks="Stroke: a KV head; dot: the mean of its layer.",
+        tab="Dimension",
     )

@@ -16,11 +16,11 @@ def section() -> Section:
         "reading",
         "How a head is read",
         "At each token an attention head gives every earlier token, a key, a weight and a vector, its value state, and "
-        "passes on their weighted sum. Take only the N keys of the largest weight: their weighted value states add up "
-        "to one point, s. If the head separates what it selects from the rest, the selected keys lie near s and all "
-        "others far away. Two balls around s test this. The smaller one reaches to the nearest key left out: Recall is "
-        "the share of the selected keys inside. The larger one reaches to the farthest selected key: Precision is the "
-        "share of the keys inside that were selected.",
+        "passes on their weighted sum. The N keys of the largest weight are the selected ones; their weighted value "
+        "states add up to one point, s_N. Two balls around it test whether they stand apart. The smaller one, of "
+        "radius r_min, reaches to the nearest key left out: Recall is the share of the selected keys inside. The "
+        "larger one, r_max, reaches to the farthest selected key: Precision is the share of the keys inside that were "
+        "selected.",
         (_example(),),
     )
 
@@ -31,15 +31,16 @@ def _example() -> Figure:
     rows: list[numbers.Row] = table.to_pylist()
     return Figure(
         "example",
-        "Figure 1: tokens on a circle, weighted, and the two balls",
+        "Tokens on a circle, weighted, and the two balls",
         findings.example_keys(rows, example.r_min, example.r_max),
-        "An example, not this study. Left: value states of length 1. Middle: each times its weight, which pulls it to "
-        "the origin. Right: the same, nearer; the cross is s, the sum of the selected ones; solid and dashed circles "
-        "are the balls of r_min and r_max, lines lead to the keys that set them. Filled stars count for Recall, filled "
-        "dots against Precision. In the paper’s Figure 1 Precision is 3/8 and Recall 2/3; it prints no coordinates, so "
-        "these are chosen to give the same.",
+        "Left: value states of length 1. Middle: each times its weight, which pulls it to the origin. Right: the same, "
+        "nearer; lines lead to the keys that set the radii. In Figure 1 of the paper Precision is 3/8 and Recall 2/3; "
+        "it prints no coordinates, so these are chosen to give the same.",
         table,
         None,
+        paper="Figure 1",
+        marks="An example, not this study. Right: the cross is s; the solid circle has the radius r_min, the dashed "
+        "one r_max; filled stars count for Recall, filled dots against Precision.",
         charts=(
             charts.value_states(table),
             charts.weighted(table),

@@ -1,6 +1,9 @@
 """What a report is made of: figures, sections, and the questions asked of the warehouse."""
 
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import groupby
+from typing import Literal
 
 import altair as alt
 import duckdb
@@ -42,7 +45,15 @@ class Figure:
     whole: pa.Table | None = None
     """All rows, for files, where ``table`` has but some of them since a page has no room for more."""
     titled: bool = False
-    """Whether its title stands above it even with one chart, whose own title is another."""
+    """Whether the title of its one chart is another, and stands above that chart as well."""
+    paper: str = ""
+    """Its like in the paper, as ``Figure 5, left``; empty: the paper has none."""
+    marks: str = ""
+    """What its marks are, in a line, where axes and legend do not say it."""
+    tab: str = ""
+    """Name of its tab among the figures beside it that have one; they share a place. Empty: it has its own place."""
+    folded: bool = False
+    """Whether it is folded away, with the folded ones beside it, until a reader asks for it."""
 
     @property
     def empty(self) -> bool:
@@ -56,7 +67,7 @@ class Figure:
 
     @property
     def headed(self) -> bool:
-        """Whether its title stands above it, since no one chart has it."""
+        """Whether it has more than one chart under its own name: several, a table, or one chart of another name."""
         return self.titled or len(self.charts) > 1 or self.listing is not None
 
     @property
@@ -68,6 +79,19 @@ class Figure:
 
 
 @dataclass(frozen=True)
+class Group:
+    """Figures that stand next to each other on a page."""
+
+    kind: Literal["open", "tabs", "folded", "empty"]
+    figures: tuple[Figure, ...]
+
+    @property
+    def tabs(self) -> list[tuple[str, tuple[Figure, ...]]]:
+        """The figures of each tab, by its name."""
+        return [(name, tuple(some)) for name, some in groupby(self.figures, key=lambda figure: figure.tab)]
+
+
+@dataclass(frozen=True)
 class Section:
     """Figures that answer one question."""
 
@@ -75,6 +99,20 @@ class Section:
     title: str
     lead: str
     figures: tuple[Figure, ...]
+    appendix: bool = False
+    """Whether it stands in the appendix, folded."""
+
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        """Its figures by how they are shown, in reading order; those with nothing to show come last."""
+        shown = [figure for figure in self.figures if not figure.empty]
+        empty = tuple(figure for figure in self.figures if figure.empty)
+        found = [Group(kind, tuple(some)) for kind, some in groupby(shown, key=_kind)]
+        return (*found, Group("empty", empty)) if empty else tuple(found)
+
+
+def _kind(figure: Figure) -> Literal["open", "tabs", "folded"]:
+    return "folded" if figure.folded else "tabs" if figure.tab else "open"
 
 
 @dataclass
@@ -111,6 +149,14 @@ class Source:
     def overview(self) -> Row:
         """What was run (``study_overview``)."""
         return self.of_study("study_overview").rows()[0]
+
+    @cached_property
+    def twin(self) -> "Source | None":
+        """The study of random weights that this one is held against, if it has landed."""
+        name = self.overview["twin"]
+        if name is None or only_row(ask(self.connection, "study_overview", study=name)) is None:
+            return None
+        return find_source(self.connection, name, map_n=self.asked_n)
 
     def unless_old(self, why: str) -> str:
         """Why something is empty: ``why``, unless the study was landed before there were analyses."""

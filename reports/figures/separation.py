@@ -1,12 +1,14 @@
-"""How well heads separate what they select: curves with bounds, elbows, the spread over heads, maps."""
+"""How well heads separate what they select: beside chance and random weights, with bounds, head by head."""
 
 from collections.abc import Callable
 
 import altair as alt
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from reports.charts import separation as charts
 from reports.charts.separation import BOUNDED
+from reports.figures import chance
 from reports.figures.parts import (
     NOT_ANALYSED,
     NOTHING_SELECTED,
@@ -18,6 +20,7 @@ from reports.figures.parts import (
     only_row,
 )
 from reports.findings import bounds as bounds_findings
+from reports.findings import chance as chance_findings
 from reports.findings import numbers
 from reports.findings import separation as separation_findings
 
@@ -26,14 +29,17 @@ FLOOR = (
 )
 """What must be known of Precision wherever it is drawn."""
 
+_PAPERS = {"precision": "Figure 5, left", "recall": "Figure 5, right"}
+"""Where the paper draws a measure of the whole model."""
+
 _PAPER = {
     "precision": (
-        "Theorem 1 (equations 12 and 13). Figure 5 (left): in the paper the mean lies within the bounds, is highest "
-        "for N from 1 to 4, and is weakest at intermediate N."
+        "Theorem 1 (equations 12 and 13). In the paper the mean lies within the bounds, is highest for N from 1 to 4, "
+        "and is weakest at intermediate N."
     ),
     "recall": (
-        "Theorem 2 (equations 14 and 15). Figure 5 (right): in the paper the mean lies within the bounds and keeps "
-        "near the upper one for moderate N; the lower one is 0 from small N on."
+        "Theorem 2 (equations 14 and 15). In the paper the mean lies within the bounds and keeps near the upper one "
+        "for moderate N; the lower one is 0 from small N on."
     ),
     "f_r_max": "Corollary 1 (equation 17), from the bounds of Precision; the paper draws no such figure.",
     "f_r_min": "Corollary 1 (equation 16), from the bounds of Recall; the paper draws no such figure.",
@@ -42,16 +48,56 @@ _PAPER = {
 
 
 def separation(source: Source) -> Section:
-    """Means of the model against N, with the bounds."""
+    """Means of the model against N, beside what chance and random weights give."""
     return Section(
         "separation",
-        "How well heads separate what they select",
-        "Take the N keys a query attends to most and sum their weighted value states to one point. "
-        "Precision: of all keys as near to it as the farthest selected one, the share that was selected. "
-        "Recall: of the selected keys, the share that lies nearer than any key left out. "
-        "F joins each with its counterpart, which is 1 by convention.",
-        tuple(bounded(source, metric) for metric in _PAPER),
+        "Do heads separate what they select?",
+        "Any N keys have some Precision and Recall, since each of them is part of s_N. So the model stands beside two "
+        "nulls, N keys at random and the same weights with the value states shuffled among all keys but the sink and "
+        "the last, and beside the same architecture with random weights.",
+        (_beside(source, "precision"), _beside(source, "recall"), *chance.figures(source)),
     )
+
+
+def _beside(source: Source, metric: str) -> Figure:
+    """One metric of the whole model against N, beside the nulls and the twin (Figure 5)."""
+    key, title = f"{metric}-by-n", f"{numbers.NAMES[metric]} against N"
+    answer = source.of_query("bounds_by_n")
+    table = answer.table.filter(pc.equal(answer.table["metric"], metric))
+    rows = separation_findings.beside_bounds(table.to_pylist(), metric)
+    if not rows:
+        return missing(key, title, answer, NOT_ANALYSED if source.last_n else NOTHING_SELECTED)
+    nulls = source.of_query("separability_by_n").table
+    twin = _of_twin(source)
+    of_nulls = nulls.to_pylist()
+    return Figure(
+        key,
+        title,
+        numbers.sentences(
+            separation_findings.course(rows, metric),
+            chance_findings.beside_nulls(of_nulls, metric) if of_nulls else "",
+        ),
+        numbers.sentences(
+            _settings(source) if metric in _PAPER else "",
+            "The nulls are drawn for the first sequences alone, at N on a log grid." if of_nulls else "",
+            f"Random weights: the study {source.twin.study}." if twin is not None and source.twin else "",
+            _PAPER[metric],
+        ),
+        table,
+        answer,
+        paper=_PAPERS[metric],
+        marks=numbers.sentences(
+            "Line: mean over heads; blue band: its 95 % interval over sequences; grey: between the paper’s bounds.",
+            FLOOR if metric == "precision" else "",
+        ),
+        charts=(charts.beside_chance(table, nulls, twin, metric=metric),),
+    )
+
+
+def _of_twin(source: Source) -> pa.Table | None:
+    """Curves of the twin, where it was looked at from the same position."""
+    twin = source.twin
+    return twin.of_query("curves_by_n").table if twin is not None and twin.query == source.query else None
 
 
 def heads(source: Source) -> Section:
@@ -59,19 +105,20 @@ def heads(source: Source) -> Section:
     return Section(
         "heads",
         "Which heads do it",
-        "The same measures head by head: how far heads differ at every N, where each has its elbow, and which they "
-        "are at one N.",
+        "Separability is the harmonic mean of Precision and Recall. Its elbow is the N where it bends most beyond the "
+        "trivial N = 1.",
         (
             _spread(source),
             _elbows(source),
             _map(source, "precision", charts.precision_map),
             _map(source, "recall", charts.recall_map),
+            chance.of_heads(source),
         ),
     )
 
 
 def bounded(source: Source, metric: str) -> Figure:
-    """One metric of the whole model against N, with its bounds (Figure 5)."""
+    """One metric of the whole model against N, with all its bounds (Figure 5)."""
     key, title = f"{metric.replace('_', '-')}-bounds", BOUNDED[metric]
     answer = source.of_query("bounds_by_n")
     table = answer.table.filter(pc.equal(answer.table["metric"], metric))
@@ -82,12 +129,14 @@ def bounded(source: Source, metric: str) -> Figure:
     return Figure(
         key,
         title,
-        numbers.sentences(separation_findings.course(rows, metric), separation_findings.envelope(rows, metric)),
-        f"Line: mean over heads, each first averaged over sequences; band: its 95 % bootstrap interval over sequences. "
-        f"Diamonds: N where the mean lies outside a bound. {_settings(source)} "
-        f"{FLOOR + ' ' if metric == 'precision' else ''}{_PAPER[metric]}",
+        separation_findings.envelope(rows, metric),
+        "Line: mean over heads, each first averaged over sequences; band: its 95 % bootstrap interval over sequences. "
+        f"{_settings(source)} {FLOOR + ' ' if metric == 'precision' else ''}{_PAPER[metric]}",
         table,
         answer,
+        marks="Diamonds: N where the mean lies outside a bound.",
+        tab=numbers.NAMES[metric],
+        broad=True,
         charts=(charts.bounded(table, metric=metric, elbow_n=elbow["elbow_n"] if elbow else None),),
     )
 
@@ -97,7 +146,7 @@ def _settings(source: Source) -> str:
     row = bounds_findings.shown(source.of_query("coverage_by_kappa").rows())
     if row is None:
         return ""
-    chosen = "which serves best" if row["serves_best"] else "in the middle of those computed"
+    chosen = "the tightest tried" if row["serves_best"] else "in the middle of those tried"
     return f"Printed bounds at κ = {numbers.number(row['kappa'])}, {chosen}, in scale ‘{row['scale']}’."
 
 
@@ -115,10 +164,11 @@ def _elbows(source: Source) -> Figure:
             separation_findings.elbows(rows),
         ),
         "Separability is the harmonic mean of mean Precision and mean Recall. The elbow is the N where it lies "
-        "highest above the straight line, over log N, from N = 2 to its lowest; N = 1 is trivial. Figure 5: in the "
-        "paper the strongest separability that is not trivial lies at N from 1 to 4.",
+        "highest above the straight line, over log N, from N = 2 to its lowest. In the paper the strongest "
+        "separability that is not trivial lies at N from 1 to 4.",
         answer.table,
         answer,
+        tab="Over N",
         charts=(charts.elbows(answer.table),),
     )
 
@@ -135,11 +185,13 @@ def _spread(source: Source) -> Figure:
         key,
         title,
         numbers.sentences(
-            *(separation_findings.course(rows, metric) for metric in metrics), separation_findings.fewer_heads(rows)
+            *(separation_findings.spread(rows, metric) for metric in metrics), separation_findings.fewer_heads(rows)
         ),
-        f"Each head is first averaged over sequences. Line: mean of {heads}; band: the middle 80 % of them. {FLOOR}",
+        f"Each head is first averaged over sequences. {FLOOR} The paper draws means alone.",
         table,
         answer,
+        marks=f"Line: mean of {heads}; band: the middle 80 % of them.",
+        tab="Over N",
         charts=(charts.precision_recall(table, marked_n=source.n),),
     )
 
@@ -165,5 +217,6 @@ def _map(source: Source, metric: str, draw: Callable[..., alt.LayerChart]) -> Fi
         ),
         table,
         answer,
+        tab="At one N",
         charts=(draw(table, n=source.n),),
     )

@@ -1,6 +1,7 @@
 """How the sink's similarity to other value states goes with Recall (Figure 6)."""
 
 from reports.charts import sink as charts
+from reports.figures import attention
 from reports.figures.parts import NOT_ANALYSED, NOTHING_SELECTED, Figure, Section, Source, any_known, missing
 from reports.findings import claims as claims_findings
 from reports.findings import numbers
@@ -14,15 +15,15 @@ def section(source: Source) -> Section:
     """The sink effect."""
     return Section(
         "sink",
-        "Effect of the sink",
-        "Where the sink, position 0, is among the selected keys, its value state is part of the point that nearness is "
-        "measured from. ρ₀ is the mean cosine between it and all other value states: does Recall depend on it?",
-        (_effect(source),),
+        "What the sink does",
+        "Many heads give most of their weight to position 0, the sink. Where it is selected, its value state v_0 is "
+        "part of s_N. ρ_0, the sink’s similarity, is the mean cosine of v_0 with all other value states.",
+        (_effect(source), attention.sinks(source)),
     )
 
 
 def _effect(source: Source) -> Figure:
-    key, title = "sink-effect", "Figure 6: the sink’s similarity and Recall"
+    key, title = "sink-effect", "The sink’s similarity and Recall"
     answer = source.of_query("sink_effect_by_n")
     rows = answer.rows()
     if not any_known(answer.table, "correlation"):
@@ -38,12 +39,14 @@ def _effect(source: Source) -> Figure:
             sink_findings.sink_heads(heads.to_pylist(), peak) if seen else "",
             claims_findings.said(source.of_study("claims").rows(), *CLAIMS),
         ),
-        "Left: Pearson correlation over heads of Recall R(rₘᵢₙ, N) and ρ₀, each a mean over sequences, with its 95 % "
-        "bootstrap interval over sequences; the mark is the N farthest from 0. Right: the heads themselves at that N; "
-        "those that share value states share ρ₀, and so say less than as many others. In the paper the correlation "
-        "peaks near N = 3, at about 0.6 for Gemma-7B and Mistral-7B.",
+        "Left: Pearson correlation over heads of Recall R(r_min, N) and ρ_0, each a mean over sequences. Right: the "
+        "heads themselves at that N; those that share value states share ρ_0, and so say less than as many others. In "
+        "the paper the correlation peaks near N = 3, at about 0.6 for Gemma-7B and Mistral-7B.",
         answer.table,
         answer,
+        paper="Figure 6",
+        tab="Similarity and Recall",
+        marks="Band: 95 % interval over sequences; mark: the N farthest from 0; dashed: 0, and how far chance leads.",
         charts=(charts.sink_effect(answer.table), *([charts.sink_heads(heads, n=peak)] if seen else [])),
     )
 

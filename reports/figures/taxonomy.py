@@ -4,6 +4,7 @@ from reports import listings
 from reports.charts import taxonomy as charts
 from reports.charts.taxonomy import SIGNATURE, VERDICT
 from reports.figures.parts import NOT_ANALYSED, NOTHING_SELECTED, Figure, Section, Source, any_known, missing
+from reports.figures.separation import FLOOR
 from reports.findings import claims as claims_findings
 from reports.findings import numbers
 from reports.findings import taxonomy as taxonomy_findings
@@ -23,15 +24,14 @@ def section(source: Source) -> Section:
     return Section(
         "kinds",
         "Kinds of heads",
-        "Section 4.2 of the paper sorts heads by what the selected sum s_N leans on: the sink’s value state v₀, the "
-        f"last token’s v_L, or neither. {_KINDS}",
-        (depth(source), _plane(source), _sensitivity(source), _curves(source)),
+        f"The paper sorts heads by what s_N leans on. {_KINDS}",
+        (depth(source), _curves(source), _plane(source), _sensitivity(source)),
     )
 
 
 def depth(source: Source) -> Figure:
     """Kinds of heads by layer, and head by head (Figure 8)."""
-    key, title, answer = "kinds-by-layer", "Figure 8: kinds of heads over depth", source.of_query("taxonomy_of_heads")
+    key, title, answer = "kinds-by-layer", "Kinds of heads over depth", source.of_query("taxonomy_of_heads")
     rows = answer.rows()
     if not rows:
         return missing(key, title, answer, NOT_ANALYSED)
@@ -44,11 +44,14 @@ def depth(source: Source) -> Figure:
             taxonomy_findings.depths(rows),
             claims_findings.said(source.of_study("claims").rows(), *CLAIMS),
         ),
-        f"Each head has exactly one label. {taxonomy_findings.EXPLAINED} (shapes where cells are small); the nearest "
-        "kind is beside each. In the paper (LLaMA-2-7B) Retrievers are seen most in the first two layers, Reset heads "
-        "prevail in the next few, and Mixers from the lower middle on.",
+        "Each head has exactly one label (shapes where cells are small); the nearest kind is beside each. In the paper "
+        "(LLaMA-2-7B) Retrievers are seen most in the first two layers, Reset heads prevail in the next few, and "
+        "Mixers from the lower middle on.",
         answer.table.select(VERDICT),
         answer,
+        paper="Figure 8",
+        marks=f"{taxonomy_findings.EXPLAINED}.",
+        tab="Over depth",
         charts=(charts.kinds_by_layer(shares, answer.table), charts.kinds_map(answer.table)),
     )
 
@@ -73,6 +76,7 @@ def _plane(source: Source) -> Figure:
         answer,
         charts=(charts.kinds_plane(answer.table, thresholds),),
         broad=True,
+        tab="Thresholds",
     )
 
 
@@ -91,11 +95,12 @@ def _sensitivity(source: Source) -> Figure:
         answer.table,
         answer,
         listing=listings.sensitivity(rows),
+        tab="Thresholds",
     )
 
 
 def _curves(source: Source) -> Figure:
-    key, title = "kinds-curves", "Figure 11: Precision and Recall by kind of head"
+    key, title = "kinds-curves", "Precision and Recall by kind of head"
     answer = source.of_query("curves_by_label")
     if not answer.table.num_rows:
         return missing(key, title, answer, NOT_ANALYSED if source.last_n else NOTHING_SELECTED)
@@ -103,10 +108,13 @@ def _curves(source: Source) -> Figure:
         key,
         title,
         taxonomy_findings.kind_curves(answer.rows()),
-        "Each head is first averaged over sequences. Line: mean over the heads of a kind; band: the middle 80 % of "
-        "them. In the paper Retrievers have relatively higher Recall at large N but lower Precision, Mixers moderate "
-        "Recall and Precision that falls slowly, and Reset heads a U in both.",
+        f"Each head is first averaged over sequences. {FLOOR} In the paper Retrievers have relatively higher Recall at "
+        "large N but lower Precision, Mixers moderate Recall and Precision that falls slowly, and Reset heads a U in "
+        "both.",
         answer.table,
         answer,
+        paper="Figure 11",
+        marks="Line: mean over the heads of a kind; band: the middle 80 % of them.",
+        tab="Precision and Recall",
         charts=tuple(charts.kind_curves(answer.table, metric=metric) for metric in ("precision", "recall")),
     )

@@ -3,36 +3,25 @@
 import pyarrow.compute as pc
 
 from reports.charts import values as charts
-from reports.figures.parts import NOT_ANALYSED, Figure, Section, Source, any_known, missing, only_row
+from reports.figures.parts import NOT_ANALYSED, Figure, Source, any_known, missing, only_row
 from reports.findings import numbers
 from reports.findings import values as findings
 
 NO_POSITIONS = "The warehouse holds no row by position for this study."
 
 
-def norms(source: Source) -> Section:
+def norms(source: Source) -> tuple[Figure, ...]:
     """Assumption 1."""
-    return Section(
-        "norms",
-        "Assumption 1: value states are equally long, but for the sink’s",
-        "The paper puts all value states of a head but the sink’s on a sphere of radius C, and the sink’s at λC.",
-        (_value_norm(source), _variation(source)),
-    )
+    return (_value_norm(source), _variation(source))
 
 
-def similarity(source: Source) -> Section:
+def similarity(source: Source) -> tuple[Figure, ...]:
     """Assumption 2."""
-    return Section(
-        "similarity",
-        "Assumption 2: similarity decays with distance",
-        "The paper lets the cosine of two value states fall as exp(−β k) with their distance k, "
-        "and gives the sink’s one cosine, ρ₀, to all others.",
-        (_errors(source), _of_model(source), _curves(source)),
-    )
+    return (_errors(source), _of_model(source), _curves(source))
 
 
 def _value_norm(source: Source) -> Figure:
-    key, title = "value-norm", "Figure 2 (left): Norm of value states by position"
+    key, title = "value-norm", "Norm of value states by position"
     answer = source.of_study("value_norm_over_heads")
     if not answer.table.num_rows:
         return missing(key, title, answer, NO_POSITIONS)
@@ -42,16 +31,19 @@ def _value_norm(source: Source) -> Figure:
         key,
         title,
         findings.value_norm(rows),
-        f"Each KV head is first averaged over sequences. Line: mean of {heads}; band: the middle 80 % of them. "
-        "Figure 2 (left): in the paper norms stay level over positions but for the sink’s, which is smaller.",
+        "Each KV head is first averaged over sequences. In the paper norms stay level over positions but for the "
+        "sink’s, which is smaller.",
         answer.table,
         answer,
+        paper="Figure 2, left",
+        tab="1: norms",
+        marks=f"Line: mean of {heads}; band: the middle 80 % of them.",
         charts=(charts.value_norm(answer.table),),
     )
 
 
 def _variation(source: Source) -> Figure:
-    key, title = "norm-variation", "Figure 2 (right): Variation of norms over KV heads"
+    key, title = "norm-variation", "Variation of norms over KV heads"
     answer = source.of_study("norm_variation_by_head")
     rows = answer.rows()
     if not rows:
@@ -62,18 +54,20 @@ def _variation(source: Source) -> Figure:
         key,
         title,
         findings.norm_variation(rows),
-        "Coefficient of variation: standard deviation over mean, over positions but the sink’s. Figure 2 (right): the "
-        "paper finds 0.02 to 0.03 and few above 0.05, which only the mean norm over sequences can show. That one "
+        "The paper finds 0.02 to 0.03 and few above 0.05, which only the mean norm over sequences can show. That one "
         "shrinks like one over the root of their number, so it says how many were averaged; only the one within a "
         "sequence says how stable norms are.",
         answer.table,
         answer,
+        paper="Figure 2, right",
+        tab="1: norms",
+        marks="Coefficient of variation: standard deviation over mean, over positions but the sink’s.",
         charts=(charts.norm_variation(answer.table),),
     )
 
 
 def _errors(source: Source) -> Figure:
-    key, title = "similarity-errors", "Figure 3: Error of the exponential over KV heads"
+    key, title = "similarity-errors", "Error of the exponential over KV heads"
     answer = source.of_study("similarity_fit_by_head")
     rows = answer.rows()
     if not any_known(answer.table, "mae"):
@@ -82,10 +76,12 @@ def _errors(source: Source) -> Figure:
         key,
         title,
         findings.similarity_errors(rows),
-        "Fits of the mean cosine over sequences by least squares over distances. Figure 3: in the paper the error is "
-        "0.09 on average, 0.05 to 0.10 in most heads and 0.20 to 0.25 in a few.",
+        "Fits of the mean cosine over sequences by least squares over distances. In the paper the error is 0.09 on "
+        "average, 0.05 to 0.10 in most heads and 0.20 to 0.25 in a few.",
         answer.table,
         answer,
+        paper="Figure 3",
+        tab="2: similarity",
         charts=(charts.similarity_errors(answer.table),),
     )
 
@@ -99,7 +95,7 @@ _WHICH = {"best": "Best fit", "median": "Median fit", "worst": "Worst fit"}
 
 
 def _of_model(source: Source) -> Figure:
-    key, title = "similarity-model", "Figure 3: Similarity against distance"
+    key, title = "similarity-model", "Similarity against distance"
     answer = source.of_study("similarity_curves")
     table = answer.table.filter(pc.equal(answer.table["which"], "model"))
     if not any_known(table, "mean_cosine"):
@@ -112,16 +108,18 @@ def _of_model(source: Source) -> Figure:
             findings.similarity_curve(table.to_pylist(), "All KV heads"), findings.similarity_of_model(model)
         ),
         "Mean cosine over pairs at that distance, over sequences and over KV heads, with both fits; ± is the standard "
-        "error over sequences. The fit with a floor, c + (1 − c) exp(−β k), is not the paper’s. ρ₀ is the mean cosine "
+        "error over sequences. The fit with a floor, c + (1 − c) exp(−β k), is not the paper’s. ρ_0 is the mean cosine "
         "of the sink’s value state with the others, which the paper takes for constant.",
         table,
         answer,
+        paper="Figure 3",
+        tab="2: similarity",
         charts=(charts.similarity(table, title=title, domain=_domain(answer.rows())),),
     )
 
 
 def _curves(source: Source) -> Figure:
-    key, title = "similarity-heads", "Figure 3: Similarity in single KV heads"
+    key, title = "similarity-heads", "Similarity in single KV heads"
     answer = source.of_study("similarity_curves")
     found = {which: answer.table.filter(pc.equal(answer.table["which"], which)) for which in _WHICH}
     curves = {which: table for which, table in found.items() if any_known(table, "mean_cosine")}
@@ -134,10 +132,12 @@ def _curves(source: Source) -> Figure:
         numbers.sentences(
             *(findings.similarity_curve(table.to_pylist(), titles[which]) for which, table in curves.items())
         ),
-        "KV heads are ranked by the mean absolute error of the exponential; the axes are the same for all. Section "
-        "3.2: in the paper the exponential follows the curves of most heads.",
+        "KV heads are ranked by the mean absolute error of the exponential; the axes are the same for all. In Section "
+        "3.2 of the paper the exponential follows the curves of most heads.",
         answer.table.filter(pc.not_equal(answer.table["which"], "model")),
         answer,
+        paper="Figure 3",
+        tab="2: similarity",
         charts=tuple(
             charts.similarity(table, title=titles[which], domain=_domain(answer.rows()))
             for which, table in curves.items()

@@ -1,9 +1,12 @@
 """What the bounds are worth, what moves them, and how they do on data drawn from the assumptions."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import isinf
 
 from reports.findings.numbers import NAMES, Row, count, known, number, percent, sentences, spans
+
+VISIBLE = 0.02
+"""A share that differs by less over all κ is told, not drawn: its line would be level."""
 
 
 def printed(kappas: Sequence[Row]) -> list[Row]:
@@ -16,27 +19,37 @@ def shown(kappas: Sequence[Row]) -> Row | None:
     return next((row for row in printed(kappas) if row["shown"]), None)
 
 
+def varies(kappas: Sequence[Row], columns: Iterable[str]) -> bool:
+    """Whether any of some shares of the printed family differs visibly between two κ (``coverage_by_kappa``)."""
+    found = [[row[column] for row in known(printed(kappas), column)] for column in columns]
+    return any(max(shares) - min(shares) >= VISIBLE for shares in found if shares)
+
+
 def coverage(kappas: Sequence[Row]) -> str:
     """How much the envelope covers at the κ that is shown, with what tells whether that means anything."""
     row = shown(kappas)
     if row is None:
         return "No κ has an envelope to compare the means with."
     return sentences(
-        f"Of {count(row['rows'], 'row')} (head, N), {_share(row['precision_coverage'])} lie inside for Precision and "
-        f"{_share(row['recall_coverage'])} for Recall at {_serving(row, kappas)}.",
+        f"At {_serving(row, kappas)}, {_share(row['precision_coverage'])} of {count(row['rows'], 'mean')} (head, N) of "
+        f"Precision and {_share(row['recall_coverage'])} of those of Recall lie within the bounds.",
         _premise(row),
         _scale_free(kappas),
     )
 
 
 def _serving(row: Row, kappas: Sequence[Row]) -> str:
-    """The κ that is shown, whether it serves best, and whether it stands at an end of those that were tried."""
+    """The κ that is shown, and where it stands among those that were tried."""
     if not row["serves_best"]:
-        return f"κ = {number(row['kappa'])}, in the middle of those computed"
-    computed = [other["kappa"] for other in printed(kappas)]
-    ends = {min(computed): "smallest", max(computed): "largest"} if len(computed) > 1 else {}
-    end = f", the {ends[row['kappa']]} computed" if row["kappa"] in ends else ""
-    return f"κ = {number(row['kappa'])}, which serves best{end}"
+        return f"κ = {number(row['kappa'])}, in the middle of those tried"
+    return _tried(row, kappas)
+
+
+def _tried(row: Row, kappas: Sequence[Row]) -> str:
+    """A κ, and whether it stands at an end of those that were tried."""
+    tried = [other["kappa"] for other in printed(kappas)]
+    ends = {min(tried): ", the smallest tried", max(tried): ", the largest tried"} if len(tried) > 1 else {}
+    return f"κ = {number(row['kappa'])}{ends.get(row['kappa'], '')}"
 
 
 def _premise(row: Row) -> str:
@@ -75,15 +88,12 @@ def width(kappas: Sequence[Row]) -> str:
         return "No κ has an envelope."
     rows = known(printed(kappas), "precision_width")
     text = (
-        f"At {_serving(row, kappas)}, the envelope is {number(row['precision_width'])} wide for "
-        f"Precision and {number(row['recall_width'])} for Recall, on average over rows; both quantities lie between 0 "
-        "and 1"
+        f"At κ = {number(row['kappa'])} the envelope is {number(row['precision_width'])} wide for Precision and "
+        f"{number(row['recall_width'])} for Recall, on average over rows; both quantities lie between 0 and 1."
     )
-    if len(rows) == 1:
-        return f"{text}."
     widths = [row["precision_width"] + row["recall_width"] for row in rows]
-    narrowest = rows[widths.index(min(widths))]
-    return f"{text}. It is narrowest at κ = {number(narrowest['kappa'])}."
+    tightest = rows[widths.index(min(widths))]
+    return sentences(text, f"The bounds are tightest at {_tried(tightest, kappas)}." if len(rows) > 1 else "")
 
 
 def margins(curve: Sequence[Row]) -> str:

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from reports.findings.numbers import Row, count, number, sentences
 
@@ -81,20 +80,20 @@ CLAUSES = {
         "separability is not weakest at intermediate N",
     ),
     "sink_raises_recall": (
-        "Recall rises with sink similarity over heads at nearly every N",
-        "Recall does not rise with sink similarity over heads at nearly every N",
+        "Recall rises with sink similarity at nearly every N",
+        "Recall does not rise with sink similarity at nearly every N",
     ),
     "sink_effect_peaks_early": (
         "sink similarity and Recall are most correlated at small N",
         "sink similarity and Recall are most correlated beyond small N",
     ),
     "sink_predicts_recall": (
-        "sink similarity predicts the mean Recall of a head",
-        "sink similarity does not predict the mean Recall of a head",
+        "sink similarity predicts Recall",
+        "sink similarity does not predict Recall",
     ),
     "sink_predicts_precision": (
-        "sink similarity goes with higher Precision",
-        "sink similarity does not go with higher Precision",
+        "sink similarity predicts Precision",
+        "sink similarity does not predict Precision",
     ),
     "sink_widens_r_min": (
         "r_min grows with sink similarity",
@@ -143,28 +142,6 @@ SIGNS = {"<=": "at most", "<": "below", ">=": "at least", ">": "above"}
 """What a direction means before a threshold."""
 
 
-@dataclass(frozen=True)
-class Claim:
-    """One claim of the paper, with what this study shows of it."""
-
-    place: str
-    """Figure, table or section of the paper."""
-    statement: str
-    found: str
-    """What is measured, what was found, and what it is held against."""
-    figure: str
-    """Key of the figure of this report that shows it."""
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """The claims of which the same can be said."""
-
-    symbol: str
-    word: str
-    claims: tuple[Claim, ...]
-
-
 def claims(rows: Sequence[Row]) -> str:
     """How many claims have each verdict, and how many of those supported a random model supports too (``claims``)."""
     counts = Counter(row["verdict"] for row in rows)
@@ -206,23 +183,6 @@ def sentence(row: Row) -> str:
     return f"{told[0].upper()}{told[1:]}{random} ({interval(row)}, {needed(row)} needed)."
 
 
-def verdicts(rows: Sequence[Row], shown_by: Mapping[str, str]) -> list[Verdict]:
-    """The claims by what can be said of them, verdicts without a claim left out (``claims``).
-
-    Parameters
-    ----------
-    rows
-        ``claims``.
-    shown_by
-        For each claim, the key of the figure that shows it.
-    """
-    found = []
-    for verdict, (symbol, word) in VERDICTS.items():
-        among = tuple(_claim(row, shown_by) for row in rows if row["verdict"] == verdict)
-        found += [Verdict(symbol, word, among)] if among else []
-    return found
-
-
 def agreement(rows: Mapping[str, Sequence[Row]]) -> str:
     """Of how many claims several studies say the same (``claims`` of each)."""
     found = [[row["verdict"] for row in of_study] for of_study in rows.values()]
@@ -243,15 +203,3 @@ def interval(row: Row) -> str:
     if row["low"] is None:
         return number(row["value"])
     return f"{number(row['value'])} ({number(row['low'])} to {number(row['high'])})"
-
-
-def _claim(row: Row, shown_by: Mapping[str, str]) -> Claim:
-    return Claim(row["figure"], row["statement"], _found(row), shown_by[row["claim"]])
-
-
-def _found(row: Row) -> str:
-    """The measure of a claim with its value, what it is held against, and what its twin shows."""
-    if row["verdict"] == "not testable":
-        return f"{row['measure']}: {row['reason'] or 'no interval'}"
-    twin = "" if row["twin_verdict"] is None else f"; random weights: {row['twin_verdict']}"
-    return f"{row['measure']}: {interval(row)}, needs {needed(row)}{twin}"

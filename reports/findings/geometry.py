@@ -11,13 +11,13 @@ from reports.findings.numbers import Row, count, known, number, percent, place, 
 from reports.findings.taxonomy import KINDS, OTHER
 
 NORMS = {
-    "norm_s": "s_N",
+    "norm_s": "the sum",
     "norm_s_without_sink": "without sink",
     "norm_s_without_last": "without last",
 }
 """Norms of the representative vector, as the legend names them."""
 
-COSINES = {"cos_sink": "v₀ (sink)", "cos_last": "v_L (last)"}
+COSINES = {"cos_sink": "sink", "cos_last": "last token"}
 """Cosines of the representative vector, as the legend names them."""
 
 LEVEL = 0.05

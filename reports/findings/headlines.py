@@ -20,28 +20,86 @@ class Headline:
     note: str
 
 
-def headlines(
-    claims: Sequence[Row], heads: Sequence[Row], sinks: Sequence[Row], norms: Sequence[Row], n: int
-) -> list[Headline]:
-    """The numbers at the top of a report.
+@dataclass(frozen=True)
+class Measured:
+    """The rows that the numbers at the top of a report come from."""
 
-    From ``claims``, ``heads_at_n`` at ``n``, ``sink_by_head`` and ``norm_variation_by_head``.
+    heads: Sequence[Row]
+    """``heads_at_n``."""
+    sinks: Sequence[Row]
+    """``sink_by_head``."""
+    norms: Sequence[Row]
+    """``norm_variation_by_head``."""
+
+
+def separates(heads: Sequence[Row], twins: Sequence[Row], nulls: Sequence[Row], n: int) -> str:
+    """What the model does, in one sentence.
+
+    From ``heads_at_n`` at ``n`` of the study and of its twin (empty: there is none), and ``separability_by_n``.
+    """
+    value = _mean(heads, "recall")
+    if value is None:
+        return "No head has two keys to choose between."
+    others = {
+        "of keys at random": _null(nulls, "recall", "random_selection", n),
+        "with random weights": _mean(twins, "recall"),
+    }
+    told = [f"{percent(other)} {what}" for what, other in others.items() if other is not None]
+    beside = f", against {' and '.join(told)}" if told else ""
+    return (
+        f"Of the {n} keys that a head gives most weight, {percent(value)} lie nearer to their weighted sum than any "
+        f"other key{beside}."
+    )
+
+
+def headlines(
+    claims: Sequence[Row], of_study: Measured, of_twin: Measured | None, nulls: Sequence[Row], n: int
+) -> list[Headline]:
+    """The numbers at the top of a report, each beside that of the twin.
+
+    From ``claims``, what was measured of the study and of its twin, and ``separability_by_n``; ``n`` is the N of
+    ``heads_at_n``.
     """
     return [
-        _mean_at_n(heads, "precision", n),
-        _mean_at_n(heads, "recall", n),
+        _mean_at_n(of_study, of_twin, nulls, "precision", n),
+        _mean_at_n(of_study, of_twin, nulls, "recall", n),
         _findings(claims),
-        _sink_weight(sinks),
-        _lambda(norms) or _sink_norm(sinks),
+        _sink_weight(of_study.sinks, of_twin),
+        _lambda(of_study, of_twin),
     ]
 
 
-def _mean_at_n(heads: Sequence[Row], metric: str, n: int) -> Headline:
-    rows = known(heads, metric)
-    if not rows:
+def _mean(rows: Sequence[Row], column: str) -> float | None:
+    """The mean of a column over the rows that have it."""
+    found = [row[column] for row in known(rows, column)]
+    return fmean(found) if found else None
+
+
+def _null(nulls: Sequence[Row], measure: str, null: str, n: int) -> float | None:
+    """What a null gives of a measure at one N (``separability_by_n``)."""
+    asked = (measure, null, n)
+    return next((row["null_value"] for row in nulls if (row["measure"], row["null_model"], row["n"]) == asked), None)
+
+
+def _beside(*others: tuple[str, str | None]) -> str:
+    """What a number is held against: names with their numbers, those without one left out."""
+    return "; ".join(f"{name} {value}" for name, value in others if value is not None)
+
+
+def _written(value: float | None) -> str | None:
+    return None if value is None else number(value)
+
+
+def _mean_at_n(of_study: Measured, of_twin: Measured | None, nulls: Sequence[Row], metric: str, n: int) -> Headline:
+    value = _mean(of_study.heads, metric)
+    if value is None:
         return Headline(NAMES[metric], "–", "no head attends to two keys")
-    value = fmean(row[metric] for row in rows)
-    return Headline(f"{NAMES[metric]} at N = {n}", number(value), f"mean of {count(len(rows), 'head')}")
+    note = _beside(
+        ("random keys", _written(_null(nulls, metric, "random_selection", n))),
+        ("random weights", _written(_mean(of_twin.heads, metric)) if of_twin else None),
+    )
+    heads = count(len(known(of_study.heads, metric)), "head")
+    return Headline(f"{NAMES[metric]} at N = {n}", number(value), note or f"mean of {heads}")
 
 
 def _findings(claims: Sequence[Row]) -> Headline:
@@ -54,31 +112,32 @@ def _findings(claims: Sequence[Row]) -> Headline:
     return Headline(label, f"{findings:,}", f"of {count(len(claims), 'claim')} of the paper")
 
 
-def _sink_weight(sinks: Sequence[Row]) -> Headline:
-    rows = known(sinks, "sink_weight")
-    if not rows:
+def _sink_weight(sinks: Sequence[Row], of_twin: Measured | None) -> Headline:
+    weight, uniform = _mean(sinks, "sink_weight"), _mean(known(sinks, "sink_weight"), "uniform_weight")
+    if weight is None or uniform is None:
         return Headline("Attention on the sink", "–", "hidden by a sliding window")
-    weight, uniform = fmean(row["sink_weight"] for row in rows), fmean(row["uniform_weight"] for row in rows)
-    return Headline("Attention on the sink", percent(weight), f"{number(weight / uniform)} times the uniform share")
+    twin = _mean(of_twin.sinks, "sink_weight") if of_twin else None
+    note = _beside(("random weights", None if twin is None else percent(twin)))
+    times = f"{number(weight / uniform)} times the uniform share"
+    return Headline("Attention on the sink", percent(weight), f"{times}; {note}" if note else times)
 
 
-def _lambda(norms: Sequence[Row]) -> Headline | None:
-    """λ over KV heads; ``None`` if the study has none."""
-    rows = known(norms, "lambda_sink")
-    if not rows:
-        return None
-    value = number(median(row["lambda_sink"] for row in rows))
-    return Headline(
-        "Value norm of the sink", f"{value} ×", f"of the others: λ, median of {count(len(rows), 'KV head')}"
-    )
+def _lambda(of_study: Measured, of_twin: Measured | None) -> Headline:
+    """Norm of the sink's value state: λ over KV heads, or against later positions where there is no λ."""
+    label, twin = "Value norm of the sink", _sink_norm(of_twin) if of_twin else None
+    value = _sink_norm(of_study)
+    if value is None:
+        return Headline(label, "–", "no other position to compare it with")
+    note = _beside(("of the others, median of KV heads; random weights", None if twin is None else f"{number(twin)} ×"))
+    return Headline(label, f"{number(value)} ×", note or "of the others, median of KV heads")
 
 
-def _sink_norm(sinks: Sequence[Row]) -> Headline:
-    ratios = {(row["layer"], row["kv_head"]): row["norm_ratio"] for row in known(sinks, "norm_ratio")}
-    if not ratios:
-        return Headline("Value norm of the sink", "–", "no other position to compare it with")
-    note = f"of later positions, median of {count(len(ratios), 'KV head')}"
-    return Headline("Value norm of the sink", f"{number(median(ratios.values()))} ×", note)
+def _sink_norm(measured: Measured) -> float | None:
+    rows = known(measured.norms, "lambda_sink")
+    if rows:
+        return float(median(row["lambda_sink"] for row in rows))
+    ratios = {(row["layer"], row["kv_head"]): row["norm_ratio"] for row in known(measured.sinks, "norm_ratio")}
+    return median(ratios.values()) if ratios else None
 
 
 def outstanding(claims: Sequence[Row], sinks: Sequence[Row], learned: Sequence[Row], kinds: Sequence[Row]) -> list[str]:

@@ -91,6 +91,15 @@ def course(curves: Sequence[Row], metric: str) -> str:
     return f"{NAMES[metric]} falls from {_at(first)} to {_at(lowest)}, its lowest, and ends with {_at(last)}."
 
 
+def spread(curves: Sequence[Row], metric: str) -> str:
+    """Where heads differ most in one metric (``curves_by_n``)."""
+    widest = max((row for row in curves if row["metric"] == metric), key=lambda row: row["p90"] - row["p10"])
+    return (
+        f"Heads differ most in {NAMES[metric]} at N = {widest['n']}, where the middle 80 % of them lie between "
+        f"{number(widest['p10'])} and {number(widest['p90'])}."
+    )
+
+
 def _at(point: Row) -> str:
     return f"{number(point['mean'])} at N = {point['n']}"
 
@@ -155,7 +164,6 @@ def elbow_of_model(model: Row | None) -> str:
     if model["elbow_n"] is None:
         return f"The model’s mean curves have no elbow: {WITHOUT_ELBOW[model['status']]}."
     return (
-        f"The elbow of the model’s mean curves lies at N = {model['elbow_n']}, with separability "
-        f"{number(model['separability'])}; separability is least, {number(model['lowest_separability'])}, "
-        f"at N = {model['lowest_n']}."
+        f"Separability bends at N = {model['elbow_n']}, where it is {number(model['separability'])}, and is lowest at "
+        f"N = {model['lowest_n']}, with {number(model['lowest_separability'])}."
     )

@@ -12,6 +12,7 @@ const wantsDark = matchMedia("(prefers-color-scheme: dark)");
 const embedded = new Map(); // key of a chart → what vegaEmbed made of it
 const drawing = new Map(); // key of a chart → promise of its latest drawing
 let printing = false;
+const EXPLORER = "explorer";
 
 const placeOf = ({ key }) => document.getElementById(`chart-${key}`);
 const joined = ({ spec }) => "concat" in spec;
@@ -34,9 +35,47 @@ function fit(spec, width) {
   return { ...spec, columns: kind === "concat" ? columns : undefined, [kind]: views.map((view) => fit(view, share(view))) };
 }
 
+// Legends above a chart have as many columns as there is room for.
+const pen = document.createElement("canvas").getContext("2d");
+pen.font = `12px ${light.font}`;
+const SYMBOL = 38; // what a label takes beside its letters, in pixels
+const broadest = (sizes, columns) =>
+  [...Array(columns).keys()].reduce((sum, column) => sum + Math.max(...sizes.filter((_, index) => index % columns === column)), 0);
+function roomy(spec, width) {
+  if (Array.isArray(spec)) return spec.map((part) => roomy(part, width));
+  if (spec === null || typeof spec !== "object") return spec;
+  const { legend, scale } = spec;
+  if (legend?.orient === "top" && Array.isArray(scale?.domain)) {
+    const sizes = scale.domain.map((label) => SYMBOL + pen.measureText(legend.labelExpr ? `M: ${label}` : label).width);
+    let columns = legend.columns || sizes.length;
+    if (broadest(sizes, columns) > width) {
+      while (columns > 1 && broadest(sizes, columns) > width) columns -= 1;
+      return { ...spec, legend: { ...legend, columns } };
+    }
+  }
+  return Object.fromEntries(Object.entries(spec).map(([name, part]) => [name, name === "datasets" ? part : roomy(part, width)]));
+}
+
+// Titles that are broader than their chart go on in a second line.
+function wrapped(spec, width) {
+  if (typeof spec.title !== "string") return spec;
+  pen.save();
+  pen.font = `600 15px ${light.font}`;
+  const lines = [];
+  for (const word of spec.title.split(" ")) {
+    const longer = lines.length ? `${lines.at(-1)} ${word}` : word;
+    if (lines.length && pen.measureText(longer).width <= width) lines[lines.length - 1] = longer;
+    else lines.push(word);
+  }
+  pen.restore();
+  return { ...spec, title: lines.length > 1 ? lines : spec.title };
+}
+
 // What the reader has chosen in a chart: the signals that its inputs are bound to.
 const choices = ({ view, vgSpec }) =>
   vgSpec.signals.filter((signal) => signal.bind).map((signal) => [signal.name, view.signal(signal.name)]);
+
+const specOf = (chart, width) => (joined(chart) ? fit(chart.spec, width - 8) : wrapped(roomy(chart.spec, width - AXIS), width - 12));
 
 async function draw(chart) {
   const place = placeOf(chart);
@@ -45,7 +84,7 @@ async function draw(chart) {
   before?.finalize();
   const isDark = wantsDark.matches && !printing;
   try {
-    const drawn = await window.vegaEmbed(place, joined(chart) ? fit(chart.spec, place.clientWidth - 8) : chart.spec, {
+    const drawn = await window.vegaEmbed(place, specOf(chart, place.clientWidth), {
       mode: "vega-lite",
       renderer: "svg",
       ast: true,
@@ -57,6 +96,7 @@ async function draw(chart) {
     embedded.set(chart.key, drawn);
     kept.forEach(([signal, value]) => drawn.view.signal(signal, value));
     if (kept.length) await drawn.view.runAsync();
+    if (chart.key === EXPLORER) await follow(drawn.view, chart, !before);
   } catch (error) {
     place.textContent = `This chart could not be drawn: ${error.message}`;
     place.classList.add("failed");
@@ -76,9 +116,12 @@ function again(which) {
 
 const idle = () => new Promise((go) => (window.requestIdleCallback ?? setTimeout)(go, { timeout: 100 }));
 
+// A chart takes the width of its place, so that one that is folded away waits until it is unfolded.
+const shown = (chart) => placeOf(chart).clientWidth > 0 && placeOf(chart).checkVisibility({ contentVisibilityAuto: true });
+
 async function drawAll() {
-  for (const chart of charts) placeOf(chart).style.minHeight = `${(chart.spec.height ?? 280) + 80}px`;
-  await Promise.all(charts.filter(joined).map(once));
+  for (const chart of charts) placeOf(chart).style.minHeight = `${(chart.spec.height ?? 250) + 80}px`;
+  await Promise.all(charts.filter((chart) => joined(chart) && shown(chart)).map(once));
   performance.mark("choosable");
   const near = new IntersectionObserver(
     (entries) => entries.filter((entry) => entry.isIntersecting).forEach((entry) => once(charts[entry.target.dataset.index])),
@@ -88,18 +131,17 @@ async function drawAll() {
     placeOf(chart).dataset.index = index;
     near.observe(placeOf(chart));
   });
-  for (const chart of charts) {
+  for (const chart of charts.filter(shown)) {
     await idle();
     await once(chart);
   }
-  near.disconnect();
   document.documentElement.dataset.charts = "drawn";
 }
 
 wantsDark.addEventListener("change", () => again(() => true));
 addEventListener("beforeprint", () => {
   printing = true;
-  charts.forEach(once);
+  charts.filter(shown).forEach(once);
   if (wantsDark.matches) again(() => true);
 });
 addEventListener("afterprint", () => {
@@ -115,6 +157,98 @@ addEventListener("resize", () => {
     width = innerWidth;
   }, 200);
 });
+
+// What is unfolded is drawn at once.
+const drawShown = () => charts.filter(shown).forEach(once);
+addEventListener("toggle", (event) => {
+  if (event.target.matches(".more, .part")) drawShown();
+}, true);
+
+// Tabs: figures that share a place, of which one is seen.
+for (const tabs of document.querySelectorAll(".tabs")) {
+  const buttons = [...tabs.querySelectorAll("[role=tab]")];
+  const choose = (chosen) => {
+    for (const button of buttons) {
+      button.ariaSelected = String(button === chosen);
+      button.tabIndex = button === chosen ? 0 : -1;
+      document.getElementById(button.getAttribute("aria-controls")).hidden = button !== chosen;
+    }
+  };
+  tabs.choose = choose;
+  tabs.querySelector("[role=tablist]").hidden = buttons.length < 2;
+  buttons.forEach((button, index) => {
+    button.addEventListener("click", () => {
+      choose(button);
+      drawShown();
+    });
+    button.addEventListener("keydown", (event) => {
+      const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+      if (!step) return;
+      const next = buttons[(index + step + buttons.length) % buttons.length];
+      choose(next);
+      next.focus();
+      drawShown();
+    });
+  });
+  choose(buttons[0]);
+}
+
+// What an address leads to is unfolded, and its tab chosen.
+function reveal() {
+  const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  if (!target) return;
+  for (let place = target; place; place = place.parentElement?.closest("details, [role=tabpanel]")) {
+    if (place.localName === "details") place.open = true;
+    if (place.role === "tabpanel") place.closest(".tabs").choose(document.getElementById(place.getAttribute("aria-labelledby")));
+  }
+  target.scrollIntoView();
+}
+addEventListener("hashchange", reveal);
+reveal();
+
+// The head that is chosen in the explorer is part of the address: #explorer/LAYER/HEAD.
+const asked = () => location.hash.match(/^#explorer\/(\d+)\/(\d+)$/)?.slice(1).map(Number);
+async function follow(view, chart, isFirst) {
+  const { data, datasets } = chart.spec;
+  const heads = JSON.parse(data.values ?? datasets[data.name]);
+  const choice = () => ["chosen_layer", "chosen_head"].map((name) => view.signal(name));
+  chart.restore = async () => {
+    const head = asked();
+    if (!head || !heads.some((row) => row.layer === head[0] && row.head === head[1])) return;
+    view.signal("chosen_layer", head[0]).signal("chosen_head", head[1]);
+    await view.runAsync();
+    document.getElementById(EXPLORER).scrollIntoView();
+  };
+  if (isFirst) await chart.restore();
+  for (const name of ["chosen_layer", "chosen_head"])
+    view.addSignalListener(name, () => history.replaceState(null, "", `#explorer/${choice().join("/")}`));
+}
+addEventListener("hashchange", () => charts.find((chart) => chart.key === EXPLORER)?.restore?.());
+
+// SQL and commands can be copied.
+for (const text of document.querySelectorAll("pre.sql, pre.command")) {
+  const button = document.createElement("button");
+  button.type = "button";
+  button.className = "copy";
+  button.textContent = "Copy";
+  button.addEventListener("click", async () => {
+    try {
+      await navigator.clipboard.writeText(text.textContent);
+    } catch {
+      getSelection().selectAllChildren(text);
+      document.execCommand("copy");
+    }
+    button.textContent = "Copied";
+    setTimeout(() => { button.textContent = "Copy"; }, 1500);
+  });
+  text.before(button);
+}
+
+// Tables wider than their place say that they scroll.
+const sizes = new ResizeObserver((entries) => {
+  for (const { target } of entries) target.classList.toggle("scrolls", target.scrollWidth > target.clientWidth + 1);
+});
+for (const table of document.querySelectorAll(".listing, .scroll")) sizes.observe(table);
 
 // The contents: closed where they would push the page down, and with a mark at the section that is read.
 const contents = document.querySelector(".contents details");

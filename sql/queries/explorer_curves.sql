@@ -1,8 +1,9 @@
 -- grain:   one row per (layer, head)
--- inputs:  selection_means, bound_means, diagnostics, coverage, log_grid; $study, $query
+-- inputs:  selection_means, attention_rows, bound_means, diagnostics, coverage, log_grid; $study, $query
 -- meaning: the curves of every head over n as lists of equal length, mean over sequences; printed bounds at the κ that
 --          coverage shows; n: at most 24 values, evenly spaced on a log axis, as far as the head goes; NULL where there is no
 --          bound or no cosine
+--          precision_floor: N/n, below which no Precision lies
 WITH reach AS (
     SELECT max(n) AS last_n
     FROM selection_means
@@ -16,9 +17,16 @@ best AS (
     FROM coverage
     WHERE study = $study AND query = $query AND shown
 ),
+keys AS (
+    SELECT layer, head, avg(1 / n_keys) AS floor_of_one
+    FROM attention_rows
+    WHERE study = $study AND query = $query
+    GROUP BY layer, head
+),
 means AS (
-    SELECT layer, head, n, precision, recall
+    SELECT layer, head, n, precision, n * floor_of_one AS precision_floor, recall
     FROM selection_means
+    LEFT JOIN keys USING (layer, head)
     SEMI JOIN grid ON n = point
     WHERE study = $study AND query = $query
 ),

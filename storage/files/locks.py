@@ -12,6 +12,16 @@ from filelock import FileLock, Timeout
 from storage.errors import UserError
 
 
+def make_lock(path: Path) -> None:
+    """Make a lock file, with its folder, unless it is there; its mode is what the umask leaves, as of every other file.
+
+    filelock itself lets nobody but the owner write it, and so would keep a group that shares a data root from locking.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.exists():
+        path.touch()
+
+
 @contextmanager
 def exclusive(path: Path, what: str, *, wait: float) -> Iterator[None]:
     """Hold the lock file ``path`` while the body runs; the kernel releases it when the process ends, however it ends.
@@ -30,7 +40,7 @@ def exclusive(path: Path, what: str, *, wait: float) -> Iterator[None]:
     UserError
         If another process still holds it after ``wait`` seconds.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_lock(path)
     lock = FileLock(path)
     try:
         lock.acquire(timeout=wait)

@@ -121,6 +121,12 @@ def _length(url: str, key: str) -> int | None:
         return None
 
 
+def read(url: str, key: str) -> bytes:
+    """All bytes of the object ``key`` below ``url``; ``FileNotFoundError`` if it is missing."""
+    with understandable(url):
+        return bytes(obstore.get(_client(url), key).bytes())
+
+
 def write(url: str, name: str, parts: "Iterable[Part]", size: int) -> None:
     """Write the object ``name`` below ``url`` whole, or not at all; one of many bytes is sent in pieces.
 

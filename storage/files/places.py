@@ -57,6 +57,9 @@ class Place(Protocol):
     def holds_folder(self, name: str) -> bool | None:
         """Whether the folder ``name`` of the store is there; None where there are no folders."""
 
+    def read(self, name: str) -> bytes:
+        """All bytes of the file ``name`` of the store; ``FileNotFoundError`` if it is missing."""
+
     def write(self, name: str, parts: Iterable[Part], size: int) -> None:
         """Write a file of the store atomically.
 
@@ -76,6 +79,9 @@ class Place(Protocol):
         UserError
             If an object store does not take them, or another process removes what is being written.
         """
+
+    def refuse_link(self) -> None:
+        """Raise ``UserError`` if the place is a link to a folder, which is read and written but not replaced."""
 
     def create(self, build: Callable[[Path], None]) -> None:
         """Publish the empty Zarr group that ``build`` makes in a folder; if one exists already, that one stays."""
@@ -151,6 +157,10 @@ class Local:
         """Whether the folder ``name`` is there."""
         return (self.path / name).exists()
 
+    def read(self, name: str) -> bytes:
+        """All bytes of the file ``name``."""
+        return (self.path / name).read_bytes()
+
     def write(self, name: str, parts: Iterable[Part], size: int) -> None:  # noqa: ARG002 (object stores need the size)
         """Write a file beside its place and rename it; see ``Place.write``."""
         file = self.path / name
@@ -164,8 +174,19 @@ class Local:
             msg = f"Another process has removed what was being written of {self}; see that none does, and run again"
             raise UserError(msg) from error
 
+    def refuse_link(self) -> None:
+        """Refuse a folder that is a link; see ``Place.refuse_link``."""
+        if self.path.is_symlink() and (self.path.is_dir() or not self.path.exists()):
+            msg = (
+                f"{self.path} is a link to {self.path.readlink()}, and what it leads to is not replaced or deleted; "
+                "remove the link, or put the folder itself in its place (ATTENTION_GEOMETRY_TENSORS and "
+                "ATTENTION_GEOMETRY_METRICS name another disk for the stores of all studies)"
+            )
+            raise UserError(msg)
+
     def create(self, build: Callable[[Path], None]) -> None:
         """Build a group beside this folder and rename it; see ``Place.create``."""
+        self.refuse_link()
         self.path.parent.mkdir(parents=True, exist_ok=True)
         partial = staging.beside(self.path)
         try:
@@ -177,6 +198,7 @@ class Local:
 
     def remove(self) -> None:
         """Delete it; a folder is renamed first, so that it is complete or gone."""
+        self.refuse_link()
         if self.path.is_dir() and not staging.UNFINISHED.search(self.path.name):
             staging.delete(self.path.rename(staging.beside(self.path)))
         else:
@@ -184,6 +206,7 @@ class Local:
 
     def set_aside(self) -> Path | None:
         """Rename the folder; see ``Place.set_aside``."""
+        self.refuse_link()
         return staging.set_aside(self.path) if self.path.exists() else None
 
     def discard_replaced(self) -> None:
@@ -266,6 +289,12 @@ class Remote:
     def holds_folder(self, name: str) -> None:
         """None: an object store has no folders."""
 
+    def read(self, name: str) -> bytes:
+        """All bytes of the object ``name``."""
+        from storage.files import objects
+
+        return objects.read(self.url, name)
+
     def write(self, name: str, parts: Iterable[Part], size: int) -> None:
         """Write the object ``name``; see ``Place.write``."""
         from storage.files import objects
@@ -285,6 +314,9 @@ class Remote:
         from storage.files import objects
 
         objects.remove(self.url)
+
+    def refuse_link(self) -> None:
+        """Nothing: an object store has no links."""
 
     def set_aside(self) -> None:
         """Remove the store, since an object store cannot rename."""

@@ -4,7 +4,9 @@ Every file says in its metadata what it was made from, so that an asset knows wh
 whether what it is given belongs together.
 """
 
+import hashlib
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,7 +18,10 @@ from pyarrow import parquet
 from storage.errors import UserError
 from storage.files.staging import staged
 
-_PROVENANCE, _LIBRARIES = b"provenance", b"libraries"
+_PROVENANCE, _LIBRARIES, _DIGESTS = b"provenance", b"libraries", b"digests"
+
+_BLANK = "0" * 128
+"""What stands in the metadata for the digests until the file is written: two of SHA-256, of the rows and the rest."""
 
 
 def write_tables(
@@ -72,8 +77,62 @@ def write_tables(
                 writer(table, batch.schema).write_batch(batch.replace_schema_metadata(metadata))
                 counts[table] += batch.num_rows
             for table in paths:
-                writer(table, pa.schema([]))
+                writer(table, pa.schema([])).add_key_value_metadata({_DIGESTS: _BLANK})
+        for path in partial.values():
+            _seal(path)
     return counts
+
+
+def _seal(path: Path) -> None:
+    """Write the digests of a file that was just written into its footer, where there is room for them."""
+    start, footer = _footer(path)
+    found = _digest_of_rows(path, start) + hashlib.sha256(footer).hexdigest()
+    with path.open("r+b") as file:
+        file.seek(start + footer.index(_BLANK.encode()))
+        file.write(found.encode())
+
+
+def _footer(path: Path) -> tuple[int, bytes]:
+    """Where the footer of a Parquet file begins, and its bytes, the last of which tell its length."""
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(size - 8, 0))
+        length = int.from_bytes(file.read(4), "little")
+        start = max(size - 8 - length, 0)
+        file.seek(start)
+        return start, file.read()
+
+
+def _digest_of_rows(path: Path, start: int) -> str:
+    """SHA-256 of what is before the footer."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while start and (part := file.read(min(start, 2**20))):
+            digest.update(part)
+            start -= len(part)
+    return digest.hexdigest()
+
+
+def _check(path: Path, *, rows: bool) -> None:
+    """Compare the footer of a table, and perhaps its rows, with their digests; earlier versions wrote none.
+
+    Raises
+    ------
+    pa.ArrowInvalid
+        If they are not as they were written.
+    """
+    recorded = (parquet.read_metadata(path).metadata or {}).get(_DIGESTS)
+    if recorded is None:
+        return
+    start, footer = _footer(path)
+    of_rows, of_footer = recorded[:64], recorded[64:]
+    blank = footer.replace(recorded, _BLANK.encode())
+    if hashlib.sha256(blank).hexdigest().encode() != of_footer:
+        msg = "its footer is not as it was written"
+        raise pa.ArrowInvalid(msg)
+    if rows and _digest_of_rows(path, start).encode() != of_rows:
+        msg = "its rows are not as they were written"
+        raise pa.ArrowInvalid(msg)
 
 
 def made_from(path: Path) -> dict[str, Any] | None:
@@ -88,8 +147,9 @@ def made_by(path: Path) -> dict[str, Any] | None:
 
 def _metadata(path: Path, key: bytes) -> dict[str, Any] | None:
     try:
+        _check(path, rows=False)
         found = json.loads((parquet.read_schema(path).metadata or {})[key])
-    except (OSError, KeyError, ValueError, pa.ArrowInvalid):
+    except (OSError, KeyError, ValueError, pa.ArrowException):
         return None
     return found if isinstance(found, dict) else None
 
@@ -108,10 +168,11 @@ def read_table(path: Path) -> Iterator[pa.RecordBatch]:
         If the file is missing or damaged.
     """
     try:
+        _check(path, rows=True)
         with parquet.ParquetFile(path, page_checksum_verification=True) as file:
             for batch in file.iter_batches():
                 yield batch.replace_schema_metadata()
-    except (OSError, pa.ArrowInvalid) as error:
+    except (OSError, ValueError, pa.ArrowException) as error:
         why = " ".join(str(error).split())
         msg = f"The table {path} cannot be read ({why}); delete it and run the study again"
         raise UserError(msg) from error

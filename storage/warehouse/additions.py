@@ -15,7 +15,7 @@ import sql
 from storage.errors import UserError
 from storage.files.locks import exclusive
 from storage.files.staging import beside, sweep, synchronise
-from storage.warehouse.connection import database
+from storage.warehouse.connection import ForeignError, database, opened
 from storage.warehouse.landing import LOCK_WAIT
 from storage.warehouse.relations import literal, tables_read
 
@@ -46,11 +46,16 @@ def replace_rows(folder: Path, study: str, table: str, rows: pa.Table) -> None:
         sweep(folder / study)
         try:
             shutil.copyfile(path, aside)
+            with opened(aside):
+                pass
             _replace(aside, study, table, rows)
             synchronise(aside)
             aside.replace(path)
         except FileNotFoundError as error:
             msg = f"The warehouse holds nothing of the study '{study}'; run it first: attention-geometry run {study}"
+            raise UserError(msg) from error
+        except ForeignError as error:
+            msg = f"{path} is not changed: {error}; rebuild it: attention-geometry run {study}"
             raise UserError(msg) from error
         except duckdb.CatalogException as error:
             msg = f"The study '{study}' was landed by an earlier version; run it again: attention-geometry run {study}"
@@ -67,6 +72,7 @@ def _replace(path: Path, study: str, table: str, rows: pa.Table) -> None:
     """Replace the rows in a database that nobody reads."""
     with duckdb.connect(config={"temp_directory": f"{path}.tmp"}) as connection:
         connection.execute(f"ATTACH {literal(os.fspath(path))} AS aside (RECOVERY_MODE no_wal_writes)")
+        connection.execute("SET enable_external_access = false")  # the checks call what the file has of macros
         connection.execute("USE aside")
         connection.register("incoming", rows)
         connection.execute(f"DELETE FROM {table}")  # noqa: S608 (of sql/schema)

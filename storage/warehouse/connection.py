@@ -20,7 +20,8 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from contextlib import closing, suppress
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,10 +29,12 @@ from typing import Any
 import duckdb
 
 import sql
-from storage.errors import UserError
+from storage.errors import UserError, refuse_newer
 from storage.files.locks import exclusive
 from storage.files.staging import beside, sweep
+from storage.memory import free_addresses, free_memory
 from storage.warehouse.relations import comment, comments, create_relations, create_tables, identifier, kind_of, literal
+from storage.warehouse.versions import landing_version
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +48,9 @@ ENTRY_WAIT = 60.0
 
 READABLE_FROM = "v1.5.0"
 """The oldest DuckDB that reads the script and what it attaches."""
+
+LEAST_MEMORY = 2**27
+"""Bytes that a connection may hold at least: with fewer DuckDB cannot write a group of rows."""
 
 FORMAT_VERSION = 1
 """Version of the tables as they are landed, stored in ``studies.format_version``; a file without that column has 0."""
@@ -66,6 +72,17 @@ LOCK = (
 does not fit in memory open for writing (``COPY … TO``). Without the file system nothing can be spilled to disk either,
 so that DuckDB is told not to try: a query that needs more memory than there is fails.
 """
+
+EARLIER = frozenset({"selection_regimes_of"})
+"""Tables, views and macros that earlier versions have landed and this one has not."""
+
+CLOSED = (
+    "temp_directory = ''",
+    "enable_external_access = false",
+    "autoinstall_known_extensions = false",
+    "autoload_known_extensions = false",
+)
+"""Settings of a connection that attaches a file to see what is in it: SQL in the file reaches no other file."""
 
 _WORDS = "corrupt|checksum|read enough bytes|deserializ"
 _DAMAGE = re.compile(
@@ -104,8 +121,8 @@ def connect(folder: Path, *, unlocked: bool = False) -> duckdb.DuckDBPyConnectio
     do, once in a process.
     """
     connection = duckdb.connect()
-    studies = _attach_all(connection, published(folder))
-    stored = _columns(connection)
+    bound_memory(connection)
+    studies, stored = _attach_all(connection, published(folder))
     _warn_of_older({path: list(_lacking(stored[_alias(study)])) for study, path in studies.items()})
     _unite(connection, _unions(stored, studies))
     if not unlocked:
@@ -114,18 +131,55 @@ def connect(folder: Path, *, unlocked: bool = False) -> duckdb.DuckDBPyConnectio
     return connection
 
 
+def bound_memory(connection: duckdb.DuckDBPyConnection, most: int | None = None) -> None:
+    """Let a connection hold at most ``most`` bytes, and at most a part of what this process may still take.
+
+    80 % of the memory that is free, and half of the address space, of which other libraries reserve more than they use.
+    DuckDB's own limit, 80 % of the machine, knows neither what is taken nor control groups nor address space.
+    """
+    own = connection.execute("SELECT parse_formatted_bytes(current_setting('memory_limit'))").fetchall()[0][0]
+    addresses = free_addresses()
+    free = min([free_memory() * 4 // 5, *([] if addresses is None else [addresses // 2])])
+    limit = min([own, max(free, LEAST_MEMORY), *([] if most is None else [most])])
+    if limit < own:
+        connection.execute(f"SET memory_limit = '{limit}B'")
+
+
 def read_provenance(folder: Path, study: str) -> dict[str, Any] | None:
     """The provenance that the published database of a study carries; None if there is none that can be read.
 
     This database alone is opened: another that is damaged does not matter.
     """
-    with closing(duckdb.connect()) as connection:
-        try:
-            connection.execute(f"ATTACH {literal(os.fspath(database(folder, study)))} AS landed (READ_ONLY)")
-            found = connection.execute("SELECT provenance FROM landed.studies").fetchall()
-        except duckdb.Error:
-            return None
-    landed = json.loads(found[0][0]) if found else None
+    try:
+        with opened(database(folder, study)) as connection:
+            return _provenance(connection)
+    except (duckdb.Error, ForeignError):
+        return None
+
+
+def refuse_newer_database(folder: Path, study: str) -> None:
+    """Refuse to replace the published database of a study if a newer version of the program landed it.
+
+    Raises
+    ------
+    NewerError
+        If so; what else is wrong with it does not matter.
+    """
+    path, landing, version = database(folder, study), None, 0
+    with suppress(duckdb.Error, ForeignError, FileNotFoundError), _attached_alone(path) as connection:
+        if "studies" in _tables(connection):  # what else is in it, a newer version knows
+            landing, version = (_provenance(connection) or {}).get("landing"), _format_version(connection)
+    for was, now in ((version, FORMAT_VERSION), (landing, landing_version())):
+        refuse_newer(f"The database {path}", was, now, study)
+
+
+def _provenance(connection: duckdb.DuckDBPyConnection) -> dict[str, Any] | None:
+    """The provenance in the database ``it``; None if there is none that can be read."""
+    found = connection.execute("SELECT provenance FROM it.studies").fetchall()
+    try:
+        landed = json.loads(found[0][0]) if found else None
+    except ValueError:
+        return None
     return landed if isinstance(landed, dict) else None
 
 
@@ -169,13 +223,100 @@ class Reader:
 def verify(path: Path) -> str | None:
     """Read every block of a published database; return what is wrong with it, in one line, or ``None``."""
     try:
-        with duckdb.connect() as connection:
-            connection.execute(f"ATTACH {literal(os.fspath(path))} AS it (READ_ONLY)")
-            for table in _columns(connection).get("it", {}):
+        with opened(path) as connection:
+            for table in _tables(connection):
                 connection.execute(f"SELECT bit_xor(hash(t)) FROM it.{identifier(table)} AS t").fetchall()  # noqa: S608
-    except duckdb.Error as error:
+    except (duckdb.Error, ForeignError) as error:
         return str(error).splitlines()[0]
     return None
+
+
+class ForeignError(Exception):
+    """A database has something in it that no version of this program lands; the message says what."""
+
+
+@dataclass(frozen=True)
+class _Contents:
+    """What is in a database that this program landed."""
+
+    tables: Mapping[str, Mapping[str, str]]
+    """Type of each column of each table."""
+    version: int
+    """The version of its format; 0 if it states none."""
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection to one published database, attached as ``it``, which reaches no other file.
+
+    Raises
+    ------
+    duckdb.Error
+        If the file cannot be read.
+    ForeignError
+        If it has anything in it that no version of this program lands; nothing of it has been evaluated.
+    """
+    with _attached_alone(path) as connection:
+        if foreign := _foreign(connection):
+            msg = f"it has the {foreign}, which nobody landed"
+            raise ForeignError(msg)
+        yield connection
+
+
+@contextmanager
+def _attached_alone(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection to one database as ``it``, whatever is in it, which reaches no other file."""
+    file = os.fspath(path.resolve())  # DuckDB compares where links lead with what is allowed
+    with duckdb.connect() as connection:
+        connection.execute(f"SET allowed_paths = [{literal(file)}, {literal(f'{file}.wal')}]")
+        for setting in CLOSED:
+            connection.execute(f"SET {setting}")
+        if Path(f"{file}.wal").exists():
+            msg = f"there is a log of writes beside it, {path.name}.wal, which nobody landed"
+            raise ForeignError(msg)
+        connection.execute(f"ATTACH {literal(file)} AS it (READ_ONLY)")
+        yield connection
+
+
+def _foreign(connection: duckdb.DuckDBPyConnection) -> str | None:
+    """The first object of the database ``it`` that no version of this program lands; None if there is none."""
+    known = {kind: {*sql.names(folder), *EARLIER} for kind, folder in _KINDS.items()}
+    for kind, schema, name in connection.execute(_OBJECTS).fetchall():
+        if schema != "main" or name not in known.get(kind, ()):
+            return f"{kind} {schema}.{name}"
+    return None
+
+
+_KINDS: Mapping[str, sql.Kind] = {"table": "schema", "view": "views", "macro": "macros"}
+
+_OBJECTS = """
+    SELECT 'table', schema_name, table_name FROM duckdb_tables() WHERE database_name = 'it'
+    UNION ALL SELECT 'view', schema_name, view_name FROM duckdb_views() WHERE database_name = 'it' AND NOT internal
+    UNION ALL SELECT 'macro', schema_name, function_name FROM duckdb_functions()
+        WHERE database_name = 'it' AND NOT internal
+    UNION ALL SELECT 'schema', schema_name, schema_name FROM duckdb_schemas()
+        WHERE database_name = 'it' AND NOT internal
+    UNION ALL SELECT 'type', schema_name, type_name FROM duckdb_types() WHERE database_name = 'it' AND NOT internal
+    UNION ALL SELECT 'sequence', schema_name, sequence_name FROM duckdb_sequences() WHERE database_name = 'it'
+    UNION ALL SELECT 'index', schema_name, index_name FROM duckdb_indexes() WHERE database_name = 'it'
+    UNION ALL SELECT 'computed column', schema_name, table_name || '.' || column_name FROM duckdb_columns()
+        WHERE database_name = 'it' AND is_generated
+"""
+"""What a database has in it, by kind."""
+
+
+def _tables(connection: duckdb.DuckDBPyConnection) -> Mapping[str, Mapping[str, str]]:
+    """Type of each column of each table of the database ``it``; its views are left out."""
+    names = connection.execute("SELECT table_name FROM duckdb_tables() WHERE database_name = 'it'").fetchall()
+    columns = _columns(connection)["it"]
+    return {name: columns[name] for (name,) in sorted(names)}
+
+
+@cache
+def _contents(path: Path, _: tuple[int, int]) -> _Contents:
+    """What is in a database, of which this state has not been looked at before; raises as ``opened``."""
+    with opened(path) as connection:
+        return _Contents(_tables(connection), _format_version(connection))
 
 
 def damage(connection: duckdb.DuckDBPyConnection, message: str) -> str | None:
@@ -221,30 +362,43 @@ def renew_entry(folder: Path) -> None:
             write_entry(folder)
 
 
-def _attach_all(connection: duckdb.DuckDBPyConnection, studies: Mapping[str, Path]) -> dict[str, Path]:
-    """Attach every study that can be read; return their files, by name."""
-    return {study: path for study, path in studies.items() if _attached(connection, study, path)}
+def _attach_all(connection: duckdb.DuckDBPyConnection, studies: Mapping[str, Path]) -> tuple[dict[str, Path], Stored]:
+    """Attach every study that can be read; return their files, by name, and the tables of their databases."""
+    files, stored = {}, {}
+    for study, path in studies.items():
+        if (tables := _attached(connection, study, path)) is not None:
+            files[study], stored[_alias(study)] = path, tables
+    return files, stored
 
 
-def _attached(connection: duckdb.DuckDBPyConnection, study: str, path: Path) -> bool:
-    """Attach a published database read-only; if it cannot be read, or is gone by now, leave it out."""
+def _attached(connection: duckdb.DuckDBPyConnection, study: str, path: Path) -> Mapping[str, Mapping[str, str]] | None:
+    """Attach a published database read-only and return its tables; None if it is left out, or is gone by now."""
     try:
+        contents = _contents(path, _version(path))
+        version = contents.version
         connection.execute(_attach(study, path.absolute()))
-        version = _format_version(connection, study)
+    except FileNotFoundError:
+        return None
+    except ForeignError as error:
+        _warn_once(
+            f"{path} is left out: {error}; it may be of a newer version of attention-geometry, or of somebody else; "
+            f"{_rebuild(study)}"
+        )
+        return None
     except duckdb.Error as error:
         if path.exists():
             why = str(error).splitlines()[0]
             _warn_once(f"{path} cannot be read ({why}), so study '{study}' is left out; {_remedy(why, study)}")
         connection.execute(f"DETACH DATABASE IF EXISTS {identifier(_alias(study))}")
-        return False
+        return None
     if OLDEST_READABLE <= version <= FORMAT_VERSION:
-        return True
+        return contents.tables
     _warn_once(
         f"{path} has format {version}, and {OLDEST_READABLE} to {FORMAT_VERSION} can be read, so study '{study}' is "
         f"left out; " + ("upgrade attention-geometry" if version > FORMAT_VERSION else _rebuild(study))
     )
     connection.execute(f"DETACH DATABASE {identifier(_alias(study))}")
-    return False
+    return None
 
 
 def _remedy(why: str, study: str) -> str:
@@ -260,17 +414,11 @@ def _rebuild(study: str) -> str:
     return f"rebuild it: attention-geometry run {study}"
 
 
-def _format_version(connection: duckdb.DuckDBPyConnection, study: str) -> int:
-    """The version of an attached study's tables; 0 if its file states none."""
-    alias = _alias(study)
-    known = connection.execute(
-        "SELECT true FROM duckdb_columns() WHERE database_name = ? AND table_name = 'studies' "
-        "AND column_name = 'format_version'",
-        [alias],
-    ).fetchall()
-    if not known:
+def _format_version(connection: duckdb.DuckDBPyConnection) -> int:
+    """The version of the tables of the database ``it``; 0 if its file states none."""
+    if "format_version" not in _tables(connection).get("studies", {}):
         return 0
-    found = connection.execute(f"SELECT max(format_version) FROM {identifier(alias)}.studies").fetchall()  # noqa: S608
+    found = connection.execute("SELECT max(format_version) FROM it.studies").fetchall()
     return int(found[0][0] or 0)
 
 
@@ -299,8 +447,9 @@ def _script(folder: Path) -> str:
     """
     found = published(folder)
     with duckdb.connect() as connection:
-        studies = {study: path for study, path in _attach_all(connection, found).items() if _is_old(connection, study)}
-        unions = _unions(_columns(connection), studies)
+        attached, stored = _attach_all(connection, found)
+        studies = {study: path for study, path in attached.items() if _is_old(connection, study)}
+        unions = _unions(stored, studies)
     left_out = (
         "-- Left out, because the shell could not read it: " + " ".join(f"{study}; {_rebuild(study)}".split()) + "\n"
         for study in sorted(found.keys() - studies.keys())
@@ -399,9 +548,20 @@ def _versions(folder: Path) -> dict[str, tuple[int, int]]:
     versions = {}
     for study, path in published(folder).items():
         with suppress(FileNotFoundError):
-            state = path.stat()
-            versions[study] = state.st_ino, state.st_mtime_ns
+            versions[study] = _version(path)
     return versions
+
+
+def _version(path: Path) -> tuple[int, int]:
+    """What changes when a file is replaced: its inode and its time of change.
+
+    Raises
+    ------
+    FileNotFoundError
+        If it is gone.
+    """
+    state = path.stat()
+    return state.st_ino, state.st_mtime_ns
 
 
 @cache

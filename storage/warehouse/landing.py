@@ -21,7 +21,7 @@ import sql
 from storage.errors import UserError
 from storage.files.locks import exclusive
 from storage.files.staging import beside, sweep
-from storage.warehouse.connection import READABLE_FROM, database, write_entry
+from storage.warehouse.connection import READABLE_FROM, bound_memory, database, write_entry
 from storage.warehouse.relations import create_relations, create_tables, describe_table, fill, literal, tables_read
 from storage.warehouse.scheduler import in_lanes
 
@@ -36,7 +36,7 @@ LANES = 2
 MEMORY = 4 * 2**30
 """Most bytes that DuckDB may hold while it builds a database; beyond, it spills to a folder beside it.
 
-On a small machine it may hold what DuckDB itself takes as its limit there, 80 % of the memory.
+Where less is free it may hold a part of that (``bound_memory``).
 """
 
 ROW_GROUP = 122_880
@@ -133,6 +133,7 @@ def _renew_script(folder: Path) -> None:
 def _publish(aside: Path, path: Path) -> None:
     """Rename a database to ``path`` once it is on the disk, so that a power cut leaves the old one or the new one."""
     _to_disk(aside)
+    path.with_name(f"{path.name}.wal").unlink(missing_ok=True)  # ours has none, and DuckDB would apply another's
     aside.replace(path)
     _to_disk(path.parent)
 
@@ -200,7 +201,7 @@ class _Aside:
     def opened(cls, path: Path) -> Iterator[Self]:
         """A new database at ``path``, which is whole on the disk once the body has run."""
         with duckdb.connect(config={"temp_directory": f"{path}.tmp"}) as connection:
-            _bound_memory(connection)
+            bound_memory(connection, MEMORY)
             attached = f"ATTACH {literal(os.fspath(path))} AS {ALIAS}"
             connection.execute(f"{attached} (STORAGE_VERSION '{READABLE_FROM}', RECOVERY_MODE no_wal_writes)")
             yield cls(connection)
@@ -226,13 +227,6 @@ class _Aside:
         for cursor in tuple(self._cursors):
             with suppress(duckdb.Error):  # it may have been closed since
                 cursor.interrupt()
-
-
-def _bound_memory(connection: duckdb.DuckDBPyConnection) -> None:
-    """Let DuckDB hold no more than ``MEMORY``, nor more than it takes as its own limit on this machine."""
-    own = connection.execute("SELECT parse_formatted_bytes(current_setting('memory_limit'))").fetchall()[0][0]
-    if own > MEMORY:
-        connection.execute(f"SET memory_limit = '{MEMORY}B'")
 
 
 class _Stream:

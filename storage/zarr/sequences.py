@@ -6,6 +6,8 @@ One shard is one sequence of one array and has one writer, because Zarr's shards
 ledger entry of a sequence is written after its data, so a killed writer loses at most the sequence in hand.
 """
 
+import hashlib
+import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import asdict
@@ -17,7 +19,7 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from storage.errors import DerivedDamageError, UserError
+from storage.errors import DerivedDamageError, UserError, refuse_newer
 from storage.files.differences import differences
 from storage.files.places import Place
 from storage.zarr import shards
@@ -59,7 +61,8 @@ class SequenceStore:
         Raises
         ------
         UserError
-            If there is none, if its format is of another version, or if its arrays are not the declared ones.
+            If there is none, if its format is of another version (``NewerError`` if that is newer), or if its arrays
+            are not the declared ones.
         """
         if not path.exists():
             msg = f"There is no store at {path}; run the study first"
@@ -67,15 +70,20 @@ class SequenceStore:
         try:
             group = zarr.open_group(path.open_zarr(), mode="r+")
             found = group.attrs.get("format_version")
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            msg = f"The store {path} is damaged ({' '.join(str(error).split())}); run the study again with --fresh"
-            raise UserError(msg) from error
+        except UserError:
+            raise
+        except Exception as error:  # what a wrong document raises is up to Zarr
+            raise _damaged(path, " ".join(str(error).split())) from error
+        if isinstance(found, int) and found > FORMAT_VERSION:
+            refuse_newer(f"The store {path}", found, FORMAT_VERSION, path.name.removesuffix(".zarr"))
         if found != FORMAT_VERSION:
             msg = (
                 f"The store {path} has format version {found}, this program reads {FORMAT_VERSION}; "
                 "run the study again with --fresh to rebuild it"
             )
             raise UserError(msg)
+        if why := _wrong(dict(group.attrs)):
+            raise _damaged(path, f"zarr.json: {why}")
         store = cls(path, group, specs)
         store._validate()
         return store
@@ -162,10 +170,34 @@ class SequenceStore:
         sizes = self.sizes
         for spec in self._present.values():
             array = self._array(spec.name)
-            wanted, found = (spec.shape(sizes), spec.dtype), (array.shape, str(array.dtype))
-            if array.shape != spec.shape(sizes) or str(array.dtype) not in spec.types:
+            fill = np.array([array.fill_value, spec.fill], array.dtype)
+            wanted = (spec.shape(sizes), spec.dtype, str(fill[1]))
+            found = (array.shape, str(array.dtype), str(fill[0]))
+            if found[::2] != wanted[::2] or found[1] not in spec.types:
                 msg = f"The array '{spec.name}' of {self.path} is {found}, declared {wanted}; run again with --fresh"
                 raise UserError(msg)
+
+    def check_documents(self) -> None:
+        """Compare the documents of all arrays with their digests, which stores of earlier versions do not have.
+
+        Raises
+        ------
+        UserError
+            If one is not as it was written, or an object store does not answer.
+        """
+        recorded: Any = self._group.attrs.get(DOCUMENTS, {})
+        for name, digest in recorded.items():
+            if _sha256(self._document(name)) != digest:
+                which = f"The document {DOCUMENT} of the array '{name}' of {self.path}"
+                msg = f"{which} is not as it was written; {self._remedy()}"
+                raise UserError(msg)
+
+    def _document(self, name: str) -> bytes:
+        """The bytes of an array's document; none if it is gone."""
+        try:
+            return self.path.read(f"{name}/{DOCUMENT}")
+        except FileNotFoundError:
+            return b""
 
     @property
     def _present(self) -> dict[str, ArraySpec]:
@@ -237,7 +269,9 @@ class SequenceStore:
             return self._arrays[name]
         try:
             array = self._group.get(name)
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except UserError:
+            raise
+        except Exception as error:  # what a wrong document raises is up to Zarr
             said = " ".join(str(error).split())
             msg = f"The array '{name}' of {self.path} is damaged ({said}); run the study again with --fresh"
             raise UserError(msg) from error
@@ -403,11 +437,15 @@ class SequenceStore:
             raise ValueError(msg)
         dropped = sorted({*self.dropped, *names})
         if self.path.is_remote:
-            self._group.attrs["dropped"] = dropped
+            self._record_dropped(dropped)
             self._empty(names)
         else:
             self._empty(names)
-            self._group.attrs["dropped"] = dropped
+            self._record_dropped(dropped)
+
+    def _record_dropped(self, names: Sequence[str]) -> None:
+        attributes = {**self._group.attrs, "dropped": names}
+        self._group.attrs.put(_sealed(attributes) if DIGEST in attributes else attributes)
 
     def _empty(self, names: Collection[str]) -> None:
         """Delete all chunks of these arrays, and what a killed process left of them."""
@@ -473,6 +511,45 @@ CHUNKS = "c"
 """The folder of an array's chunks."""
 
 
+DOCUMENT = "zarr.json"
+"""The file of a group's or an array's document."""
+
+DOCUMENTS = "documents"
+"""The attribute that has the SHA-256 of each array's document."""
+
+DIGEST = "digest"
+"""The attribute that has the SHA-256 of all others; stores of earlier versions have neither."""
+
+
+def _sealed(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes of a group with their digest."""
+    rest = {name: value for name, value in attributes.items() if name != DIGEST}
+    return {**rest, DIGEST: _sha256(json.dumps(rest, sort_keys=True).encode())}
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _wrong(attributes: dict[str, Any]) -> str | None:
+    """What is wrong with the attributes of a group; None if nothing is."""
+    if DIGEST in attributes and _sealed(attributes) != attributes:
+        return "it is not as it was written"
+    for name, kind in {"sizes": dict, "layers": list, "provenance": dict}.items():
+        if not isinstance(attributes.get(name), kind):
+            return f"it has no '{name}'"
+    try:
+        tuple(LayerSize(**layer) for layer in attributes["layers"])
+        tuple(int(size) for size in attributes["sizes"].values())
+    except (TypeError, ValueError) as error:
+        return str(error)
+    return None
+
+
+def _damaged(path: Place, why: str) -> UserError:
+    return UserError(f"The store {path} is damaged ({why}); run the study again with --fresh")
+
+
 def _create_in(
     folder: Path,
     specs: Sequence[ArraySpec],
@@ -502,6 +579,8 @@ def _create_in(
             dimension_names=spec.dims,
             attributes={"unit": spec.unit, "meaning": spec.meaning},
         )
+    documents = {spec.name: _sha256((folder / spec.name / DOCUMENT).read_bytes()) for spec in specs}
+    group.attrs.put(_sealed({**group.attrs, DOCUMENTS: documents}))
 
 
 def _alike(sizes: Mapping[str, int]) -> list[LayerSize]:

@@ -26,6 +26,13 @@ def settings(inputs: Path, **changes: object) -> list[object]:
     return [part for name, value in given.items() for part in (f"--{name.replace('_', '-')}", value)]
 
 
+@pytest.fixture(autouse=True)
+def _apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test sees what clusters that others killed have left, nor where others kept Dagster's records."""
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+    monkeypatch.setattr("dagster_project.upkeep.clearing.scratch", lambda: tmp_path / "scratch")
+
+
 @pytest.fixture(scope="session")
 def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the checkpoints ``llama`` (grouped heads) and ``mistral`` (windows of 16) and ``book.txt``."""

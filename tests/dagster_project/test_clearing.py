@@ -1,5 +1,6 @@
 """What crashes and users leave behind is removed, nothing else; damage is named with its remedy, which helps."""
 
+import errno
 import os
 import re
 import shutil
@@ -9,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from dagster_project.records import opening
 from dagster_project.study.home import Home
-from dagster_project.upkeep import doctor
+from dagster_project.upkeep import clearing, doctor
 from dagster_project.upkeep.clearing import clean, clear_study, leftovers
 from dagster_project.upkeep.doctor import verify
 from storage.errors import UserError
+from storage.files import staging
 from storage.files.locks import exclusive
 from storage.files.places import Local, Place, Remote
 from storage.warehouse.connection import connect
@@ -335,3 +338,116 @@ def test_a_study_between_two_steps_of_a_run_is_kept_for_it(copied: Path, command
         planned = attention_geometry("refresh", "--dry-run", home=copied)
     assert "another process works on it" in planned.text
     assert {name: content for name, content in results(copied).items() if name in before} == before
+
+
+def without_a_key(home: Path) -> Path:
+    document = home / "tensors" / "mine.zarr" / "zarr.json"
+    document.write_text(document.read_text(encoding="utf-8").replace('"sizes"', '"sices"'), encoding="utf-8")
+    return document
+
+
+def with_another_name_of_a_column(home: Path) -> Path:
+    table = home / "summaries" / "mine" / "assumption_norms.parquet"
+    table.write_bytes(table.read_bytes().replace(b"layer", b"mayer"))
+    return table
+
+
+@pytest.mark.parametrize("of", [without_a_key, with_another_name_of_a_column])
+def test_damaged_metadata_hides_no_other_study_and_is_named(copied: Path, of: Callable[[Path], Path]) -> None:
+    shutil.copytree(copied / "metrics" / "mine.zarr", copied / "metrics" / "other.zarr")
+    shutil.copytree(copied / "tensors" / "mine.zarr", copied / "tensors" / "other.zarr")
+    damaged = of(copied)
+    shown = attention_geometry("doctor", home=copied, COLUMNS="400")
+    assert shown.code == 0, shown.errors
+    assert re.search(r"tensors +│ other +│ complete: 4 sequences", shown.text), shown.text
+    assert attention_geometry("studies", home=copied).code == 0
+    (found,) = damages(Home(copied))
+    store = damaged if damaged.suffix == ".parquet" else damaged.parent
+    assert str(store) in found
+    assert "attention-geometry run mine" in found
+    planned = attention_geometry("refresh", "mine", "--dry-run", home=copied, COLUMNS="400")
+    assert (planned.code, "cannot be read" in planned.text) == (0, True), planned.text
+
+
+def test_a_study_that_cannot_be_read_hides_no_other(copied: Path) -> None:
+    entries = copied / "studies.yaml"
+    entries.write_text(entries.read_text(encoding="utf-8") + "  bad: {model: 3}\n", encoding="utf-8")
+    listed = attention_geometry("studies", home=copied)
+    assert "│ mine " in listed.text
+    assert "'bad'" in listed.complaint
+
+
+@pytest.mark.parametrize("part", ["tensors", "metrics"])
+def test_a_store_that_is_a_link_is_read_and_neither_replaced_nor_deleted(
+    copied: Path, tmp_path: Path, part: str
+) -> None:
+    store, there = copied / part / "mine.zarr", tmp_path / "disk" / "mine.zarr"
+    there.parent.mkdir()
+    store.rename(there)
+    store.symlink_to(there)
+    before, behind = results(copied), results(there)
+    assert damages(Home(copied)) == []
+    for command in (("run", "mine", "--fresh"), ("clear", "mine", "--yes"), ("drop", "mine")):
+        refused = attention_geometry(*command, home=copied).complaint
+        assert f"{store} is a link to {there}, and what it leads to is not replaced or deleted" in refused
+    assert results(copied) == before
+    assert results(there) == behind
+    assert store.is_symlink()
+
+
+def test_a_link_that_leads_nowhere_is_named(copied: Path, tmp_path: Path) -> None:
+    store = copied / "metrics" / "mine.zarr"
+    shutil.rmtree(store)
+    store.symlink_to(tmp_path / "gone")
+    with pytest.raises(UserError, match=f"{store} is a link to .*gone"):
+        measured(Home(copied))
+
+
+def full(*_: object, **__: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_doctor_removes_on_a_full_disk_and_records_it_later(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It recorded first, and ended in a traceback without having made any room."""
+    litter(copied, *HALF[:11])
+    monkeypatch.setattr(opening, "register_studies", full)
+    cleaned = attention_geometry("doctor", "--clean", home=copied)
+    assert cleaned.code == 0
+    assert "Killed runs have not been marked as failed, which the next run does: " in cleaned.errors
+    assert "No space left on device" in cleaned.errors
+    assert re.search(r"in all +│ 1,100 ", cleaned.text), cleaned.text
+    assert not [path for path in leftovers(Home(copied)) if path.name.endswith((".partial", ".replaced"))]
+
+
+def test_what_cannot_be_removed_is_kept_with_the_reason(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    litter(copied, *HALF[:2], pages(ended())[0])
+
+    def read_only(*_: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(staging, "delete", read_only)
+    cleaned = attention_geometry("doctor", "--clean", home=copied, COLUMNS="300")
+    assert (cleaned.code, cleaned.text.count("kept: it cannot be removed: Read-only file system")) == (0, 3)
+    monkeypatch.setattr(Home, "claimed", full)
+    cleaned = attention_geometry("doctor", "--clean", home=copied, COLUMNS="300")
+    assert cleaned.text.count("kept: its study cannot be locked: No space left on device") == 2
+
+
+def test_scratch_of_a_killed_local_cluster_is_removed_and_of_a_living_one_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dagster_project.upkeep.clearing.scratch", lambda: tmp_path / "scratch")
+    folder = tmp_path / "scratch" / "dask-scratch-space"
+    litter(folder, "worker-dead/spilled", "worker-alive/spilled", "global.lock")
+    (folder / "worker-dead.dirlock").touch()
+    home = Home(tmp_path / "data")
+    with exclusive(folder / "worker-alive.dirlock", "it", wait=0):
+        assert leftovers(home) == [folder / "worker-dead"]
+        assert [(removed.path, removed.bytes) for removed in clean(home)] == [(Local(folder / "worker-dead"), 100)]
+    assert sorted(path.name for path in folder.iterdir()) == ["global.lock", "worker-alive", "worker-alive.dirlock"]
+
+
+def test_a_local_cluster_keeps_its_scratch_where_it_is_cleaned() -> None:
+    from distributed.diskutils import DIR_LOCK_EXT
+
+    assert clearing.CLUSTER_LOCK == DIR_LOCK_EXT

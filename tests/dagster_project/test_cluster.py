@@ -24,6 +24,7 @@ from storage.zarr.sequences import SequenceStore
 from tests.dagster_project import making
 from tests.dagster_project.dask_cluster import Cluster, kill, running
 from tests.dagster_project.drawn_study import NAME, SIZES, STUDY, several
+from tests.storage.earlier import rewrite
 from tests.storage.object_store import bucket
 
 pytest.importorskip("distributed", reason="distributed, Dask's scheduler, is not installed")
@@ -392,7 +393,7 @@ def test_a_store_that_was_replaced_is_not_written_to(tmp_path: Path, monkeypatch
     measuring._opened(stores)
 
     def replaced_in_between(self: SequenceStore, name: str, *given: Any) -> None:
-        metrics._group.attrs["provenance"] = provenance | {"study": "another"}
+        rewrite(Path(str(metrics.path)), provenance=provenance | {"study": "another"})
         put(self, name, *given)
 
     said = "have been replaced while a Dask worker computed them; run again"

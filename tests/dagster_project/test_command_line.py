@@ -6,13 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import zarr
 
 from dagster_project.steps.summaries import SUMMARIES
 from dagster_project.study.home import HOME_VARIABLE, Home
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
 from tests.dagster_project.driver import PROGRAM, attention_geometry, files, in_own_process
+from tests.storage.earlier import recorded, rewrite
 
 COUNT = ("sql", "SELECT count(*) AS c FROM studies", "--format", "csv")
 ONE, NONE = '"c"\n1\n', '"c"\n0\n'
@@ -70,8 +70,7 @@ def breaks_the_group(metrics: Path) -> None:
 
 
 def is_older(metrics: Path) -> None:
-    group = zarr.open_group(metrics)
-    group.attrs["provenance"] = {**group.attrs["provenance"], "metrics_version": 1}
+    rewrite(metrics, provenance={**recorded(metrics), "metrics_version": 1})
 
 
 @pytest.mark.parametrize("change", [breaks_an_array, breaks_the_group, is_older])

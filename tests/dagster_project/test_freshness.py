@@ -31,6 +31,7 @@ from tests.dagster_project.driver import CHECKOUT, files
 from tests.dagster_project.making import NAMES
 from tests.dagster_project.recorded import change
 from tests.extract.tiny import text, write_checkpoint
+from tests.storage.earlier import recorded, rewrite
 
 AFTER_TENSORS = NAMES
 AFTER_METRICS = NAMES[1:]
@@ -102,6 +103,7 @@ def own_inputs(copied: Path, inputs: Path, tmp_path: Path) -> Path:
     change(copied, model=str(there / "llama"), corpus=str(there / "book.txt"))
     for path in [*copied.glob("*/mine.zarr/zarr.json")]:
         path.write_text(path.read_text(encoding="utf-8").replace(str(inputs), str(there)), encoding="utf-8")
+        rewrite(path.parent)
     return there
 
 
@@ -286,9 +288,8 @@ def test_sequences_that_are_missing(copied: Path) -> None:
 
 def test_unfinished_tensors_of_another_device_are_refused_and_not_replaced(copied: Path) -> None:
     home, study, path = Home(copied), find_study(Home(copied), "mine"), copied / "tensors" / "mine.zarr"
-    group = zarr.open_group(path, mode="r+")
-    made = group.attrs["provenance"]
-    group.attrs["provenance"] = made | {"versions": made["versions"] | {"device": "cuda (NVIDIA H200)", "torch": "1"}}
+    made = recorded(path)
+    rewrite(path, provenance=made | {"versions": made["versions"] | {"device": "cuda (NVIDIA H200)", "torch": "1"}})
     assert "tensors" not in found(copied)
     unfinished(copied, "tensors")
     with pytest.raises(
@@ -326,8 +327,8 @@ def test_what_is_lost_or_damaged(copied: Path, name: str, first: str, all_stale:
 
 
 def of_other_metrics(home: Path) -> None:
-    group = zarr.open_group(home / "metrics" / "mine.zarr", mode="r+")
-    group.attrs["provenance"] = group.attrs["provenance"] | {"tensors": {"study": "mine"}}
+    metrics = home / "metrics" / "mine.zarr"
+    rewrite(metrics, provenance=recorded(metrics) | {"tensors": {"study": "mine"}})
 
 
 def of_other_summaries(home: Path) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 import dagster as dg
 import pytest
 import yaml
-import zarr
 
 import sql
 from dagster_project.steps import measuring
@@ -19,7 +18,7 @@ from tests.dagster_project import making
 from tests.dagster_project.conftest import settings
 from tests.dagster_project.driver import attention_geometry, files, instance_of
 from tests.dagster_project.recorded import change
-from tests.storage.earlier import make_older
+from tests.storage.earlier import make_older, recorded, rewrite
 
 ASSETS = ("tensors", "selection_metrics", "warehouse", "report")
 CHECKS = {
@@ -132,8 +131,8 @@ def test_metrics_of_other_settings_are_not_landed(copied: Path) -> None:
     ],
 )
 def test_metrics_of_anything_else_are_not_landed(copied: Path, part: str, value: object, said: str) -> None:
-    metrics = zarr.open_group(copied / "metrics" / "mine.zarr")
-    metrics.attrs["provenance"] = {**metrics.attrs["provenance"], part: value}
+    metrics = copied / "metrics" / "mine.zarr"
+    rewrite(metrics, provenance={**recorded(metrics), part: value})
     with pytest.raises(UserError, match=said):
         making.land(Home(copied), "mine")
 
@@ -165,8 +164,8 @@ def test_the_landed_provenance_has_that_of_the_metrics(mine: Path) -> None:
 @pytest.mark.slow
 def test_a_study_of_an_earlier_version_is_measured_and_landed_again(copied: Path) -> None:
     before, rows = stores(copied), attention_geometry(*ROWS, home=copied)
-    metrics = zarr.open_group(copied / "metrics" / "mine.zarr")
-    metrics.attrs["provenance"] = {**metrics.attrs["provenance"], "metrics_version": 1}
+    metrics = copied / "metrics" / "mine.zarr"
+    rewrite(metrics, provenance={**recorded(metrics), "metrics_version": 1})
     shutil.rmtree(copied / "metrics" / "mine.zarr" / "rho_out")
     make_older(copied / "warehouse" / "mine.duckdb")
     older = attention_geometry("sql", "SELECT count(recall) AS a, count(s_in) AS b FROM selection", home=copied)
@@ -189,8 +188,8 @@ def test_a_study_of_an_earlier_version_is_measured_and_landed_again(copied: Path
 
 @pytest.mark.slow
 def test_metrics_of_an_earlier_version_of_the_same_arrays_are_rebuilt(copied: Path) -> None:
-    metrics = zarr.open_group(copied / "metrics" / "mine.zarr")
-    metrics.attrs["provenance"] = {**metrics.attrs["provenance"], "metrics_version": 1}
+    metrics = copied / "metrics" / "mine.zarr"
+    rewrite(metrics, provenance={**recorded(metrics), "metrics_version": 1})
     assert "of 4 sequences measured" in attention_geometry("run", "mine", home=copied).errors
 
 

@@ -41,6 +41,7 @@ from storage.zarr.sequences import SequenceStore
 from tests.extract.families import attention_of, model_of
 from tests.extract.killed import narrow, start
 from tests.extract.tiny import VOCABULARY, text, tiny_tokenizer, write_checkpoint
+from tests.storage.earlier import recorded, rewrite
 
 SEQUENCES, KEYS, BATCH = 9, 24, 2
 QUERIES, WINDOW = (6, 20, 23), 16
@@ -886,11 +887,10 @@ LATER = ("query_norm", "key_norm", "logit_cap")
 
 def earlier(store: Path, *, version: int | None = None, lost: Sequence[int] = ()) -> SequenceStore:
     """The store as an earlier version would have made it, without some sequences; version 3 did not say its own."""
-    document = json.loads((store / "zarr.json").read_text())
-    provenance = document["attributes"]["provenance"]
+    provenance = recorded(store)
     del provenance["extraction_version"]
     provenance |= {} if version is None else {"extraction_version": version}
-    (store / "zarr.json").write_text(json.dumps(document))
+    rewrite(store, provenance=provenance)
     for name in LATER:
         shutil.rmtree(store / name)
     found = SequenceStore.open(Local(store), TENSORS)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import zarr
 from safetensors.torch import load_file, save_file
 
 from extract import models, standing
@@ -22,6 +21,7 @@ from storage.files.places import Local
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
 from tests.extract.tiny import text, tiny_tokenizer, write_checkpoint
+from tests.storage.earlier import rewrite
 
 HEAVY = ("torch", "transformers", "datasets", "tokenizers", "accelerate", "dagster", "pyarrow", "numba")
 
@@ -75,7 +75,7 @@ def stale(inputs: Path, store: Path, **others: object) -> str | None:
 
 
 def rewrite_provenance(store: Path, provenance: dict[str, Any]) -> None:
-    zarr.open_group(store, mode="r+").attrs["provenance"] = provenance
+    rewrite(store, provenance=provenance)
 
 
 def provenance(store: Path) -> dict[str, Any]:

@@ -38,11 +38,11 @@ class Browser:
             finally:
                 process.kill()  # where the tests' parent ignores SIGTERM, so does the driver
 
-    def open(self, path: Path) -> None:
-        """Open a local file; what was logged before is forgotten."""
+    def open(self, path: Path, fragment: str = "") -> None:
+        """Open a local file, at a fragment of its address; what was logged before is forgotten."""
         self.log("browser")
         self.log("performance")
-        _post(f"{self._session}/url", {"url": path.as_uri()})
+        _post(f"{self._session}/url", {"url": path.as_uri() + fragment})
 
     def run(self, script: str, *arguments: Any) -> Any:
         """Run JavaScript in the page and return what it returns."""

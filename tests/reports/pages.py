@@ -16,6 +16,7 @@ class Page(HTMLParser):
         super().__init__(convert_charrefs=True)
         self.elements: list[tuple[str, dict[str, str], list[str]]] = []
         self._open: list[int] = []
+        self._after_index = False
         self.feed(path.read_text(encoding="utf-8"))
         self.close()
 
@@ -32,8 +33,15 @@ class Page(HTMLParser):
             pass
 
     def handle_data(self, data: str) -> None:
+        """Text of the open elements; an index is written as in a sentence, ``r_min``, and parts no words."""
+        is_index = bool(self._open) and self.elements[self._open[-1]][0] == "sub"
         for index in self._open:
-            self.elements[index][2].append(data)
+            parts = self.elements[index][2]
+            if (is_index or self._after_index) and parts:
+                parts[-1] += f"_{data}" if is_index else data
+            else:
+                parts.append(data)
+        self._after_index = is_index
 
     def find(self, tag: str, **attributes: str) -> Iterator[tuple[dict[str, str], str]]:
         for name, found, text in self.elements:

@@ -11,9 +11,18 @@ import pytest
 from reports.page import ReportSummary, write_report
 from tests.reports.conftest import DEGENERATE, SIZES, SMALL
 from tests.reports.driver import FLAGS, Browser
+from tests.reports.labels import UNFOLDED, flaws
 from tests.reports.synthetic import Synthetic, warehouse
 
 DRAWN = "return document.querySelectorAll('.chart svg.marks').length"
+READY = "return document.documentElement.dataset.charts == 'drawn'"
+
+
+def unfold(browser: Browser, report: ReportSummary) -> None:
+    """Open whatever is folded, and wait until every chart is drawn."""
+    browser.wait(READY, 60)
+    browser.run(UNFOLDED)
+    browser.wait(f"{DRAWN} == {report.charts}", 60)
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +31,7 @@ def report(small: duckdb.DuckDBPyConnection, tmp_path_factory: pytest.TempPathFa
 
 
 def test_opened_by_hand_every_chart_is_drawn(chromium: str, report: ReportSummary, tmp_path: Path) -> None:
-    """Without a driver: what ``chromium FILE`` shows once scripts have run."""
+    """Without a driver: what ``chromium FILE`` shows once scripts have run; the rest waits until it is unfolded."""
     options = [*FLAGS, "--virtual-time-budget=20000", f"--user-data-dir={tmp_path}", "--enable-logging=stderr"]
     shown = subprocess.run(
         [chromium, *options, "--dump-dom", report.path.as_uri()],
@@ -37,7 +46,8 @@ def test_opened_by_hand_every_chart_is_drawn(chromium: str, report: ReportSummar
         re.DOTALL,
     )
     assert len(charts) == report.charts
-    assert [name for name, inside in charts if "<svg" not in inside or "<path" not in inside] == []
+    hidden = {name for name, inside in charts if "<svg" not in inside or "<path" not in inside}
+    assert {"example-1", "precision-by-n", "recall-by-n", "explorer", "chance-by-n-1"}.isdisjoint(hidden)
     assert "could not be drawn" not in shown.stdout.split("<script")[0]
     assert "CONSOLE" not in shown.stderr
 
@@ -49,7 +59,7 @@ def test_no_error_and_no_request(browser: Browser, study: Synthetic, tmp_path: P
             connection.execute("UPDATE heads SET head_dim = 8 * (layer + 1)")
         report = write_report(connection, study.study, tmp_path / "report.html", map_n=8)
     browser.open(report.path)
-    browser.wait(f"{DRAWN} == {report.charts}", 60)
+    unfold(browser, report)
     assert browser.log("browser") == []
     assert browser.requests(report.path) == [report.path.as_uri()]
     assert browser.run("return document.querySelectorAll('.failed').length") == 0
@@ -57,7 +67,7 @@ def test_no_error_and_no_request(browser: Browser, study: Synthetic, tmp_path: P
 
 def test_hostile_texts_do_nothing(browser: Browser, hostile: ReportSummary) -> None:
     browser.open(hostile.path)
-    browser.wait(f"{DRAWN} == {hostile.charts}", 60)
+    unfold(browser, hostile)
     assert browser.run("return window.hacked ?? null") is None
     assert browser.run("return document.scripts.length") == 3
     assert browser.run("return document.querySelectorAll('main img, main b, .token *').length") == 0
@@ -67,7 +77,7 @@ def test_hostile_texts_do_nothing(browser: Browser, hostile: ReportSummary) -> N
 def test_the_policy_refuses_other_scripts(browser: Browser, report: ReportSummary) -> None:
     """The guard behind the escaping: even an element that gets into the page does not run, nor fetch."""
     browser.open(report.path)
-    browser.wait(f"{DRAWN} == {report.charts}", 60)
+    unfold(browser, report)
     browser.run(
         "const script = document.createElement('script'); script.textContent = 'window.hacked = 1';"
         "const image = document.createElement('img'); image.src = 'https://example.org/x.png';"
@@ -86,7 +96,7 @@ def test_the_policy_refuses_other_scripts(browser: Browser, report: ReportSummar
 def test_light_and_dark_follow_the_reader(browser: Browser, report: ReportSummary) -> None:
     browser.prefer("light")
     browser.open(report.path)
-    browser.wait(f"{DRAWN} == {report.charts}", 60)
+    unfold(browser, report)
     surfaces = "return [...document.querySelectorAll('.chart svg.marks')].map(svg => svg.style.backgroundColor)"
     light = browser.run(surfaces)
     browser.prefer("dark")
@@ -100,7 +110,7 @@ def test_light_and_dark_follow_the_reader(browser: Browser, report: ReportSummar
 
 def test_pointing_at_a_curve_shows_its_numbers(browser: Browser, report: ReportSummary) -> None:
     browser.open(report.path)
-    browser.wait(f"{DRAWN} == {report.charts}", 60)
+    unfold(browser, report)
     for key in (
         *(
             "precision-bounds",
@@ -129,9 +139,10 @@ def test_pointing_at_a_curve_shows_its_numbers(browser: Browser, report: ReportS
 
 def test_keyboard_reaches_tables(browser: Browser, report: ReportSummary) -> None:
     browser.open(report.path)
-    browser.wait(f"{DRAWN} == {report.charts}", 60)
+    unfold(browser, report)
     reachable = (
-        "return [...document.querySelectorAll('summary, a, [tabindex]')].every(element => element.tabIndex >= 0)"
+        "return [...document.querySelectorAll('summary, a, [tabindex]:not([role=tab])')]"
+        ".every(element => element.tabIndex >= 0)"
     )
     assert browser.run(reachable)
     names = browser.run(
@@ -145,27 +156,28 @@ def test_what_is_far_away_is_drawn_before_it_is_printed(browser: Browser, report
     browser.open(report.path)
     left = browser.wait_for(
         "const failed = () => document.querySelectorAll('.failed').length;"
-        f"const left = () => {report.charts} - document.querySelectorAll('.chart svg.marks').length;"
+        "const left = () => [...document.querySelectorAll('.chart')]"
+        ".filter(chart => chart.checkVisibility() && !chart.querySelector('svg.marks')).length;"
         "dispatchEvent(new Event('beforeprint')); setTimeout(() => done([left(), failed()]), 0)"
     )
     assert left == [0, 0]
     browser.run("dispatchEvent(new Event('afterprint'))")
-    browser.wait("return document.documentElement.dataset.charts == 'drawn'", 60)
-    assert browser.run(DRAWN) == report.charts
+    browser.wait(READY, 60)
     assert browser.log("browser") == []
 
 
 def test_the_contents_stand_beside_the_text_and_follow_it(browser: Browser, report: ReportSummary) -> None:
     browser.open(report.path)
-    browser.wait(f"{DRAWN} == {report.charts}", 60)
+    unfold(browser, report)
     current = "return [...document.querySelectorAll('.contents [aria-current]')].map(link => link.hash)"
-    assert browser.run(current) == ["#summary"]
+    browser.run("scrollTo({top: 0, behavior: 'instant'})")
+    browser.wait(f"{current}.join() == '#summary'")
     left, right = browser.run(
         "return [document.querySelector('.contents').getBoundingClientRect().right,"
         "document.querySelector('main').getBoundingClientRect().left]"
     )
     assert left < right
-    for section in ("kinds", "sql", "explore"):
+    for section in ("kinds", "appendix", "explore"):
         browser.run(f"document.getElementById('{section}').scrollIntoView({{behavior: 'instant'}})")
         browser.wait(f"{current}.join() == '#{section}'")
         top, bottom = browser.run(
@@ -177,7 +189,7 @@ def test_the_contents_stand_beside_the_text_and_follow_it(browser: Browser, repo
 
 def test_the_keyboard_reaches_figures_through_the_contents(browser: Browser, report: ReportSummary) -> None:
     browser.open(report.path)
-    browser.wait(f"{DRAWN} == {report.charts}", 60)
+    unfold(browser, report)
     browser.run("document.querySelector('.contents a[href=\"#kinds\"]').focus()")
     browser.press("\ue004")
     assert browser.run("return document.activeElement.hash") == "#kinds-by-layer"
@@ -190,7 +202,7 @@ def test_on_a_phone_the_contents_are_folded_and_nothing_overflows(browser: Brows
     browser.wide(390, 800)
     try:
         browser.open(report.path)
-        browser.wait(f"{DRAWN} == {report.charts}", 60)
+        unfold(browser, report)
         assert browser.run("return document.querySelector('.contents details').open") is False
         assert browser.run("return document.documentElement.scrollWidth <= innerWidth")
         wider = (
@@ -201,3 +213,46 @@ def test_on_a_phone_the_contents_are_folded_and_nothing_overflows(browser: Brows
         assert browser.log("browser") == []
     finally:
         browser.as_opened()
+
+
+def test_labels_can_be_read_and_a_fault_is_noticed(browser: Browser, report: ReportSummary) -> None:
+    browser.open(report.path)
+    unfold(browser, report)
+    assert flaws(browser) == []
+    move = "const [one, other] = document.querySelectorAll('#chart-recall-map svg.marks text');"
+    browser.run(f"{move} one.textContent = 'cut'; one.setAttribute('transform', 'translate(-500, 0)')")
+    assert [flaw for flaw in flaws(browser) if "'cut' is cut" in flaw] == ["chart-recall-map: 'cut' is cut"]
+    browser.run(f"{move} one.textContent = other.textContent; other.replaceWith(one.cloneNode(true), one)")
+    browser.run(
+        "document.querySelectorAll('#chart-recall-map svg.marks text').forEach(text => { text.textContent = 'x' })"
+    )
+    assert any("'x'" in flaw for flaw in flaws(browser))
+
+
+def test_tabs_are_chosen_by_pointer_keyboard_and_address(browser: Browser, report: ReportSummary) -> None:
+    browser.open(report.path)
+    browser.wait(READY, 60)
+    seen = "return [...document.querySelectorAll('#kinds [role=tabpanel]')].map(panel => panel.checkVisibility())"
+    assert browser.run(seen) == [True, False, False]
+    browser.run("document.querySelectorAll('#kinds [role=tab]')[1].click()")
+    assert browser.run(seen) == [False, True, False]
+    browser.wait("return document.querySelector('#chart-kinds-curves-1 svg.marks')")
+    browser.run("document.querySelector('#kinds [aria-selected=true]').focus()")
+    browser.press("\ue014")
+    assert browser.run(seen) == [False, False, True]
+    assert browser.run("return document.activeElement.id") == "tab-kinds-plane"
+    browser.run("location.hash = '#kinds-by-layer'")
+    browser.wait(f"{seen}[0]")
+    browser.run("location.hash = '#separation-curves'")
+    browser.wait("return document.getElementById('separation-curves').checkVisibility()")
+    browser.wait("return document.querySelector('#chart-separation-curves svg.marks')")
+
+
+def test_sql_and_commands_have_a_button_that_copies(browser: Browser, report: ReportSummary) -> None:
+    browser.open(report.path)
+    browser.wait(READY, 60)
+    browser.run("document.querySelectorAll('details').forEach(details => { details.open = true })")
+    texts = "document.querySelectorAll('pre.sql, pre.command')"
+    assert browser.run(f"return [...{texts}].every(text => text.previousElementSibling.matches('button.copy'))")
+    browser.run("document.querySelector('button.copy').click()")
+    browser.wait("return document.querySelector('button.copy').textContent == 'Copied'")

@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -173,10 +174,15 @@ def test_the_dropdown_colours_the_map_with_its_own_legend(opened: Browser, small
     assert opened.run(LEGENDS) == [True, False]
     for title, column in {"Recall at N = 4": "recall", "Elbow (N)": "elbow_n", "ρ₀": "rho_0"}.items():
         choose(opened, "Colour", title)
+        known = [row[column] for row in heads if row[column] is not None]
         opened.wait(f"{LEGENDS}[1]")
+        for _ in range(100):  # until the numbers of this quantity are written
+            values = sorted(float(text) for text in opened.run(written) if re.fullmatch(r"[\d.]+", text))
+            if values == pytest.approx(sorted(round(value, 2) for value in known), abs=0.0051):
+                break
+            time.sleep(0.05)
         assert opened.run(LEGENDS) == [False, True]
         _, numbers = opened.run(colours)
-        known = [row[column] for row in heads if row[column] is not None]
         assert len(numbers) == len(known)
         shades: dict[float, str] = {}
         for value, (colour, _) in zip(known, numbers, strict=True):
@@ -208,6 +214,21 @@ def test_the_choice_outlives_a_change_of_colours_and_of_width(opened: Browser) -
         assert opened.run("return document.documentElement.scrollWidth <= innerWidth")
     finally:
         opened.as_opened()
+
+
+def test_the_address_leads_to_a_head(browser: Browser, report: ReportSummary, small: duckdb.DuckDBPyConnection) -> None:
+    browser.open(report.path, "#explorer/2/1")
+    browser.wait(READY, 60)
+    browser.wait(f"{NAMED}?.startsWith('Layer 2, head 1')")
+    agree(drawn(browser), expected(small, SMALL, 2, 1))
+    assert inputs(browser)[:2] == ["2", "1"]
+    choose(browser, "Head", 3)
+    browser.wait("return location.hash == '#explorer/2/3'")
+    browser.run("location.hash = '#explorer/0/2'")
+    browser.wait(f"{NAMED}.startsWith('Layer 0, head 2')")
+    browser.run("location.hash = '#explorer/77/1'")
+    assert browser.run(NAMED).startswith("Layer 0, head 2")
+    assert browser.log("browser") == []
 
 
 @pytest.mark.parametrize("name", ["least", "one layer", "one head", "window", "hidden sink"])

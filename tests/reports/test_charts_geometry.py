@@ -97,8 +97,8 @@ def test_axes_have_titles_but_for_the_sphere(several: dict[str, Figure], toy: Fi
 
 
 def test_figures_are_named_as_the_papers(several: dict[str, Figure], toy: Figure) -> None:
-    named = [toy.title, *(figure.title for figure in several.values())]
-    assert [title.split(":")[0] for title in named[:-1]] == ["Figure 1", "Figure 7", "Figure 10", "Figure 9"]
+    named = [toy.paper, *(figure.paper for figure in several.values())]
+    assert named == ["Figure 1", "Figure 7", "Figure 10", "Figure 9", ""]
     assert all("paper" in figure.reading for figure in (toy, *several.values()))
 
 
@@ -139,7 +139,7 @@ def test_a_line_without_a_value_is_left_out() -> None:
     rows = [{"n": n, "norm_s": 1.0, "norm_s_without_sink": None, "norm_s_without_last": 0.5} for n in (1, 2)]
     chart = charts.norms(pa.Table.from_pylist(rows), title="a")
     (scale, *_) = scales(chart.to_dict(), "strokeDash")
-    assert scale == {"domain": ["s_N", "without last"], "range": [[1, 0], [7, 4]]}
+    assert scale == {"domain": ["the sum", "without last"], "range": [[1, 0], [7, 4]]}
 
 
 def contribution(query: int, position: int, norm: float, cosine: float | None = 0.5) -> dict[str, Any]:
@@ -398,7 +398,7 @@ def test_a_hidden_sink_leaves_its_lines_out_and_is_told() -> None:
     figure = found["diagnostics"]
     assert "A window hides the sink." in figure.finding
     shown = {name for spec in specs(figure) for scale in scales(spec, "strokeDash") for name in scale["domain"]}
-    assert shown == {"s_N", "without last", "v_L (last)"}
+    assert shown == {"the sum", "without last", "last token"}
     assert "A window hides the sink." in found["contributions"].finding
 
 

@@ -311,7 +311,7 @@ def figures(connection: duckdb.DuckDBPyConnection, study: Synthetic) -> dict[str
 
 
 ALL = {
-    *("sink-effect", "kinds-by-layer", "kinds-plane", "kinds-sensitivity", "kinds-curves"),
+    *("sink-effect", "sink-by-layer", "kinds-by-layer", "kinds-plane", "kinds-sensitivity", "kinds-curves"),
     *("context-metrics", "context-elbows", "context-kinds"),
 }
 
@@ -329,8 +329,16 @@ EMPTY = {
     "one head": {},
     "one sequence": {},
     "window": {},
-    "hidden sink": {"sink-effect": "a sliding window hides the sink"},
-    "only itself": {"sink-effect": NOTHING_SELECTED, "kinds-plane": "two keys", "kinds-curves": NOTHING_SELECTED},
+    "hidden sink": {
+        "sink-effect": "a sliding window hides the sink",
+        "sink-by-layer": "hides position 0 from every head",
+    },
+    "only itself": {
+        "sink-effect": NOTHING_SELECTED,
+        "sink-by-layer": "hides position 0 from every head",
+        "kinds-plane": "two keys",
+        "kinds-curves": NOTHING_SELECTED,
+    },
 }
 """What some studies cannot show, and why; besides, all of them name one query."""
 

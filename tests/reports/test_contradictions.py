@@ -16,6 +16,7 @@ from tests.reports.verdicts import contradictions
 
 STUDIES = {
     **{name: DEGENERATE[name] for name in ("least", "one head", "one sequence", "hidden sink", "only itself")},
+    "synthetic": Synthetic("synthetic", model="synthetic"),
     "two sequences": Synthetic("two sequences", sequences=2),
     "beside a twin": Synthetic("beside a twin", twin="random"),
     "no estimates": Synthetic("no estimates", without=("claim_estimates",)),

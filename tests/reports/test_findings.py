@@ -14,6 +14,7 @@ from reports.findings import recovery as recovery_findings
 from reports.findings import separation as separation_findings
 from reports.findings import values as values_findings
 from reports.findings.claims import CLAUSES, VERDICTS
+from reports.findings.headlines import Measured
 from reports.findings.numbers import Row
 from storage.warehouse.relations import paper_claims
 
@@ -172,8 +173,7 @@ def test_why_there_is_no_elbow_follows_from_the_status() -> None:
 def test_the_elbow_of_the_model_is_told_with_its_separability() -> None:
     found = elbow("ok", elbow_n=7, separability=0.321, lowest_n=9, lowest_separability=0.25)
     assert separation_findings.elbow_of_model(found) == (
-        "The elbow of the model’s mean curves lies at N = 7, with separability 0.321; separability is least, 0.25, "
-        "at N = 9."
+        "Separability bends at N = 7, where it is 0.321, and is lowest at N = 9, with 0.25."
     )
 
 
@@ -252,9 +252,8 @@ def test_claims_are_counted_beside_random_weights() -> None:
     assert claims_findings.claims(rows[3:]) == (
         "Of 3 claims of the paper, 0 supported; 1 not supported, 1 undecided, 1 not testable."
     )
-    assert headlines_findings.headlines(rows, [], [], [], 4)[2].value == "1"
-    assert headlines_findings.headlines([claim("phases_fit", "supported")], [], [], [], 4)[2].value == "–"
-    assert headlines_findings.headlines(rows[3:], [], [], [], 4)[2].value == "0"
+    for told, value in ((rows, "1"), ([claim("phases_fit", "supported")], "–"), (rows[3:], "0")):
+        assert headlines_findings.headlines(told, Measured([], [], []), None, [], 4)[2].value == value
 
 
 def test_a_summary_says_what_the_verdicts_say() -> None:
@@ -265,28 +264,19 @@ def test_a_summary_says_what_the_verdicts_say() -> None:
 
 
 def test_listings_have_a_cell_for_every_heading() -> None:
-    shown = listings.claims(
-        [claim("regimes_fit", verdict, twin) for verdict in VERDICTS for twin in (None, "supported")]
-    )
-    assert [row[1] for row in shown.rows[::2]] == ["✓ supported", "✗ not supported", "~ undecided", "? not testable"]
-    assert {row[2] for row in shown.rows} == {"–", "✓ supported"}
-    assert {row[5] for row in shown.rows} == {"0.5 (0.4 to 0.6)", "there is nothing to test"}
-    assert {row[6:] for row in shown.rows} == {("at most 0.2", "9 heads")}
+    rows = [claim("regimes_fit", verdict, twin) for twin in (None, "supported") for verdict in reversed(VERDICTS)]
+    shown = listings.claims(rows, {"regimes_fit": "elbows"})
+    assert [row[2] for row in shown.rows[::2]] == [
+        "✓\u00a0supported",
+        "✗\u00a0not supported",
+        "~\u00a0undecided",
+        "?\u00a0not testable",
+    ]
+    assert {row[3] for row in shown.rows} == {"–", "✓\u00a0supported"}
+    assert [row[4] for row in shown.rows] == ["0.5 (0.4 to 0.6)"] * 6 + ["there is nothing to test"] * 2
+    assert {row[5:] for row in shown.rows} == {("at most 0.2",)}
     assert {len(row) for row in shown.rows} == {len(shown.headings)}
-
-
-@pytest.mark.parametrize(
-    ("verdict", "twin", "found"),
-    [
-        ("supported", None, ": 0.5 (0.4 to 0.6), needs at most 0.2"),
-        ("undecided", "supported", ": 0.5 (0.4 to 0.6), needs at most 0.2; random weights: supported"),
-        ("not testable", "supported", ": there is nothing to test"),
-    ],
-)
-def test_a_verdict_names_what_is_measured(verdict: str, twin: str | None, found: str) -> None:
-    row = claim("regimes_fit", verdict, twin)
-    (shown,) = claims_findings.verdicts([row], {"regimes_fit": "elbows"})
-    assert [one.found for one in shown.claims] == [f"{row['measure']}{found}"]
+    assert shown.links == ("elbows",) * len(rows)
 
 
 def test_measures_of_claims_are_words() -> None:
@@ -303,15 +293,59 @@ def covered(kappa: float, *, best: bool, **changed: float | None) -> Row:
 
 @pytest.mark.parametrize(
     ("best", "told"),
-    [(0.5, "serves best, the smallest computed"), (5, "serves best."), (50, "serves best, the largest computed")],
+    [(0.5, "At κ = 0.5, the smallest tried, "), (5, "At κ = 5, "), (50, "At κ = 50, the largest tried, ")],
 )
 def test_a_kappa_at_the_end_of_the_list_is_told_so(best: float, told: str) -> None:
     text = bounds_findings.coverage([covered(kappa, best=kappa == best) for kappa in (0.5, 5, 50)])
     assert told in text
 
 
+@pytest.mark.parametrize(("narrowest", "told"), [(5, "5."), (50, "50, the largest tried.")])
+def test_the_tightest_kappa_is_told(narrowest: float, told: str) -> None:
+    rows = [covered(kappa, best=kappa == 5, recall_width=0.5 + (kappa != narrowest)) for kappa in (0.5, 5, 50)]
+    assert bounds_findings.width(rows).endswith(f"The bounds are tightest at κ = {told}")
+
+
 def test_a_single_kappa_is_at_no_end() -> None:
-    assert "computed" not in bounds_findings.coverage([covered(0.5, best=True)])
+    assert "tried" not in bounds_findings.coverage([covered(0.5, best=True)])
+    assert "tightest" not in bounds_findings.width([covered(0.5, best=True)])
+
+
+def test_what_hardly_depends_on_kappa_is_not_drawn() -> None:
+    level = [covered(kappa, best=kappa == 5) for kappa in (0.5, 5, 50)]
+    assert not bounds_findings.varies(level, ["precision_coverage", "recall_width"])
+    assert not bounds_findings.varies([], ["precision_coverage"])
+    moved = [*level[:2], covered(50, best=False, recall_width=0.57, precision_coverage=None)]
+    assert not bounds_findings.varies(moved, ["precision_coverage"])
+    assert bounds_findings.varies(moved, ["precision_coverage", "recall_width"])
+
+
+def test_one_sentence_says_what_the_model_does() -> None:
+    heads, twins = ([{"recall": value} for value in values] for values in ((0.5, 0.7, None), (0.3,)))
+    null = {"measure": "recall", "null_model": "random_selection", "n": 4, "null_value": 0.2}
+    told = "Of the 4 keys that a head gives most weight, 60\u00a0% lie nearer to their weighted sum than any other key"
+    random, weights = "20\u00a0% of keys at random", "30\u00a0% with random weights"
+    assert headlines_findings.separates(heads, [], [], 4) == f"{told}."
+    assert headlines_findings.separates(heads, twins, [], 4) == f"{told}, against {weights}."
+    assert headlines_findings.separates(heads, twins, [null], 4) == f"{told}, against {random} and {weights}."
+    assert headlines_findings.separates(heads, [], [null | {"n": 5}], 4) == f"{told}."
+    assert "No head has two keys" in headlines_findings.separates([], [], [null], 4)
+
+
+def test_headlines_stand_beside_chance_and_random_weights() -> None:
+    def measured(value: float) -> Measured:
+        sink = {"sink_weight": value, "uniform_weight": 0.01, "norm_ratio": 1, "layer": 0, "kv_head": 0}
+        return Measured([{"precision": value, "recall": value}], [sink], [{"lambda_sink": value}])
+
+    null = {"measure": "recall", "null_model": "random_selection", "n": 4, "null_value": 0.2}
+    precision, recall, _, weight, norm = headlines_findings.headlines([], measured(0.5), measured(0.25), [null], 4)
+    assert precision.note == "random weights 0.25"
+    assert recall.note == "random keys 0.2; random weights 0.25"
+    assert weight.note == "50 times the uniform share; random weights 25\u00a0%"
+    assert norm.note.endswith("random weights 0.25 ×")
+    alone = headlines_findings.headlines([], measured(0.5), None, [], 4)
+    assert [headline.note for headline in alone[:2]] == ["mean of 1 head"] * 2
+    assert not any("random" in headline.note for headline in alone[3:])
 
 
 def test_where_the_premise_never_holds_no_kappa_can_be_told_apart() -> None:
@@ -352,6 +386,13 @@ def test_weights_that_do_not_oscillate_have_neither_frequency_nor_start() -> Non
     assert t_2[7] == "↑"
 
 
+def test_values_that_are_written_alike_show_their_change() -> None:
+    ends = {"precision_lower_low": 0.0019612, "precision_lower_high": 0.0019614}
+    (row,) = listings.effects([EFFECT | {"parameter": "d", "agrees": True} | ends], oscillates=True).rows
+    assert row[4] == "0.00196 (+2\u00a0·\u00a010⁻⁷)"
+    assert row[5] == "0\u00a0→\u00a00"
+
+
 def test_bounds_that_hardly_move_are_told() -> None:
     still = EFFECT | {"parameter": "d", "agrees": True, "precision_lower_high": 0.5049}
     moving = EFFECT | {"parameter": "L", "agrees": True}
@@ -381,5 +422,5 @@ def test_the_sink_alone_gives_a_floor() -> None:
 def test_the_sinks_norm_is_lambda_where_it_is_known() -> None:
     sinks = [{"layer": 0, "kv_head": 0, "norm_ratio": 0.5, "sink_weight": None}]
     norms = [{"lambda_sink": value} for value in (0.1, 0.2, 0.3, None)]
-    assert headlines_findings.headlines([], [], sinks, norms, 4)[-1].value == "0.2 ×"
-    assert headlines_findings.headlines([], [], sinks, [], 4)[-1].value == "0.5 ×"
+    assert headlines_findings.headlines([], Measured([], sinks, norms), None, [], 4)[-1].value == "0.2 ×"
+    assert headlines_findings.headlines([], Measured([], sinks, []), None, [], 4)[-1].value == "0.5 ×"

@@ -5,6 +5,7 @@ import shlex
 from pathlib import Path
 
 import duckdb
+import pyarrow as pa
 import pytest
 
 from reports.browser import bundle, packed
@@ -13,6 +14,7 @@ from reports.figures.claims import SHOWN_BY
 from reports.findings import claims as findings
 from reports.findings import numbers
 from reports.page import EXAMPLES, ReportSummary, write_report
+from reports.queries import Answer
 from storage.errors import UserError
 from storage.warehouse.query import query
 from storage.warehouse.relations import paper_claims
@@ -21,33 +23,28 @@ from tests.reports.pages import Page, unpacked
 from tests.reports.synthetic import Synthetic, tables, warehouse
 
 FIGURES = {
-    "claims-table": 0,
-    "explorer": 1,
     "example": 3,
-    "precision-bounds": 1,
-    "recall-bounds": 1,
-    "f-r-max-bounds": 1,
-    "f-r-min-bounds": 1,
+    "precision-by-n": 1,
+    "recall-by-n": 1,
+    "chance-by-n": 2,
+    "separation-curves": 1,
+    "explorer": 1,
     "precision-recall": 1,
     "elbows": 1,
     "precision-map": 1,
     "recall-map": 1,
-    "chance-by-n": 3,
     "chance-heads": 2,
-    "separation-curves": 1,
-    "plain-arithmetic": 0,
-    "sink-effect": 2,
     "kinds-by-layer": 2,
+    "kinds-curves": 2,
     "kinds-plane": 1,
     "kinds-sensitivity": 0,
-    "kinds-curves": 2,
     "diagnostics": 8,
     "contributions": 4,
     "spheres": 4,
     "effective-dimension": 1,
     "contexts-none": 0,
-    "coverage": 1,
-    "width": 1,
+    "sink-effect": 2,
+    "sink-by-layer": 1,
     "value-norm": 1,
     "norm-variation": 1,
     "similarity-errors": 1,
@@ -55,15 +52,22 @@ FIGURES = {
     "similarity-heads": 3,
     "attention-by-position": 1,
     "weight-variants": 1,
-    "sink-by-layer": 1,
-    "parameter-effects": 0,
-    "regimes": 0,
+    "planted-recovery": 11,
+    "precision-bounds": 1,
+    "recall-bounds": 1,
+    "f-r-max-bounds": 1,
+    "f-r-min-bounds": 1,
+    "coverage": 0,
+    "width": 0,
     "margins": 1,
+    "regimes": 0,
+    "parameter-effects": 0,
     "monte-carlo": 0,
     "printed-gaps": 2,
     "scale-free-gaps": 2,
     "failures": 0,
-    "planted-recovery": 11,
+    "claims-table": 0,
+    "plain-arithmetic": 0,
 }
 """Figures in reading order, with the number of their charts."""
 
@@ -79,8 +83,8 @@ LISTINGS = {
 }
 """Figures with a table in the open."""
 
-ALWAYS_EMPTY = {"contexts-none"}
-"""Figures that need a second query, which the studies here do not have but for ``sizes``."""
+ALWAYS_EMPTY = {"contexts-none", "coverage", "width"}
+"""Figures that need a second query or several κ, which the studies here do not have but for ``sizes``."""
 
 SUMMARIES = (
     "assumption_norms",
@@ -139,63 +143,95 @@ def test_every_figure_has_charts_or_a_table_words_rows_and_sql(page: Page) -> No
         assert attributes["role"] == "figure"
         assert attributes["aria-label"]
         if key in ALWAYS_EMPTY:
-            assert "Cannot be shown." in text
+            assert " is not drawn: " in text
             continue
         assert len(page.text("figcaption", id=attributes["aria-describedby"])) > 40
-        assert ("Table and SQL" in text) is (key != "example")
-        assert ("-- grain:" in text) is (key != "example")
+        assert ("table and SQL" in text) is (key != "example")
+        assert ("SELECT" in text) is (key != "example")
 
 
 def chart_keys(figure: str, number: int) -> list[str]:
     return [figure] if number == 1 else [f"{figure}-{index}" for index in range(1, number + 1)]
 
 
-def test_captions_name_what_the_paper_found(page: Page) -> None:
-    """Every figure says where in the paper its like stands, or that the paper has none."""
-    own = {"precision-recall", "precision-map", "recall-map", "sink-by-layer", "kinds-plane"}
-    for key in set(FIGURES) - ALWAYS_EMPTY - own:
-        assert re.search(r"[Pp]aper|Theorem", page.text("figcaption", id=f"{key}-caption")), key
+def test_figures_are_numbered_in_the_pages_order_beside_the_papers_numbers(page: Page) -> None:
+    shown = [(key, page.text("figure", id=key)) for key in FIGURES if key not in ALWAYS_EMPTY]
+    assert [text.split(" ", 2)[:2] for key, text in shown if FIGURES[key]] == [
+        ["Figure", str(number)] for number, key in enumerate((key for key, _ in shown if FIGURES[key]), start=1)
+    ]
+    assert [text.split(" ", 2)[:2] for key, text in shown if not FIGURES[key]] == [
+        ["Table", str(number)] for number, key in enumerate((key for key, _ in shown if not FIGURES[key]), start=1)
+    ]
     for key, part in (
-        ("precision-bounds", "Figure 5 (left)"),
-        ("recall-bounds", "Figure 5 (right)"),
-        ("value-norm", "Figure 2 (left)"),
-        ("norm-variation", "Figure 2 (right)"),
+        ("precision-by-n", "Figure 5, left"),
+        ("recall-by-n", "Figure 5, right"),
+        ("value-norm", "Figure 2, left"),
+        ("norm-variation", "Figure 2, right"),
         ("similarity-errors", "Figure 3"),
         ("attention-by-position", "Figure 4"),
         ("parameter-effects", "Table 1"),
         ("regimes", "Table 2"),
     ):
-        assert part in page.text("figcaption", id=f"{key}-caption")
+        assert f"the paper’s {part}" in page.text("figure", id=key)
+
+
+def test_notes_name_what_the_paper_found(page: Page) -> None:
+    """Every figure says what the paper found, or that the paper has none."""
+    own = {"precision-map", "recall-map", "sink-by-layer", "kinds-plane", "margins"}
+    for key in set(FIGURES) - ALWAYS_EMPTY - own:
+        assert re.search(r"paper|Theorem", page.text("figure", id=key)), key
+
+
+def test_symbols_have_indices(page: Page) -> None:
+    """A symbol with its index is typeset wherever a sentence or a table names it."""
+    start = next(index for index, (tag, _, _) in enumerate(page.elements) if tag == "main")
+    raw = "".join(
+        text for tag, _, text in ((tag, a, "".join(parts)) for tag, a, parts in page.elements[start:]) if tag == "sub"
+    )
+    assert {"min", "max", "N"} <= {"".join(parts) for tag, _, parts in page.elements if tag == "sub"}
+    assert raw
+
+
+def test_the_sql_below_a_figure_runs_as_it_stands(page: Page, small: duckdb.DuckDBPyConnection) -> None:
+    shown = [text for _, text in page.find("pre", **{"class": "sql"})]
+    assert len(shown) == len(FIGURES) - len(ALWAYS_EMPTY) - 1
+    for text in shown:
+        assert "$" not in text
+        assert query(small, text).read_all().num_rows > 0
+
+
+def test_a_name_with_a_quote_stays_a_literal() -> None:
+    text = Answer("claims", {"study": "it's"}, pa.table({})).sql
+    assert "study = 'it''s'" in text
+    assert "$" not in text
 
 
 SHOWN = {
-    "supported": "✓ supported",
-    "not supported": "✗ not supported",
-    "undecided": "~ undecided",
-    "not testable": "? not testable",
+    "supported": "✓\u00a0supported",
+    "not supported": "✗\u00a0not supported",
+    "undecided": "~\u00a0undecided",
+    "not testable": "?\u00a0not testable",
 }
 """Verdicts, as cells show them."""
 
 
 def test_verdicts_are_words_and_symbols(page: Page, small: duckdb.DuckDBPyConnection) -> None:
     rows = small.sql("SELECT verdict FROM claims ORDER BY figure, claim").fetchall()
-    shown = [text for text in page.cells("claims-table") if text in SHOWN.values()]
-    assert shown == [SHOWN[verdict] for (verdict,) in rows]
+    start = page.cells("claims-table")
+    shown = [start[index] for index in range(1, 5 * len(rows), 5)]
+    order = list(SHOWN)
+    assert shown == [SHOWN[verdict] for (verdict,) in sorted(rows, key=lambda row: order.index(row[0]))]
     assert {verdict for (verdict,) in rows} == set(SHOWN)
 
 
-def test_the_summary_names_every_claim_once_with_its_value_and_figure(
-    page: Page, small: duckdb.DuckDBPyConnection
-) -> None:
+def test_every_claim_is_told_once_with_its_value_and_figure(page: Page, small: duckdb.DuckDBPyConnection) -> None:
     rows = small.sql("FROM claims ORDER BY ALL").to_arrow_table().to_pylist()
-    shown = page.text("section", id="summary")
-    for verdict in SHOWN:
-        among = [row for row in rows if row["verdict"] == verdict]
-        assert f"{verdict.capitalize()}: {len(among)} claims" in shown
+    shown = page.text("figure", id="claims-table").split("Notes, table")[0]
     for row in rows:
         value, low, high = (numbers.number(row[name]) if row["low"] else "" for name in ("value", "low", "high"))
-        found = row["reason"] or f"{value} ({low} to {high}), needs "
-        assert f"{row['figure']} {' '.join(row['statement'].split())} {row['measure']}: {found}" in shown
+        found = row["reason"] or f"{value} ({low} to {high})"
+        assert f"{' '.join(row['statement'].split())} {SHOWN[row['verdict']]} – {found}" in shown
+        assert page.text("main").count(f" {' '.join(row['statement'].split())} ") == 2  # in the open, and below
     links = [attributes["href"] for attributes, _ in page.find("a", **{"class": "place"})]
     assert len(links) == len(rows)
     assert {link.removeprefix("#") for link in links} <= set(FIGURES)
@@ -225,7 +261,7 @@ def test_the_contents_lead_to_every_section_and_figure(page: Page) -> None:
     links = [attributes["href"].removeprefix("#") for tag, attributes, _ in page.elements[start:end] if tag == "a"]
     sections = [attributes["id"] for attributes, _ in page.find("section")]
     assert [link for link in links if link in sections] == sections
-    alone = {"claims-table", "explorer", "example", "sink-effect", "contexts-none", "planted-recovery"}
+    alone = {"claims-table", "explorer", "example", "contexts-none", "planted-recovery", "plain-arithmetic"}
     assert set(FIGURES) - set(links) == alone
     assert len(links) == len(set(links))
 
@@ -254,7 +290,7 @@ def test_provenance_and_headlines(page: Page, small: duckdb.DuckDBPyConnection) 
     ):
         assert fact in facts
     value = small.sql("SELECT avg(precision) FROM selection WHERE n = 4").fetchall()[0][0]
-    assert f"Precision at N = 4 {value:.3g} mean of 12 heads" in page.text("dl", **{"class": "headlines"})
+    assert f"Precision at N = 4 {value:.3g} random keys " in page.text("dl", **{"class": "headlines"})
 
 
 def test_nothing_is_loaded_from_elsewhere(page: Page) -> None:
@@ -334,7 +370,7 @@ def test_map_n_below_one_is_refused(small: duckdb.DuckDBPyConnection, tmp_path: 
 
 def test_map_n_beyond_the_last_falls_back_and_says_so(small: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
     page = Page(write_report(small, SMALL.study, tmp_path / "small.html", map_n=99).path)
-    caption = page.text("figcaption", id="recall-map-caption")
+    caption = page.text("figure", id="recall-map")
     assert "N = 99 was asked for, but no head goes beyond N = 23." in caption
     assert "Recall at N = 23" in page.text("dl", **{"class": "headlines"})
 
@@ -350,6 +386,7 @@ def test_an_unwritable_place_is_named_and_left_as_it_was(small: duckdb.DuckDBPyC
 
 
 BOUNDS = {"coverage", "width", "margins"}
+CURVES = {f"{metric}-by-n" for metric in ("precision", "recall")}
 EMPTY = {
     "least": {
         *BOUNDS,
@@ -366,6 +403,7 @@ EMPTY = {
     "hidden sink": {"sink-by-layer", "sink-effect", "elbows"},
     "only itself": {
         *BOUNDS,
+        *CURVES,
         *("chance-by-n", "chance-heads", "separation-curves", "plain-arithmetic"),
         *(f"{metric}-bounds" for metric in ("precision", "recall", "f-r-max", "f-r-min")),
         *("precision-recall", "elbows", "precision-map", "recall-map", "sink-by-layer", "regimes"),
@@ -391,7 +429,7 @@ def test_little_to_show_makes_a_report_that_says_so(study: Synthetic, tmp_path: 
     for key, number in counted.items():
         assert {f"chart-{name}" for name in chart_keys(key, number)} <= set(drawn)
     assert all(any(name.startswith(f"chart-{key}") for name in drawn) for key in fewer_kinds)
-    assert all("Cannot be shown." in text for text in empty.values())
+    assert all(" is not drawn: " in text for text in empty.values())
     everything = page.text("main")
     assert "None" not in everything
     assert "nan" not in everything.split()
@@ -420,7 +458,7 @@ def test_a_study_of_an_earlier_version_says_what_it_lacks(tmp_path: Path) -> Non
     count = len(paper_claims())
     none = f"0 supported; 0 not supported, 0 undecided, {count} not testable."
     assert none in page.text("figcaption", id="claims-table-caption")
-    assert f"Not testable: {count} claims" in page.text("section", id="summary")
+    assert none in page.text("section", id="summary")
 
 
 @pytest.mark.parametrize(
@@ -472,7 +510,7 @@ def test_changed_rows_change_the_findings(page: Page, tmp_path: Path, changes: d
             connection.execute(change)
         changed = Page(write_report(connection, SMALL.study, tmp_path / "report.html", map_n=4).path)
     for figure in changes:
-        before, after = (shown.text("figcaption", id=f"{figure}-caption") for shown in (page, changed))
+        before, after = (shown.text("figure", id=figure).split("Notes, table")[0] for shown in (page, changed))
         assert before != after, figure
         assert "None" not in after
 

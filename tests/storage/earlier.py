@@ -1,10 +1,13 @@
-"""A study as version 0.1.0 landed it."""
+"""A study as version 0.1.0 landed it, and stores as earlier versions described them."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import duckdb
 
 import sql
+from storage.zarr.sequences import DIGEST, DOCUMENTS
 
 KEPT = (
     "studies",
@@ -33,3 +36,17 @@ def make_older(path: Path) -> None:
         for metric in ("precision", "recall"):
             connection.execute(f"ALTER TABLE selection_counts DROP COLUMN {metric}_lower_scale_free")
         connection.execute("ALTER TABLE heads DROP COLUMN head_dim")
+
+
+def rewrite(store: Path, **attributes: object) -> None:
+    """Let the document of a store say something else, as that of an earlier version, which has no digests."""
+    document = json.loads((store / "zarr.json").read_text(encoding="utf-8"))
+    kept = {name: value for name, value in document["attributes"].items() if name not in {DIGEST, DOCUMENTS}}
+    document["attributes"] = kept | attributes
+    (store / "zarr.json").write_text(json.dumps(document), encoding="utf-8")
+
+
+def recorded(store: Path) -> dict[str, Any]:
+    """The provenance that the document of a store has."""
+    found: dict[str, Any] = json.loads((store / "zarr.json").read_text(encoding="utf-8"))["attributes"]["provenance"]
+    return found

@@ -15,6 +15,7 @@ import pytest
 
 import sql
 from storage.errors import UserError
+from storage.warehouse import connection as connection_module
 from storage.warehouse import landing, rows
 from storage.warehouse.connection import ENTRY, FORMAT_VERSION, READABLE_FROM, database
 from storage.warehouse.landing import land
@@ -166,6 +167,7 @@ def test_memory_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(landing, "MEMORY", 2**30)
     assert limit() == "1.0 GiB"
     monkeypatch.setattr(landing, "MEMORY", 2**60)
+    monkeypatch.setattr(connection_module, "free_memory", lambda: 2**60)
     assert limit() == own
 
 

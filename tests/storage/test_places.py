@@ -365,3 +365,15 @@ def test_a_client_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch
     monkeypatch.delattr(storage.files, "objects")
     with pytest.raises(UserError, match=r"attention-geometry\[remote\]"):
         parse_place("s3://bucket-of-nobody/x").exists()
+
+
+def test_a_folder_that_is_a_link_is_not_replaced(tmp_path: Path) -> None:
+    there, link = tmp_path / "there", Local(tmp_path / "link")
+    (there / "c").mkdir(parents=True)
+    link.path.symlink_to(there)
+    for change in (link.remove, link.set_aside, lambda: link.create(Path.mkdir)):
+        with pytest.raises(UserError, match=r"is a link to .*there, and what it leads to is not replaced or deleted"):
+            change()
+    assert (there / "c").is_dir()
+    link.joined("c").remove()
+    assert list(there.iterdir()) == []

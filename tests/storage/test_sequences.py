@@ -1,5 +1,6 @@
 """SequenceStore: aligned writes, a ledger after the data, refusals that name what differs."""
 
+import json
 import shutil
 import tracemalloc
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from storage.files.places import Local, Place
 from storage.zarr.arrays import CHUNK_BYTES, SELECTION, TENSORS, ArraySpec, Compression, LayerSize, tensor_specs
 from storage.zarr.sequences import SequenceStore
 from storage.zarr.shards import WORKERS
+from tests.storage.earlier import rewrite
 from tests.storage.studies import SIZES, one_sequence, provenance, tensor_store
 
 
@@ -490,3 +492,54 @@ def test_strided_views_are_written_within_a_bound_of_memory(
     tracemalloc.stop()
     assert peak < 2 * (WORKERS + 2) * 2**20 + 2**19
     np.testing.assert_array_equal(store.read("values", 1), batch[:, :, :, 1])
+
+
+@pytest.mark.parametrize("name", ["sizes", "layers", "provenance"])
+@pytest.mark.parametrize("sealed", [False, True])
+def test_a_document_that_lacks_a_key_is_damage(tmp_path: Path, name: str, sealed: bool) -> None:
+    store = tensor_store(tmp_path / "s.zarr")
+    document = Path(store.path) / "zarr.json"
+    if not sealed:
+        rewrite(Path(store.path))
+    document.write_text(document.read_text().replace(f'"{name}"', f'"{name}x"'))
+    said = "it is not as it was written" if sealed else f"it has no '{name}'"
+    with pytest.raises(UserError, match=rf"s\.zarr is damaged \(zarr\.json: {said}\); run .* --fresh"):
+        SequenceStore.open(store.path, TENSORS)
+
+
+def test_a_changed_version_in_the_provenance_of_a_finished_store_is_damage(tmp_path: Path) -> None:
+    store = tensor_store(tmp_path / "s.zarr")
+    document = Path(store.path) / "zarr.json"
+    document.write_text(document.read_text().replace('"2.13.0"', '"2.12.0"'))
+    with pytest.raises(UserError, match="it is not as it was written"):
+        SequenceStore.open(store.path, TENSORS)
+
+
+def test_another_fill_is_noticed_and_what_decides_nothing_is_named(tmp_path: Path) -> None:
+    """Chunks of nothing but fill are not stored: with another fill, other numbers would be read."""
+    store = tensor_store(tmp_path / "s.zarr")
+    store.check_documents()
+    document = Path(store.path) / "attention" / "zarr.json"
+    before = json.loads(document.read_text())
+    document.write_text(json.dumps(before | {"fill_value": 1.0}))
+    with pytest.raises(UserError, match=r"array 'attention' of .*, declared .*--fresh"):
+        SequenceStore.open(store.path, TENSORS)
+    document.write_text(json.dumps(before | {"attributes": {"unit": "none"}}))
+    with pytest.raises(UserError, match=r"zarr\.json of the array 'attention' of .* is not as it was written"):
+        SequenceStore.open(store.path, TENSORS).check_documents()
+
+
+def test_a_dropped_store_is_as_it_was_written(tmp_path: Path) -> None:
+    store = tensor_store(tmp_path / "s.zarr")
+    store.drop(["attention"])
+    assert SequenceStore.open(store.path, TENSORS).dropped == ("attention",)
+    SequenceStore.open(store.path, TENSORS).check_documents()
+
+
+def test_a_store_of_an_earlier_version_has_no_digests(tmp_path: Path) -> None:
+    store = tensor_store(tmp_path / "s.zarr")
+    rewrite(Path(store.path))
+    again = SequenceStore.open(store.path, TENSORS)
+    again.check_documents()
+    again.drop(["attention"])
+    assert SequenceStore.open(store.path, TENSORS).dropped == ("attention",)

@@ -1,5 +1,6 @@
 """Tables on their way to the warehouse: written atomically from one stream, and known by what they were made from."""
 
+import random
 from collections.abc import Iterator
 from itertools import permutations
 from pathlib import Path
@@ -106,3 +107,40 @@ def test_a_damaged_table_is_named(tmp_path: Path) -> None:
     path.unlink()
     with pytest.raises(UserError, match="cannot be read"):
         list(read_table(path))
+
+
+def rows_of(path: Path) -> list[dict[str, object]]:
+    return pa.Table.from_batches(read_table(path)).to_pylist()
+
+
+def test_every_flipped_bit_of_a_table_is_noticed(tmp_path: Path) -> None:
+    """A name of a column, say, is in the footer, of which Parquet has no checksum."""
+    path = tmp_path / "norms.parquet"
+    write_tables({"norms": path}, batches(), MADE, LIBRARIES)
+    content, before, unnoticed = path.read_bytes(), rows_of(path), []
+    assert content.count(b"digests") == 1
+    for bit in random.Random(0).sample(range(8 * len(content)), 500):
+        damaged = bytearray(content)
+        damaged[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(damaged)
+        try:
+            assert rows_of(path) == before
+        except UserError:
+            continue
+        unnoticed.append(bit // 8 - content.index(b"digests"))
+    assert all(-4 <= place < len(b"digests") for place in unnoticed), "but that there are digests"
+
+
+def test_a_name_of_a_column_that_changed_is_not_current(tmp_path: Path) -> None:
+    path = tmp_path / "norms.parquet"
+    write_tables({"norms": path}, batches(), MADE, LIBRARIES)
+    path.write_bytes(path.read_bytes().replace(b"layer", b"mayer"))
+    assert made_from(path) is None
+    with pytest.raises(UserError, match=r"cannot be read \(its footer is not as it was written\); delete it"):
+        rows_of(path)
+
+
+def test_a_table_of_an_earlier_version_has_no_digests(tmp_path: Path) -> None:
+    path = tmp_path / "norms.parquet"
+    pa.parquet.write_table(pa.Table.from_batches(part for _, part in batches()), path)
+    assert rows_of(path) == pa.Table.from_batches(part for _, part in batches()).to_pylist()

@@ -4,6 +4,7 @@ import logging
 import multiprocessing
 import os
 import signal
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
@@ -355,3 +356,14 @@ def test_every_statement_is_one_and_has_its_header(kind: sql.Kind) -> None:
         assert len(duckdb.extract_statements(statement.text)) == 1
     with pytest.raises(KeyError, match="there is no sql/"):
         sql.statement(kind, "nothing")
+
+
+def test_files_have_the_mode_that_the_umask_leaves(tmp_path: Path) -> None:
+    before = os.umask(0o007)
+    try:
+        root = studies.landed(tmp_path / "root")
+    finally:
+        os.umask(before)
+    modes = {path.relative_to(root): stat.S_IMODE(path.stat().st_mode) for path in root.rglob("*")}
+    assert {name: mode for name, mode in modes.items() if mode not in {0o770, 0o660}} == {}
+    assert {modes[name] for name in modes if (root / name).is_dir()} == {0o770}

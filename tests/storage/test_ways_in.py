@@ -18,6 +18,7 @@ import sql
 import storage
 from storage.errors import UserError
 from storage.warehouse import connection as warehouse
+from storage.warehouse.additions import replace_rows
 from storage.warehouse.connection import (
     ENTRY,
     FORMAT_VERSION,
@@ -25,7 +26,9 @@ from storage.warehouse.connection import (
     connect,
     database,
     published,
+    read_provenance,
     renew_entry,
+    verify,
     write_entry,
 )
 from storage.warehouse.query import query
@@ -562,3 +565,71 @@ def test_two_landings_at_once_leave_no_stale_script(landed: Path, folder: Path) 
     text = (folder / ENTRY).read_text(encoding="utf-8")
     assert [name for name in names if f'AS "study {name}" (READ_ONLY)' not in text] == []
     assert not list(folder.glob("*.partial"))
+
+
+FOREIGN = {
+    "view main.studies": "DROP TABLE studies; CREATE VIEW studies AS FROM read_csv('{secret}')",
+    "view main.more": "CREATE VIEW more AS FROM read_csv('{secret}')",
+    "macro main.f_of": "CREATE MACRO f_of(x) AS (SELECT count(*) FROM read_csv('{secret}'))",
+    "table main.others": "CREATE TABLE others (i INTEGER)",
+    "computed column main.tokens.secret": "DROP TABLE tokens; "
+    "CREATE TABLE tokens (study VARCHAR, secret VARCHAR GENERATED ALWAYS AS (current_setting('home_directory')))",
+    "schema more.more": "CREATE SCHEMA more",
+    "sequence main.one": "CREATE SEQUENCE one",
+    "index main.i": "CREATE INDEX i ON studies (study)",
+    "type main.t": "CREATE TYPE t AS ENUM ('a')",
+}
+"""What somebody may put into a database, by what it is called."""
+
+
+@pytest.mark.parametrize("what", FOREIGN)
+def test_a_database_with_anything_that_nobody_landed_is_left_out(
+    landed: Path, folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, what: str
+) -> None:
+    secret = tmp_path / "secret.csv"
+    secret.write_text("study,provenance,format_version\nevil,{},1\n", encoding="utf-8")
+    with duckdb.connect(publish(landed, folder, "strange", FORMAT_VERSION)) as connection:
+        connection.execute(FOREIGN[what].format(secret=secret))
+    path = database(folder, "strange")
+    for unlocked in (False, True):
+        with closing(connect(folder, unlocked=unlocked)) as connection:
+            assert connection.execute(NAMED).fetchall() == [("small",)]
+    (line,) = warned(caplog)
+    assert f"{path} is left out: it has the {what}, which nobody landed" in line
+    assert line.endswith("attention-geometry run strange")
+    assert read_provenance(folder, "strange") is None
+    assert verify(path) == f"it has the {what}, which nobody landed"
+    assert "strange" not in write_entry(folder).read_text(encoding="utf-8").split("ATTACH", 1)[-1]
+
+
+def test_a_log_of_writes_beside_a_database_is_not_applied(
+    landed: Path, folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    publish(landed, tmp_path, "strange", FORMAT_VERSION)
+    with duckdb.connect(tmp_path / "strange.duckdb") as connection:
+        connection.execute("SET checkpoint_threshold = '1GB'; UPDATE studies SET model = 'evil'")
+        for name in ("strange.duckdb", "strange.duckdb.wal"):
+            shutil.copyfile(tmp_path / name, folder / name)
+    assert named(folder) == ["small"]
+    (line,) = warned(caplog)
+    assert "there is a log of writes beside it, strange.duckdb.wal, which nobody landed" in line
+
+
+def test_a_database_that_is_a_link_is_read(landed: Path, folder: Path, tmp_path: Path) -> None:
+    there = publish(landed, tmp_path / "disk", "linked")
+    database(folder, "linked").symlink_to(there)
+    assert named(folder) == ["linked", "small"]
+    assert verify(database(folder, "linked")) is None
+
+
+def test_no_rows_are_added_to_a_database_that_nobody_landed(folder: Path, tmp_path: Path) -> None:
+    """The checks of added rows would read what the file calls ``heads``."""
+    secret = tmp_path / "secret.csv"
+    secret.write_text("study,layer,head\nsmall,0,0\n", encoding="utf-8")
+    with duckdb.connect(database(folder, "small")) as connection:
+        connection.execute(f"DROP TABLE heads; CREATE VIEW heads AS FROM read_csv('{secret}')")
+        rows = connection.sql("SELECT 'us' AS source, 0 AS layer, 0 AS head, 1.0 AS score").to_arrow_table()
+    before = database(folder, "small").read_bytes()
+    with pytest.raises(UserError, match=r"it has the view main\.heads, which nobody landed"):
+        replace_rows(folder, "small", "external_scores", rows)
+    assert database(folder, "small").read_bytes() == before

@@ -1,0 +1,68 @@
+"""The memory that this process may still take: of the machine, of its control group and of its address space.
+
+Holds ``free_memory`` and ``free_addresses``; what a study needs of them is stated in ``dagster_project.steps.memory``.
+"""
+
+import os
+import re
+import resource
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+PROC = Path("/proc")
+GROUPS = Path("/sys/fs/cgroup")
+
+
+def free_memory() -> int:
+    """Bytes of memory that are free on this machine, or less if the process's control group has less left."""
+    return min([_of_machine(), *_of_groups()])
+
+
+def free_addresses() -> int | None:
+    """Bytes by which the address space of this process may still grow; None if it has no limit (``ulimit -v``)."""
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit == resource.RLIM_INFINITY:
+        return None
+    taken = 0
+    with suppress(OSError):
+        taken = int((PROC / "self" / "statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    return max(limit - taken, 0)
+
+
+def _of_machine() -> int:
+    """Bytes that the system can give without swapping, or all that it has where it does not say."""
+    with suppress(OSError):
+        if found := re.search(r"^MemAvailable: +(\d+) kB$", (PROC / "meminfo").read_text(), re.MULTILINE):
+            return int(found[1]) * 1024
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _of_groups() -> Iterator[int]:
+    """Bytes that each control group of this process has left, of version 1 or 2, pages of files not counted."""
+    names = ("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")
+    for folder in _groups():
+        for most, taken in names:
+            with suppress(OSError, ValueError):  # there is none, or it says "max"
+                left = int((folder / most).read_text()) - int((folder / taken).read_text())
+                yield max(left + _pages_of_files(folder), 0)
+
+
+def _groups() -> Iterator[Path]:
+    """The folders of the control groups that bound the memory of this process, and those above them."""
+    with suppress(OSError):
+        for line in (PROC / "self" / "cgroup").read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            if controllers and "memory" not in controllers.split(","):
+                continue
+            root = GROUPS / ("memory" if controllers else "")
+            group = root / path.lstrip("/")
+            yield from (folder for folder in (group, *group.parents) if folder.is_relative_to(root))
+
+
+def _pages_of_files(folder: Path) -> int:
+    """Bytes of a group that the system takes back when they are needed: the cache of files."""
+    with suppress(OSError):
+        if found := re.search(r"^(?:total_)?inactive_file (\d+)$", (folder / "memory.stat").read_text(), re.MULTILINE):
+            return int(found[1])
+    return 0

@@ -1,0 +1,65 @@
+"""What of the study ``mine`` can be read after damage, and doing what the line about a damage says."""
+
+import hashlib
+import re
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+
+import duckdb
+
+from dagster_project.study.home import Home
+from storage.errors import UserError
+from storage.files.places import Place
+from storage.files.tables import read_table
+from storage.warehouse.connection import connect
+from storage.zarr.arrays import SELECTION, TENSORS, ArraySpec
+from storage.zarr.sequences import SequenceStore
+from tests.dagster_project.driver import attention_geometry
+
+
+def contents(home: Home) -> dict[str, str]:
+    """A digest of all that can be read of results, by what it is; what is refused in a line is left out."""
+    found = {}
+    for name, part in read_all(home):
+        try:
+            found[name] = hashlib.sha256(repr(part()).encode()).hexdigest()
+        except (UserError, duckdb.Error):  # `sql` says the latter in a line, with the remedy
+            continue
+    return found
+
+
+def read_all(home: Home) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Every table, array and summary, with what reads it."""
+    with closing(connect(home.warehouse)) as warehouse:
+        tables = warehouse.execute("SELECT view_name FROM duckdb_views() WHERE NOT internal ORDER BY ALL").fetchall()
+        for (table,) in tables:
+            columns = f"FROM (SELECT hash(t) AS h FROM {table} t)"
+            yield f"database {table}", lambda q=columns: warehouse.execute(f"SELECT count(*), sum(h) {q}").fetchall()
+    for place, specs in ((home.tensors("mine"), TENSORS), (home.metrics("mine"), SELECTION)):
+        for spec in specs:
+            yield f"{place} {spec.name}", lambda p=place, s=specs, n=spec.name: array(p, s, n)
+    for path in sorted(home.summaries("mine").glob("*.parquet")):
+        yield str(path), lambda p=path: [batch.to_pydict() for batch in read_table(p)]
+
+
+def array(place: Place, specs: Sequence[ArraySpec], name: str) -> bytes:
+    found: bytes = SequenceStore.open(place, specs).read(name, slice(None)).tobytes()
+    return found
+
+
+def delete_named(damage: str) -> None:
+    """Delete what the line about a damage says is to be deleted, if it does."""
+    if found := re.search(r"delete (it|/\S+)", damage):
+        named = re.search(r"/\S+\.parquet", damage) if found[1] == "it" else None
+        path = Path(named[0] if named else found[1])
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def run_named(home: Home, damage: str) -> None:
+    """Run the command that it names."""
+    command = re.search(r"attention-geometry ((?:run mine|doctor)(?: --[a-z-]+)?)", damage)
+    assert command, damage
+    done = attention_geometry(*command[1].split(), home=home.root)
+    assert done.code == 0, done.errors

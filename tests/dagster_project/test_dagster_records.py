@@ -1,0 +1,127 @@
+"""Dagster's own files in a data root: settings that are not ours, damage, and how they are rebuilt."""
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import dagster as dg
+import pytest
+import yaml
+
+from dagster_project.records import opening, registration
+from dagster_project.study.home import Home
+from storage.errors import UserError
+from storage.files.locks import exclusive
+from tests.dagster_project.driver import attention_geometry, instance_of
+
+AGAIN = ("run", "mine", "--force", "report")
+
+
+def test_a_class_that_a_data_root_names_is_not_called(copied: Path, tmp_path: Path) -> None:
+    """Dagster calls what its settings name; ``subprocess.Popen`` as a handler of its log did run."""
+    ran = tmp_path / "ran"
+    handler = {"class": "subprocess.Popen", "args": ["touch", str(ran)], "level": "INFO"}
+    evil = yaml.safe_dump(
+        {"python_logs": {"dagster_handler_config": {"handlers": {"it": {**handler, "formatter": "f"}}}}}
+    )
+    for name in registration.SETTINGS:
+        (copied / "dagster" / name).write_text(evil, encoding="utf-8")
+    done = attention_geometry("doctor", "--clean", home=copied)
+    assert done.code == 0, done.errors
+    assert "was not as this version writes it" in done.errors
+    assert not ran.exists()
+    for name, text in registration.SETTINGS.items():
+        assert (copied / "dagster" / name).read_text(encoding="utf-8") == text
+        assert (copied / "dagster" / f"{name}.other").read_text(encoding="utf-8") == evil
+    assert attention_geometry("doctor", "--clean", home=copied).errors == ""
+
+
+def test_empty_settings_are_rewritten_and_telemetry_is_off(copied: Path) -> None:
+    for name in registration.SETTINGS:
+        (copied / "dagster" / name).write_bytes(b"")
+    assert attention_geometry("doctor", "--clean", home=copied).errors == ""
+    with instance_of(copied) as instance:
+        assert instance.telemetry_enabled is False
+        assert instance.get_concurrency_config().pool_config.default_pool_limit == 1
+
+
+def test_settings_on_a_full_disk_are_whole_or_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, _: bytes) -> int:
+        with path.open("wb"):
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(UserError, match=r"dagster\.yaml cannot be written: No space left on device; make room there"):
+        registration.use_instance(Home(tmp_path))
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def zeros(path: Path) -> None:
+    """Overwrite the first page but the name of the format, and leave the rest."""
+    content = bytearray(path.read_bytes())
+    content[16:4096] = bytes(4080)
+    path.write_bytes(content)
+
+
+def text_for_bytes(path: Path) -> None:
+    path.write_bytes(b"no database at all" * 300)
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [("history/runs.db", zeros), ("history/runs/index.db", text_for_bytes), ("schedules/schedules.db", zeros)],
+)
+def test_a_damaged_database_of_dagster_is_named_with_what_rebuilds_it(
+    copied: Path, name: str, damage: Callable[[Path], None]
+) -> None:
+    path = copied / "dagster" / name
+    damage(path)
+    verified = attention_geometry("doctor", "--verify", home=copied)
+    assert verified.code == 1
+    assert f"{path} is damaged" in verified.text
+    assert opening.REBUILD in verified.text
+    if name != "schedules/schedules.db":  # which no run reads
+        assert opening.REBUILD in attention_geometry("doctor", "--clean", home=copied).errors
+    assert attention_geometry("doctor", "--rebuild-records", home=copied).code == 0
+    assert opening.unreadable_records(Home(copied)) is None
+    with instance_of(copied) as instance:
+        assert "mine" in instance.get_dynamic_partitions("study")
+
+
+def test_a_run_over_damaged_records_ends_with_one_line(copied: Path) -> None:
+    zeros(copied / "dagster" / "history" / "runs.db")
+    refused = attention_geometry(*AGAIN, home=copied)
+    assert refused.complaint.endswith(f"rebuild them: {opening.REBUILD}")
+
+
+def test_a_record_that_cannot_be_read_is_damage_although_its_database_is_whole(copied: Path) -> None:
+    with closing(sqlite3.connect(copied / "dagster" / "history" / "runs.db")) as records:
+        records.execute("UPDATE runs SET run_body = replace(run_body, 'DagsterRun', 'DagsterRum'), status = 'QUEUED'")
+        records.commit()
+    verified = attention_geometry("doctor", "--verify", home=copied)
+    assert (verified.code, opening.REBUILD in verified.text) == (1, True)
+    assert opening.REBUILD in attention_geometry(*AGAIN, home=copied).complaint
+
+
+def test_records_in_use_or_elsewhere_are_not_rebuilt(
+    copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, before = Home(copied), (copied / "dagster" / "history" / "runs.db").read_bytes()
+    with exclusive(copied / "locks" / "runs" / "one.lock", "it", wait=0):
+        refused = attention_geometry("doctor", "--rebuild-records", home=copied)
+    assert "A run is in progress" in refused.complaint
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    with pytest.raises(UserError, match="as DAGSTER_HOME says; rebuild them there"):
+        opening.rebuild_records(home)
+    assert (copied / "dagster" / "history" / "runs.db").read_bytes() == before
+
+
+def test_records_that_cannot_be_written_are_not_called_damaged(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        msg = "database or disk is full"
+        raise opening.SQLAlchemyError(msg)
+
+    monkeypatch.setattr(dg.DagsterInstance, "add_dynamic_partitions", full)
+    said = attention_geometry("doctor", "--clean", home=copied).errors
+    assert "cannot be written (database or disk is full); make room and run again" in said

@@ -1,0 +1,96 @@
+"""A campaign: bits flipped at random in every kind of file of a data root are harmless, or named with what mends them.
+
+``ATTENTION_GEOMETRY_FLIPS`` says how many: 50 unless it is set, 1,000 every night.
+"""
+
+import os
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from dagster_project.records.opening import unreadable_records
+from dagster_project.study.home import Home
+from dagster_project.upkeep.doctor import verify
+from tests.dagster_project.damaging import contents, delete_named, run_named
+from tests.dagster_project.driver import attention_geometry
+
+pytestmark = pytest.mark.slow  # seconds for every flip: everything is read
+
+FLIPS = int(os.environ.get("ATTENTION_GEOMETRY_FLIPS", "50"))
+
+KINDS = {
+    "chunks": "*/mine.zarr/*/c/**/*",
+    "ledgers": "*/mine.zarr/finished/c/**/*",
+    "documents": "*/mine.zarr/**/zarr.json",
+    "tables": "summaries/mine/*.parquet",
+    "footers": "summaries/mine/*.parquet",
+    "databases": "warehouse/*.duckdb",
+    "records": "dagster/**/*.db",
+    "settings": "dagster/*.yaml",
+    "studies": "studies.yaml",
+    "pages": "reports/*.html",
+}
+"""Patterns of files by kind; flips are spread evenly over the kinds, not over bytes, most of which are chunks."""
+
+
+CHECKED = {"chunks", "ledgers", "documents", "tables", "footers"}
+"""Kinds of which nearly every bit is in a checksum or digest."""
+
+
+def flip(path: Path, draw: random.Random, kind: str) -> None:
+    content = bytearray(path.read_bytes())
+    first = len(content) - int.from_bytes(content[-8:-4], "little") - 8 if kind == "footers" else 0
+    content[draw.randrange(first, len(content))] ^= 1 << draw.randrange(8)
+    path.write_bytes(content)
+
+
+def restore(home: Home, whole: Path, path: Path) -> None:
+    shutil.copyfile(whole / path.relative_to(home.root), path)
+    shutil.rmtree(home.dagster)
+    shutil.copytree(whole / "dagster", home.dagster)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_flipped_bits_are_harmless_or_named(mine: Path, copied: Path, kind: str) -> None:
+    home, draw, named = Home(copied), random.Random(FLIPS), 0
+    before = contents(home)
+    files = [path for path in sorted(copied.glob(KINDS[kind])) if path.is_file() and path.stat().st_size]
+    for _ in range(-(-FLIPS // len(KINDS))):
+        path = draw.choice(files)
+        flip(path, draw, kind)
+        damaged = [found.damage for found in verify(home) if found.damage]
+        after = contents(home)
+        for name, digest in after.items():
+            assert digest == before[name], f"{path}: {name} is another"
+        lost = before.keys() - after.keys()
+        assert damaged or not lost, f"{path}: {lost} cannot be read and nothing is named"
+        for line in damaged:
+            assert "attention-geometry " in line
+        for command in (("studies",), ("refresh", "mine", "--dry-run"), ("doctor",)):
+            done = attention_geometry(*command, home=copied)
+            assert done.code in {0, 1}
+            assert "Traceback" not in done.errors
+        named += bool(damaged)
+        restore(home, mine, path)
+    assert contents(home) == before
+    assert unreadable_records(home) is None
+    assert named or kind not in CHECKED
+
+
+@pytest.mark.parametrize("kind", ["chunks", "documents", "footers", "databases", "records"])
+def test_the_remedy_that_is_named_mends_it(mine: Path, copied: Path, kind: str) -> None:
+    home, draw = Home(copied), random.Random(1)
+    before, found = contents(home), []
+    while not found:
+        path = draw.choice([path for path in sorted(copied.glob(KINDS[kind])) if path.is_file()])
+        flip(path, draw, kind)
+        found = [each.damage for each in verify(home) if each.damage]
+        if not found:
+            restore(home, mine, path)
+    delete_named(found[0])
+    run_named(home, found[0])
+    assert [each.damage for each in verify(home) if each.damage] == []
+    after = contents(home)
+    assert {name: after[name] for name in before if "provenance" not in name} == before

@@ -1,0 +1,117 @@
+"""Less memory than a study needs is told in one line before anything is computed; DuckDB takes what there is."""
+
+import resource
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from dagster_project.steps import measuring, memory
+from dagster_project.study.home import Home
+from storage import memory as system
+from storage.errors import UserError
+from storage.warehouse import connection as warehouse
+from tests.dagster_project import making
+from tests.dagster_project.driver import PROGRAM, attention_geometry, environment, files
+
+GIGABYTE = 10**9
+
+
+def limited(most: int) -> Callable[[], None]:
+    return lambda: resource.setrlimit(resource.RLIMIT_AS, (most, most))
+
+
+@pytest.mark.slow  # a process of its own
+def test_a_run_with_little_address_space_ends_with_one_line(copied: Path) -> None:
+    """It died of a signal."""
+    before = files(copied)
+    done = subprocess.run(
+        [PROGRAM, "run", "mine", "--force", "report", "--home", copied],
+        capture_output=True, text=True, check=False, timeout=120, env=environment(), preexec_fn=limited(24 * 10**8),
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("attention-geometry: ")]
+    assert "A run needs 4.5 GB of address space, but" in line
+    assert "ulimit -v" in line
+    assert "Traceback" not in done.stderr
+    assert files(copied) == before
+
+
+def test_address_space_is_looked_at_before_a_run(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "free_addresses", lambda: 24 * 10**8)
+    refused = attention_geometry("run", "mine", "--force", "report", home=mine).complaint
+    assert "A run needs 4.5 GB of address space, but 2.4 GB are allowed; raise the limit (ulimit -v)" in refused
+
+
+def test_what_a_sequence_needs_is_compared_with_what_is_free(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = Home(copied)
+    before = files(copied)
+    monkeypatch.setattr(memory, "free_memory", lambda: 10**5)
+    with pytest.raises(
+        UserError, match=r"to measure one sequence of .* in \d+ threads, needs .* MB of memory, but 0\.1 MB"
+    ):
+        making.make(home, "mine", ["selection_metrics"], force=True)
+    assert (
+        "A run needs 1.2 GB of memory" in attention_geometry("run", "mine", "--force", "report", home=copied).complaint
+    )
+    sizes = {"layer": 1, "head": 1, "kv_head": 1, "query": 1, "key": 10**5, "head_dim": 8, "sequence": 1}
+    with pytest.raises(UserError, match=r"to extract one sequence of .*, needs .* set context_length to less"):
+        memory.check_extraction("mine", sizes)
+    assert {name for name in before if "tensors" in name} <= files(copied).keys()
+
+
+def test_more_threads_need_a_block_more_each(mine: Path) -> None:
+    from dagster_project.study.studies import find_study
+    from storage.zarr.arrays import TENSORS
+    from storage.zarr.sequences import SequenceStore
+
+    tensors = SequenceStore.open(Home(mine).tensors("mine"), TENSORS)
+    one, two, three = (
+        measuring.sequence_memory(tensors, find_study(Home(mine), "mine").analysis, threads) for threads in (1, 2, 3)
+    )
+    assert one < two
+    assert three - two == two - one
+
+
+def group(folder: Path, most: str, taken: int, cached: int = 0) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "memory.max").write_text(f"{most}\n")
+    (folder / "memory.current").write_text(f"{taken}\n")
+    (folder / "memory.stat").write_text(f"anon 1\ninactive_file {cached}\n")
+
+
+def test_control_groups_and_those_above_bound_what_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    proc, groups = tmp_path / "proc", tmp_path / "groups"
+    (proc / "self").mkdir(parents=True)
+    (proc / "self" / "cgroup").write_text("0::/user/session\n")
+    (proc / "meminfo").write_text("MemTotal:       16000000 kB\nMemAvailable:    8000000 kB\n")
+    monkeypatch.setattr(system, "PROC", proc)
+    monkeypatch.setattr(system, "GROUPS", groups)
+    assert system.free_memory() == 8_000_000 * 1024
+    group(groups / "user" / "session", "max", 5)
+    assert system.free_memory() == 8_000_000 * 1024
+    group(groups / "user", str(3 * GIGABYTE), 2 * GIGABYTE, cached=GIGABYTE // 2)
+    assert system.free_memory() == GIGABYTE + GIGABYTE // 2
+    (proc / "self" / "cgroup").write_text("7:cpu:/elsewhere\n4:memory:/job\n")
+    (groups / "memory" / "job").mkdir(parents=True)
+    (groups / "memory" / "job" / "memory.limit_in_bytes").write_text("2000000000\n")
+    (groups / "memory" / "job" / "memory.usage_in_bytes").write_text("500000000\n")
+    assert system.free_memory() == 1_500_000_000
+
+
+def test_duckdb_takes_at_most_a_part_of_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    def limit(most: int | None = None) -> int:
+        with duckdb.connect() as connection:
+            warehouse.bound_memory(connection, most)
+            found = connection.execute("SELECT parse_formatted_bytes(current_setting('memory_limit'))").fetchall()
+        return round(found[0][0] / 2**20)
+
+    monkeypatch.setattr(warehouse, "free_memory", lambda: 2**30)
+    monkeypatch.setattr(warehouse, "free_addresses", lambda: None)
+    assert (limit(), limit(2**28)) == (819, 256)
+    monkeypatch.setattr(warehouse, "free_addresses", lambda: 2**29)
+    assert limit() == 256
+    monkeypatch.setattr(warehouse, "free_addresses", lambda: 0)
+    assert limit() == 128

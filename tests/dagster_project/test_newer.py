@@ -1,0 +1,95 @@
+"""What a newer version of the program made is not replaced by this one, unless it is told to."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from dagster_project.study.home import Home
+from storage.errors import NewerError, UserError, refuse_newer
+from storage.warehouse.connection import read_provenance
+from tests.dagster_project import making
+from tests.dagster_project.driver import attention_geometry, files
+from tests.storage.earlier import recorded, rewrite
+
+
+def tensors(home: Path) -> None:
+    store = home / "tensors" / "mine.zarr"
+    rewrite(store, provenance=recorded(store) | {"extraction_version": 99})
+
+
+def format_of_tensors(home: Path) -> None:
+    rewrite(home / "tensors" / "mine.zarr", format_version=99)
+
+
+def metrics(home: Path) -> None:
+    store = home / "metrics" / "mine.zarr"
+    rewrite(store, provenance=recorded(store) | {"metrics_version": 99})
+
+
+def format_of_metrics(home: Path) -> None:
+    rewrite(home / "metrics" / "mine.zarr", format_version=99)
+
+
+def database(home: Path) -> None:
+    """One that has a table, too, which this version does not know."""
+    with duckdb.connect(home / "warehouse" / "mine.duckdb") as connection:
+        connection.execute("CREATE TABLE of_the_future (i INTEGER)")
+        connection.execute('UPDATE studies SET provenance = json_merge_patch(provenance, \'{"landing": "99-0a"}\')')
+
+
+def format_of_database(home: Path) -> None:
+    with duckdb.connect(home / "warehouse" / "mine.duckdb") as connection:
+        connection.execute("UPDATE studies SET format_version = 99")
+
+
+@pytest.mark.parametrize(
+    "newer", [tensors, format_of_tensors, metrics, format_of_metrics, database, format_of_database]
+)
+def test_what_a_newer_version_made_is_refused_in_a_line_and_listed(copied: Path, newer: Callable[[Path], None]) -> None:
+    newer(copied)
+    before = files(copied)
+    for arguments in (("run", "mine"), ("run", "mine", "--force", "report")):
+        refused = attention_geometry(*arguments, home=copied).complaint
+        assert "was made by a newer version of attention-geometry (version 99" in refused
+        assert refused.endswith("upgrade, or replace it all the same: attention-geometry run mine --fresh")
+    listed = attention_geometry("refresh", "mine", "--dry-run", home=copied, COLUMNS="500")
+    assert "a newer version of attention-geometry" in listed.text
+    assert files(copied) == before
+
+
+@pytest.mark.parametrize(("newer", "asset"), [(metrics, "selection_metrics"), (database, "warehouse")])
+def test_an_asset_alone_replaces_it_when_told_to(copied: Path, newer: Callable[[Path], None], asset: str) -> None:
+    """As when someone materialises it in the web UI."""
+    newer(copied)
+    with pytest.raises(NewerError, match="run mine --fresh"):
+        making.make(Home(copied), "mine", [asset])
+    making.make(Home(copied), "mine", [asset], force=True)
+    if asset == "warehouse":
+        assert "99" not in (read_provenance(copied / "warehouse", "mine") or {})["landing"]
+    else:
+        assert recorded(copied / "metrics" / "mine.zarr")["metrics_version"] < 99
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "refused"),
+    [
+        (5, 4, True),
+        (4, 4, False),
+        (3, "4", False),
+        ("5", 4, True),
+        ("8-0a", "7-ff", True),
+        ("7-ff", "7-0a", False),
+        (None, 4, False),
+        ("3e4abc", "9e", False),
+        (99999999, 4, False),
+    ],
+)
+def test_only_numbers_are_ordered(was: object, now: object, refused: bool) -> None:
+    try:
+        refuse_newer("It", was, now, "mine")
+    except UserError:
+        assert refused
+    else:
+        assert not refused

@@ -1,0 +1,99 @@
+"""The pages of the shipped studies as a reader meets them: how long they are, and that every label can be read."""
+
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from reports.queries import ask
+from storage.warehouse.connection import connect
+from tests.dagster_project.driver import attention_geometry
+from tests.reports.driver import Browser
+from tests.reports.labels import DRAWN, UNFOLDED, flaws
+from tests.reports.pages import Page
+from tests.reports.verdicts import contradictions
+from tests.shared import shared
+
+WORDS, HEIGHT = 4_500, 14_000
+"""Most words of the embedded study's page, and its greatest height at 1280 pixels across, folded as delivered."""
+
+READY = "return document.documentElement.dataset.charts == 'drawn'"
+COUNTED = r"""
+const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+let words = 0;
+for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+  const place = node.parentElement;
+  if (place.closest('svg, script, style, .vega-embed details') || !place.checkVisibility()) continue;
+  words += node.textContent.split(/\s+/u).filter(word => /[\p{L}\p{N}]/u.test(word)).length;
+}
+return words;
+"""
+"""Words are runs without a space that have a letter or a digit, in sentences, headings and tables that are seen as
+delivered; what is folded and the labels within charts do not count."""
+
+pytestmark = pytest.mark.slow  # runs two whole studies
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data root with the shipped studies ``embedded``, its twin and ``synthetic``."""
+
+    def build(folder: Path) -> None:
+        for study in ("embedded", "synthetic"):
+            done = attention_geometry("run", study, home=folder)
+            assert done.code == 0, done.errors
+
+    return shared(tmp_path_factory, "shipped", build)
+
+
+def test_the_page_of_the_embedded_study_is_no_longer_than_a_paper(browser: Browser, home: Path) -> None:
+    browser.wide(1280, 900)
+    try:
+        browser.open(home / "reports" / "embedded.html")
+        browser.wait(READY, 120)
+        words, height = browser.run(COUNTED), browser.run("return document.documentElement.scrollHeight")
+    finally:
+        browser.as_opened()
+    assert 1_000 < words <= WORDS
+    assert 3_000 < height <= HEIGHT
+
+
+@pytest.mark.parametrize("width", [390, 768, 1280])
+@pytest.mark.parametrize("study", ["embedded", "embedded-random", "synthetic"])
+def test_no_label_is_cut_or_overlaps_another(browser: Browser, home: Path, study: str, width: int) -> None:
+    browser.wide(width, 900)
+    try:
+        browser.open(home / "reports" / f"{study}.html")
+        browser.wait(READY, 120)
+        browser.run(UNFOLDED)
+        browser.wait(DRAWN, 120)
+        assert flaws(browser) == []
+        assert browser.run("return document.documentElement.scrollWidth <= innerWidth")
+        silent = (
+            "return [...document.querySelectorAll('.listing')].filter(table => "
+            "table.checkVisibility() && table.scrollWidth > table.clientWidth + 1 && !table.matches('.scrolls')).length"
+        )
+        browser.wait(f"return ({silent.removeprefix('return ')}) == 0")
+        if width == 1280:
+            assert browser.run("return document.querySelectorAll('.listing.scrolls').length") == 0
+    finally:
+        browser.as_opened()
+
+
+@pytest.mark.parametrize("study", ["embedded", "embedded-random", "synthetic"])
+def test_no_two_sentences_contradict_each_other(home: Path, study: str) -> None:
+    page = Page(home / "reports" / f"{study}.html")
+    with connect(home / "warehouse") as connection:
+        claims = ask(connection, "claims", study=study).rows()
+    assert contradictions(f"{page.text('header')} {page.text('main')}", claims) == []
+
+
+def test_the_sql_of_the_embedded_study_runs_as_it_stands(home: Path) -> None:
+    with connect(home / "warehouse") as connection:
+        for _, text in Page(home / "reports" / "embedded.html").find("pre", **{"class": "sql"}):
+            assert rows(connection, text) > 0
+
+
+def rows(connection: duckdb.DuckDBPyConnection, text: str) -> int:
+    found: int = connection.sql(text).to_arrow_table().num_rows
+    return found
