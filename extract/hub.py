@@ -15,7 +15,7 @@ _QUERY = re.compile(r"(https?://[^\s?'\"]+)\?[^\s'\"]*")
 
 def means_a_path(name: str) -> bool:
     """Whether an id names something local: because it is there, by its form, or because the hub allows no such id."""
-    if name[0] in "./~" or _exists(name):
+    if name[0] in "./~" or exists(name):
         return True
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils._validators import validate_repo_id
@@ -27,11 +27,11 @@ def means_a_path(name: str) -> bool:
     return False
 
 
-def _exists(name: str) -> bool:
-    """Whether there is such a path; one that cannot be looked at is none."""
+def exists(name: str) -> bool:
+    """Whether there is such a path; one that cannot be looked at, or is too long for one, is none."""
     try:
-        return Path(name).exists()
-    except OSError:
+        return local_path(name).exists()
+    except (OSError, ValueError):
         return False
 
 

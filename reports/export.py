@@ -27,7 +27,7 @@ REMEDY = "name a folder that can be written"
 
 
 def write_images(sections: Sequence[Section], folder: Path) -> list[Path]:
-    """Write each chart as SVG and PNG, interactive ones as they are before a reader chooses.
+    """Write each chart as SVG, PDF and PNG, interactive ones as they are before a reader chooses.
 
     Files are named after their figures and replace those that stand there.
 
@@ -39,10 +39,11 @@ def write_images(sections: Sequence[Section], folder: Path) -> list[Path]:
     drawn = [(key, _sized(figure, chart)) for figure in figures(sections) for key, chart in figure.drawn]
     written = []
     for key, chart in tqdm(drawn, desc="pictures", unit="chart", disable=None):
-        svg, png = StringIO(), BytesIO()
+        svg, pdf, png = StringIO(), BytesIO(), BytesIO()
         chart.save(svg, format="svg", engine="vl-convert")
+        chart.save(pdf, format="pdf", engine="vl-convert")
         chart.save(png, format="png", engine="vl-convert", scale_factor=SCALE)
-        for ending, content in (("svg", svg.getvalue().encode()), ("png", png.getvalue())):
+        for ending, content in (("svg", svg.getvalue().encode()), ("pdf", pdf.getvalue()), ("png", png.getvalue())):
             written.append(folder / f"{key}.{ending}")
             write_atomically(written[-1], content, remedy=REMEDY)
     return written

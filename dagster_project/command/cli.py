@@ -3,24 +3,46 @@
 Holds arguments, help and printing.
 """
 
-import atexit
 import errno
-import json
 import logging
 import os
 import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from dagster_project.command.output import check_format, console, harmless, prompt, rich_table, write
+from dagster_project.command import interrupts
+from dagster_project.command.completion import complete_asset, complete_one_of, complete_relation, complete_study
+from dagster_project.command.output import (
+    FORMATS,
+    check_format,
+    check_text,
+    console,
+    counted,
+    harmless,
+    prompt,
+    rich_table,
+    rows_of,
+    write,
+    write_object,
+)
+from dagster_project.command.serving import serve
+from dagster_project.command.streams import OUTPUT, give_up_output
 from dagster_project.study.home import DEFAULT_HOME, HOME_VARIABLE, Home
+from extract.hub import exists, local_path
 from storage.errors import QuotingError, UserError
+from storage.files.places import Local
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from dagster_project.upkeep.plan import Report
 
 app = typer.Typer(
     name="attention-geometry",
@@ -33,13 +55,13 @@ app = typer.Typer(
 UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST}
 """System errors that a user can mend: no space, no right, or something else in the place."""
 
-INTERRUPTED = 130
-"""Typer's exit code when the user pressed Ctrl-C."""
-
 HomeOption = Annotated[
     Path | None,
     typer.Option("--home", metavar="DIR", help=f"Data root (default: ${HOME_VARIABLE}, else ./{DEFAULT_HOME})."),
 ]
+
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Results as JSON, for scripts.")]
 
 
 def _print_version(asked: bool) -> None:
@@ -72,13 +94,21 @@ def attention_geometry(
 
 @app.command(no_args_is_help=True)
 def run(
-    study: Annotated[str | None, typer.Argument(help="A study of studies.yaml; leave out with --name.")] = None,
+    study: Annotated[
+        str | None,
+        typer.Argument(help="A study of studies.yaml; leave out with --name.", autocompletion=complete_study),
+    ] = None,
     home: HomeOption = None,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Make everything again, as if nothing of the study were stored.")
     ] = False,
     force: Annotated[
-        str | None, typer.Option(metavar="ASSET", help="Rebuild this asset and what follows from it, even if current.")
+        str | None,
+        typer.Option(
+            metavar="ASSET",
+            autocompletion=complete_asset,
+            help="Rebuild this asset and what follows from it, even if current.",
+        ),
     ] = None,
     name: Annotated[str | None, typer.Option(help="Record a new study under this name and run it.")] = None,
     model: Annotated[str | None, typer.Option(help="`embedded`, `synthetic`, a local directory, or a hub id.")] = None,
@@ -115,6 +145,7 @@ def run(
         str | None,
         typer.Option(metavar="STUDY|random", help="A study of random weights to compare with; random: make one."),
     ] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Run a study: extract, measure, land, report. Only what is missing or stale is made.
 
@@ -133,8 +164,6 @@ def run(
     `attention-geometry run --name sizes --model ./checkpoint --corpus ./book.txt --context-length 512 --sequences 16
     --queries 63,127,255,511`
     """
-    from dagster_project.command.runs import run_study
-
     root = _use_home(home)
     given = {
         "model": _part(model, revision=revision, weights="random" if random_weights else None),
@@ -152,13 +181,18 @@ def run(
     }
     settings = {key: value for key, value in given.items() if value is not None}
     with _chosen(root, study, name, settings) as chosen:
+        from dagster_project.command.runs import run_study  # here, so that what is refused is refused at once
+
         run_study(root, chosen, fresh=fresh, force=force)
-    _print_results(root, chosen)
+    _print_results(root, chosen, as_json=as_json)
 
 
 @app.command(no_args_is_help=True)
 def extract(
-    study: Annotated[str, typer.Argument(help="A study that stands in studies.yaml, shipped or recorded.")],
+    study: Annotated[
+        str,
+        typer.Argument(help="A study that stands in studies.yaml, shipped or recorded.", autocompletion=complete_study),
+    ],
     home: HomeOption = None,
     shard: Annotated[
         str | None, typer.Option(metavar="K/N", help="Only the K-th of N parts of the sequences; K counts from 1.")
@@ -171,23 +205,28 @@ def extract(
     On several that share the data root, or name one place for tensors in ATTENTION_GEOMETRY_TENSORS, each its own part:
     `attention-geometry extract mine --shard 1/4` to `--shard 4/4`, then `attention-geometry finalise mine`.
     """
+    root = _use_home(home)
+    _check(root, study)
     from dagster_project.steps.catalogue import work_on
     from dagster_project.steps.tensors import extract_tensors
     from extract.settings import Shard
 
-    root = _use_home(home)
     work = work_on(root, study)
     part = None if shard is None else Shard.parse(shard)
     root.prepare()
     report = extract_tensors(work, part)
     typer.echo(
-        f"{report.path}: {report.written} sequences written, {report.missing} of {report.sequences} still missing"
+        f"{report.path}: {counted(report.written, 'sequence')} written, {report.missing} of {report.sequences} still "
+        "missing"
     )
 
 
 @app.command(no_args_is_help=True)
 def finalise(
-    study: Annotated[str, typer.Argument(help="A study whose shards have been extracted.")], home: HomeOption = None
+    study: Annotated[
+        str, typer.Argument(help="A study whose shards have been extracted.", autocompletion=complete_study)
+    ],
+    home: HomeOption = None,
 ) -> None:
     """Check that no sequence is missing of a study that was extracted in shards, and remove what killed ones left.
 
@@ -202,7 +241,10 @@ def finalise(
 
 
 @app.command(no_args_is_help=True)
-def drop(study: Annotated[str, typer.Argument(help="A study that has been run.")], home: HomeOption = None) -> None:
+def drop(
+    study: Annotated[str, typer.Argument(help="A study that has been run.", autocompletion=complete_study)],
+    home: HomeOption = None,
+) -> None:
     """Delete weights and value states of a study that has landed; metrics, tables and report stay.
 
     They are by far the largest files. Other analysis settings then need a new extraction (`run STUDY --fresh`).
@@ -222,7 +264,7 @@ def drop(study: Annotated[str, typer.Argument(help="A study that has been run.")
 @app.command()
 def studies(
     home: HomeOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="A JSON object for each study, for scripts.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """List the studies: what each is, and how far it has come."""
     from rich.table import Table
@@ -238,7 +280,7 @@ def studies(
         cells = (name, study.model.id, study.corpus.id, study.context_length, study.sequences, state)
         if as_json:
             keys = ("study", "model", "corpus", "context_length", "sequences", "state")
-            typer.echo(json.dumps(dict(zip(keys, cells, strict=True)), ensure_ascii=False))
+            write_object(dict(zip(keys, cells, strict=True)))
             continue
         table.add_row(*(harmless(str(cell)) for cell in cells))
     if not as_json:
@@ -249,15 +291,16 @@ def studies(
 
 @app.command(no_args_is_help=True)
 def report(
-    study: Annotated[str, typer.Argument(help="A study that has been run.")],
+    study: Annotated[str, typer.Argument(help="A study that has been run.", autocompletion=complete_study)],
     home: HomeOption = None,
     images: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Also write each chart there, as SVG and PNG.")
+        Path | None, typer.Option(metavar="DIR", help="Also write each chart there, as SVG, PDF and PNG.")
     ] = None,
     tables: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Also write the table behind each figure there, as CSV and Parquet."),
     ] = None,
+    show: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
 ) -> None:
     """Write a study's report again from what is landed, and print where it lies.
 
@@ -267,20 +310,43 @@ def report(
 
     For a notebook: `attention-geometry report embedded --tables tables`
     """
+    root = _use_home(home)
+    _check_known(root, study)
     from dagster_project.command.runs import run_report
     from dagster_project.steps.reporting import export
 
-    root = _use_home(home)
     run_report(root, study)
     typer.echo(root.report(study))
     if images or tables:
         written = export(root, study, images=_folder(images), tables=_folder(tables))
-        typer.echo(f"{len(written)} files in {', '.join(str(folder) for folder in (images, tables) if folder)}")
+        folders = ", ".join(str(folder) for folder in (images, tables) if folder)
+        typer.echo(f"{counted(len(written), 'file')} in {folders}")
+    if show and typer.launch(str(root.report(study))):
+        msg = f"No browser could be started; open {root.report(study)} in one"
+        raise UserError(msg)
+
+
+@app.command(no_args_is_help=True)
+def publish(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder of its own; made, or replaced.")],
+    home: HomeOption = None,
+) -> None:
+    """Put the index, all reports and all comparisons into one folder, as a static host serves it.
+
+    `attention-geometry publish site`, then copy `site` to the host, or serve it: `python -m http.server -d site`
+    """
+    from dagster_project.steps.publishing import publish as publish_pages
+
+    target = folder.expanduser().resolve()
+    written = publish_pages(_use_home(home), target)
+    typer.echo(f"{counted(len(written), 'file')} in {target}")
 
 
 @app.command(no_args_is_help=True)
 def compare(
-    studies: Annotated[list[str], typer.Argument(help="Two studies or more that have been run.")],
+    studies: Annotated[
+        list[str], typer.Argument(help="Two studies or more that have been run.", autocompletion=complete_study)
+    ],
     home: HomeOption = None,
 ) -> None:
     """Write a page that sets studies side by side, and print where it lies: Figures 5, 6 and 8, claims, settings.
@@ -289,18 +355,25 @@ def compare(
 
     As many as you like, in the order you like: `attention-geometry compare synthetic embedded mine`
     """
+    root = _use_home(home)
+    _check_known(root, *studies)
     from dagster_project.steps.reporting import write_comparison
 
-    typer.echo(write_comparison(_use_home(home), studies))
+    typer.echo(write_comparison(root, studies))
 
 
 @app.command(no_args_is_help=True)
 def export(
-    study: Annotated[str, typer.Argument(help="A study that has been run.")],
+    study: Annotated[str, typer.Argument(help="A study that has been run.", autocompletion=complete_study)],
     out: Annotated[Path, typer.Option(metavar="PATH", help="File to write; a folder for duo.")],
     home: HomeOption = None,
     form: Annotated[
-        str, typer.Option("--format", help="duo, lukv or retrieval for other tools; csv, parquet or json for rows.")
+        str,
+        typer.Option(
+            "--format",
+            help="duo, lukv or retrieval for other tools; csv, parquet or json for rows.",
+            autocompletion=complete_one_of("duo", "lukv", "retrieval", "csv", "parquet", "json"),
+        ),
     ] = "csv",
     measure: Annotated[
         str | None,
@@ -323,10 +396,12 @@ def export(
 
     What measures there are: `attention-geometry sql "SELECT DISTINCT measure FROM head_measures"`
     """
+    root = _use_home(home)
+    _check_known(root, study)
     from dagster_project.command.heads import export_heads
 
     written = export_heads(
-        _use_home(home), study, out.expanduser().resolve(), form=form, measure=measure, group=group,
+        root, study, out.expanduser().resolve(), form=form, measure=measure, group=group,
         inverted=invert, sink_size=sink_size, recent_size=recent_size,
     )  # fmt: skip
     for path in written:
@@ -335,10 +410,20 @@ def export(
 
 @app.command(no_args_is_help=True)
 def scores(
-    study: Annotated[str, typer.Argument(help="A study of the model that was scored, which has been run.")],
+    study: Annotated[
+        str,
+        typer.Argument(help="A study of the model that was scored, which has been run.", autocompletion=complete_study),
+    ],
     file: Annotated[Path, typer.Argument(help="The file of scores; for duo its folder.")],
     home: HomeOption = None,
-    form: Annotated[str, typer.Option("--format", help="duo, retrieval, or csv (layer, head, score).")] = "csv",
+    form: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            help="duo, retrieval, or csv (layer, head, score).",
+            autocompletion=complete_one_of("duo", "retrieval", "csv"),
+        ),
+    ] = "csv",
     source: Annotated[
         str | None, typer.Option("--name", help="What to call the scores (default: the file's name).")
     ] = None,
@@ -351,9 +436,11 @@ def scores(
 
     `attention-geometry scores mine head_score/model.json --format retrieval --name retrieval`
     """
+    root = _use_home(home)
+    _check_known(root, study)
     from dagster_project.command.heads import add_scores
 
-    found = add_scores(_use_home(home), study, file.expanduser().resolve(), form=form, source=source)
+    found = add_scores(root, study, file.expanduser().resolve(), form=form, source=source)
     console().print(rich_table(found, title=f"{study}: rank correlation over heads"))
 
 
@@ -361,7 +448,12 @@ def scores(
 def sql_command(
     query: Annotated[str | None, typer.Argument(help="A statement that reads; without one, a prompt.")] = None,
     home: HomeOption = None,
-    form: Annotated[str, typer.Option("--format", help="table, csv, json or parquet.")] = "table",
+    form: Annotated[
+        str,
+        typer.Option(
+            "--format", help="table, vertical, csv, json or parquet.", autocompletion=complete_one_of(*FORMATS)
+        ),
+    ] = "table",
     unlocked: Annotated[
         bool, typer.Option("--unlocked", help="Allow other files and the network: read_parquet, COPY … TO.")
     ] = False,
@@ -386,9 +478,11 @@ def sql_command(
     renew_entry(folder)
     with closing(Reader(folder, unlocked=unlocked)) as reader:
         if query is None and sys.stdin.isatty():
+            interrupts.leave()
             prompt(reader, form, unlocked=unlocked)
         else:
             text = query if query is not None else sys.stdin.read()
+            check_text(text)
             write(run_query(reader.connection, text, unlocked=unlocked), form)
 
 
@@ -397,10 +491,21 @@ def tour(
     number: Annotated[int | None, typer.Argument(help="Which question; without one, a list of them.")] = None,
     home: HomeOption = None,
     study: Annotated[
-        str | None, typer.Option(help="The study it is about (default: embedded if it has landed, else the first).")
+        str | None,
+        typer.Option(
+            help="The study it is about (default: embedded if it has landed, else the first).",
+            autocompletion=complete_study,
+        ),
     ] = None,
     only_sql: Annotated[bool, typer.Option("--sql", help="Print the statement alone, to paste or to change.")] = False,
-    form: Annotated[str, typer.Option("--format", help="table, or markdown for the page of all questions.")] = "table",
+    form: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            help="table, or markdown for the page of all questions.",
+            autocompletion=complete_one_of("table", "markdown"),
+        ),
+    ] = "table",
 ) -> None:
     """Learn to ask: worked questions with their SQL and their answers from your own data.
 
@@ -417,8 +522,18 @@ def tour(
 
 @app.command()
 def schema(
-    table: Annotated[str | None, typer.Argument(help="A table, view or macro; without one, a list of them.")] = None,
-    form: Annotated[str, typer.Option("--format", help="table, or markdown for the page of all of them.")] = "table",
+    table: Annotated[
+        str | None,
+        typer.Argument(help="A table, view or macro; without one, a list of them.", autocompletion=complete_relation),
+    ] = None,
+    form: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            help="table, or markdown for the page of all of them.",
+            autocompletion=complete_one_of("table", "markdown"),
+        ),
+    ] = "table",
 ) -> None:
     """Say what tables, views and macros the warehouse has, and what their columns mean.
 
@@ -433,7 +548,14 @@ def schema(
 
 @app.command()
 def assets(
-    form: Annotated[str, typer.Option("--format", help="table, or markdown for docs/architecture.md.")] = "table",
+    form: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            help="table, or markdown for docs/architecture.md.",
+            autocompletion=complete_one_of("table", "markdown"),
+        ),
+    ] = "table",
 ) -> None:
     """List the assets that a study consists of, and what each is made from.
 
@@ -446,10 +568,14 @@ def assets(
 
 @app.command()
 def refresh(
-    studies: Annotated[list[str] | None, typer.Argument(help="Studies to look at; all that were ever run.")] = None,
+    studies: Annotated[
+        list[str] | None,
+        typer.Argument(help="Studies to look at; all that were ever run.", autocompletion=complete_study),
+    ] = None,
     home: HomeOption = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what is stale, and why.")] = False,
     report: Annotated[bool, typer.Option("--report", help="Show the latest report, of the schedule's too.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Rebuild what is missing or stale of all studies, one after the other, and say what was done and why.
 
@@ -460,13 +586,24 @@ def refresh(
 
     What the last refresh did: `attention-geometry refresh --report`
     """
-    from rich.table import Table
-
     from dagster_project.command.refreshing import refresh as run_refresh
     from dagster_project.upkeep.plan import latest
 
     root = _use_home(home)
     found = latest(root) if report else run_refresh(root, studies or (), dry_run=dry_run)
+    if as_json:
+        for entry in found.entries:
+            write_object(asdict(entry) | {"reasons": entry.reasons})
+    else:
+        console().print(_refreshed(found))
+    if any(entry.failed for entry in found.entries):
+        raise typer.Exit(1)
+
+
+def _refreshed(found: "Report") -> "Table":
+    """What a refresh found and did, as a table."""
+    from rich.table import Table
+
     table = Table(
         "study", "state", "why", "outcome", "seconds", title=f"{found.by}, {found.name}", title_justify="left"
     )
@@ -474,9 +611,7 @@ def refresh(
         outcome = f"{entry.outcome}: {entry.message}" if entry.outcome and entry.message else entry.outcome
         seconds = "" if entry.seconds is None else f"{entry.seconds:.1f}"
         table.add_row(*(harmless(cell) for cell in (entry.study, entry.state, entry.reasons, outcome, seconds)))
-    console().print(table)
-    if any(entry.failed for entry in found.entries):
-        raise typer.Exit(1)
+    return table
 
 
 @app.command()
@@ -486,6 +621,7 @@ def doctor(
     verify: Annotated[
         bool, typer.Option("--verify", help="Read everything that has checksums; exit code 1 if anything is damaged.")
     ] = False,
+    as_json: JsonOption = False,
     rebuild_records: Annotated[
         bool,
         typer.Option(
@@ -503,18 +639,19 @@ def doctor(
     from dagster_project.upkeep.doctor import verify as read_everything
 
     root = _use_home(home)
-    if clean:
-        console().print(removals(removed_leftovers(root)))
+    asked = [removals(removed_leftovers(root))] if clean else []
     if rebuild_records:
         from dagster_project.records.opening import rebuild_records as rebuild
 
         rebuild(root)
-        typer.echo(f"{root.dagster}: Dagster's records are new; if the schedule was on, turn it on again")
+        typer.echo(f"{root.dagster}: Dagster's records are new; if the schedule was on, turn it on again", err=True)
     found = list(read_everything(root)) if verify else []
-    if verify:
-        console().print(verdicts(found))
-    if not (clean or verify or rebuild_records):
-        for table in examine(root):
+    asked += [verdicts(found)] if verify else []
+    tables = asked if clean or verify or rebuild_records else examine(root)
+    if as_json:
+        write_object({str(table.title).lower(): rows_of(table) for table in tables})
+    else:
+        for table in tables:
             console().print(table)
     if any(each.damage for each in found):
         raise typer.Exit(1)
@@ -522,7 +659,7 @@ def doctor(
 
 @app.command(no_args_is_help=True)
 def clear(
-    study: Annotated[str, typer.Argument(help="A study of which anything is stored.")],
+    study: Annotated[str, typer.Argument(help="A study of which anything is stored.", autocompletion=complete_study)],
     home: HomeOption = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
@@ -551,24 +688,10 @@ def ui(home: HomeOption = None, port: Annotated[int, typer.Option(help="Port of 
     root.prepare()
     with open_records(root):  # which tells the processes started from here where they are
         pass
+    typer.echo(f"http://127.0.0.1:{port} shows the assets in a moment; Ctrl-C ends web UI and daemon", err=True)
     command = [sys.executable, "-m", "dagster", "dev", "-m", "dagster_project.definitions", "--port", str(port)]
-    os.execv(sys.executable, command)  # noqa: S606 (no shell, our own interpreter)
-
-
-def program() -> None:
-    """The console script: the command line in a process of its own.
-
-    Where PyTorch and Dagster share a process, DuckDB's binding reports some hundred leaked objects once the interpreter
-    has ended. They are freed with the process, so whatever comes after the last exit handler is not shown.
-    """
-    atexit.register(_hide_standard_error)  # the first that is registered runs last
-    main()
-
-
-def _hide_standard_error() -> None:
-    """Send what is written to standard error from here on to nowhere."""
-    sys.stderr.flush()
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    interrupts.leave()
+    raise typer.Exit(serve([*command, "--log-level", "warning"]))
 
 
 def main() -> None:
@@ -578,20 +701,43 @@ def main() -> None:
     if not sys.warnoptions:
         warnings.simplefilter("ignore")
     try:
-        app()
+        _run_app()
     except QuotingError as error:
         _end(str(error), 1)
     except UserError as error:
         _end(" ".join(str(error).splitlines()), 1)
     except OSError as error:
+        if error.filename == OUTPUT:
+            _end_without_output(error)
         if error.errno not in UNWRITABLE:
             raise
         place = f" ({error.filename})" if error.filename else ""
         _end(f"{error.strerror}{place}; make room there, or choose another data root with --home, and run again", 1)
+
+
+def _run_app() -> None:
+    """Run the command, and write what it has printed.
+
+    Raises
+    ------
+    OSError
+        If standard output cannot be written, also where typer or rich would end in silence.
+    """
+    try:
+        app()
     except SystemExit as end:
-        if end.code == INTERRUPTED:
-            _end("stopped; run the same command again to continue", INTERRUPTED)
+        if isinstance(end.__context__, BrokenPipeError):
+            raise end.__context__ from None
+        sys.stdout.flush()
         raise
+
+
+def _end_without_output(error: OSError) -> NoReturn:
+    """End a command whose results cannot be written; that whoever reads them has seen enough is no error."""
+    give_up_output()
+    if isinstance(error, BrokenPipeError):
+        raise SystemExit(0) from None
+    _end(f"Standard output cannot be written ({error.strerror}); send it to where there is room", 1)
 
 
 def _end(message: str, code: int) -> NoReturn:
@@ -612,8 +758,8 @@ def _part(identity: str | None, **fields: Any) -> dict[str, Any] | str | None:
     given = {key: value for key, value in fields.items() if value is not None}
     if identity is None:
         return given or None
-    local = Path(identity).expanduser()
-    identity = str(local.resolve()) if local.exists() or identity.startswith((".", "/", "~")) else identity
+    local = local_path(identity)
+    identity = str(local.resolve()) if exists(identity) or identity.startswith((".", "/", "~")) else identity
     return {"id": identity, **given} if given else identity
 
 
@@ -636,23 +782,57 @@ def _folder(given: Path | None) -> Path | None:
 @contextmanager
 def _chosen(home: Home, study: str | None, name: str | None, settings: dict[str, Any]) -> Iterator[str]:
     """The name of the study to run in the body, recorded if it is new."""
-    from dagster_project.study.studies import find_study, recorded
+    from dagster_project.study.studies import recorded
 
     if (study is None) == (name is None):
         msg = "Say which study to run (attention-geometry run STUDY), or describe a new one with --name; see run --help"
         raise UserError(msg)
     if name is not None:
         with recorded(home, name, settings):
+            _check(home, name)
             yield name
         return
     if settings:
         msg = f"The settings of study '{study}' stand in its file; to run it otherwise, describe a new one with --name"
         raise UserError(msg)
-    find_study(home, str(study))
+    _check(home, str(study))
     yield str(study)
 
 
-def _print_results(home: Home, study: str) -> None:
+def _check(home: Home, study: str) -> None:
+    """Refuse what can be refused of a study before heavy libraries are loaded, which takes seconds.
+
+    Raises
+    ------
+    UserError
+        If there is no such study, its model or text is not there, or, where nothing is extracted yet, its device.
+    """
+    from dagster_project.study.studies import find_study
+    from extract.preflight import check_device, check_inputs
+
+    found = find_study(home, study)
+    check_inputs(found)
+    place = home.tensors(study)
+    if isinstance(place, Local) and not place.exists():
+        check_device(found.device, needs_gpu=found.needs_gpu)
+
+
+def _check_known(home: Home, *studies: str) -> None:
+    """Refuse names of studies that neither stand in a file nor have landed.
+
+    Raises
+    ------
+    UserError
+        If there is one.
+    """
+    from dagster_project.study.studies import find_study
+
+    for study in studies:
+        if not (home.warehouse / f"{study}.duckdb").exists():
+            find_study(home, study)
+
+
+def _print_results(home: Home, study: str, *, as_json: bool) -> None:
     """A short table of results, the sentences that the report begins with, and where it is."""
     from reports.findings import effects as effects_findings
     from reports.queries import ask
@@ -661,11 +841,16 @@ def _print_results(home: Home, study: str) -> None:
 
     with closing(connect(home.warehouse)) as connection:
         found = ask(connection, "results_at_a_glance", study=study)
-        console().print(rich_table(found.table, title=f"{study}: mean over heads and sequences"))
+        claims = ask(connection, "claims", study=study).rows()
         sentences = summarise(connection, study)
         heads = ask(connection, "ablation_by_head", study=study).rows()
+    if as_json:
+        pages = {"report": str(home.report(study)), "index": str(home.index)}
+        write_object({"study": study, "results": found.rows(), "claims": claims, **pages})
+        return
     if heads:
-        sentences = [*sentences, effects_findings.glance(heads)]
+        sentences.append(effects_findings.glance(heads))
+    console().print(rich_table(found.table, title=f"{study}: mean over heads and sequences"))
     for sentence in sentences:
         console().print(f"• {sentence}", highlight=False, markup=False)
     typer.echo(f"Each claim with its interval: FROM claims WHERE study = '{study}'")

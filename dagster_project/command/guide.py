@@ -8,7 +8,7 @@ import duckdb
 import pyarrow as pa
 
 import sql
-from dagster_project.command.output import console, harmless, rich_table, write
+from dagster_project.command.output import PROSE, console, harmless, rich_table, write
 from dagster_project.study.home import Home
 from storage.errors import UserError
 from storage.warehouse.connection import connect
@@ -96,14 +96,14 @@ def _answer(connection: duckdb.DuckDBPyConnection, example: sql.Statement, study
     from rich.syntax import Syntax
 
     text = pasteable(example, study)
-    console().print(f"{example.meaning}\n")
-    console().print(Syntax("", "sql").highlight(harmless(text)))
+    console(PROSE).print(f"{example.meaning}\n")
+    console(PROSE).print(Syntax("", "sql").highlight(harmless(text)))
     write(query(connection, text), "table")
 
 
 def _print_relation(relation: Relation) -> None:
     """Print what a relation means and its columns."""
-    console().print(f"{relation.kind} {relation.signature}\n{relation.grain}\n{relation.meaning}")
+    console(PROSE).print(f"{relation.kind} {relation.signature}\n{relation.grain}\n{relation.meaning}")
     if relation.columns:
         _print_rows(("column", "type", "meaning"), relation.columns)
 
@@ -111,7 +111,7 @@ def _print_relation(relation: Relation) -> None:
 def _print_rows(names: tuple[str, ...], rows: Sequence[Sequence[object]]) -> None:
     """Print rows as a table."""
     columns = {name: [row[place] for row in rows] for place, name in enumerate(names)}
-    console().print(rich_table(pa.table(columns)))
+    console(PROSE).print(rich_table(pa.table(columns)))
 
 
 def _check(form: str) -> None:

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from storage.warehouse.connection import Reader
 
 FORMATS = ("table", "vertical", "csv", "json", "parquet")
-WIDE = 10_000
-"""Characters in a line of a table that goes to a file or a pipe, unless COLUMNS says otherwise."""
+WIDE, PROSE = 10_000, 120
+"""Characters in a line of a table of data, and of one of sentences, in a file or a pipe, unless COLUMNS is set."""
 
 LONGEST = 60
 """Characters of a value that a table shows; names are shorter, documents such as a provenance are not."""
@@ -76,6 +76,44 @@ def check_format(form: str) -> None:
         raise UserError(msg)
 
 
+def counted(number: int, what: str) -> str:
+    """A number of things in words, with a plural where there is not one: ``1 file``, ``2 files``."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def check_text(statement: str) -> None:
+    """Refuse a statement with bytes that are not UTF-8, which come from the command line as lone surrogates.
+
+    Raises
+    ------
+    UserError
+        If it has any.
+    """
+    try:
+        statement.encode()
+    except UnicodeEncodeError as error:
+        msg = f"The statement is not UTF-8 at character {error.start + 1}; write it in UTF-8"
+        raise UserError(msg) from error
+
+
+def rows_of(table: "Table") -> list[dict[str, str]]:
+    """The rows of a table for the terminal, by its headings."""
+    names = [str(column.header) for column in table.columns]
+    cells = zip(*(column.cells for column in table.columns), strict=True)
+    return [dict(zip(names, map(str, row), strict=True)) for row in cells]
+
+
+def write_object(found: object) -> None:
+    """Write one JSON document in a line to standard output, as UTF-8 whatever the terminal's encoding."""
+    _write_line(json.dumps(_json(found), default=_plain, ensure_ascii=False))
+
+
+def _write_line(text: str) -> None:
+    """Write a line to standard output as UTF-8."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(f"{text}\n".encode())
+
+
 def write(reader: "pa.RecordBatchReader", form: str) -> None:
     """Write a result to standard output, batch by batch.
 
@@ -93,12 +131,12 @@ def write(reader: "pa.RecordBatchReader", form: str) -> None:
         raise UserError(msg) from error
 
 
-def console() -> "Console":
-    """Standard output for tables: text is never markup; a pipe has room for every column, unless COLUMNS is set."""
+def console(width: int = WIDE) -> "Console":
+    """Standard output for tables: text is never markup; a file or a pipe has ``width``, unless COLUMNS is set."""
     from rich.console import Console
 
     wide = not sys.stdout.isatty() and not os.environ.get("COLUMNS", "").isdecimal()
-    return Console(markup=False, highlight=False, width=WIDE if wide else None)
+    return Console(markup=False, highlight=False, width=width if wide else None)
 
 
 def harmless(text: str) -> str:
@@ -280,10 +318,11 @@ def _write_json(reader: "pa.RecordBatchReader") -> None:
         msg = f"Several columns are called '{doubles[0]}'; JSON needs a name for each: SELECT … AS …"
         raise UserError(msg)
     rows = (json.dumps(_json(row), default=_plain, ensure_ascii=False) for batch in reader for row in batch.to_pylist())
-    sys.stdout.write("[" + "".join(islice(rows, 1)))
+    before = "[" + "".join(islice(rows, 1))
     for row in rows:
-        sys.stdout.write(f",\n{row}")
-    sys.stdout.write("]\n")
+        _write_line(f"{before},")
+        before = row
+    _write_line(f"{before}]")
 
 
 def _json(value: Any) -> Any:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from dagster_project.command.runs import run_assets
 from dagster_project.study.home import Home
+from dagster_project.study.studies import find_study, readable_studies
 from dagster_project.upkeep.plan import Entry, Report, plan, write
 from storage.errors import in_a_line
 
@@ -23,6 +24,9 @@ def refresh(home: Home, names: Sequence[str] = (), *, dry_run: bool = False) -> 
     UserError
         If a study is named that does not exist.
     """
+    unreadable = readable_studies(home)[1] if names else {}
+    for name in set(names) - unreadable.keys():
+        find_study(home, name)
     from dagster_project.records.opening import open_records
 
     home.prepare()

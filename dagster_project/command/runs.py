@@ -4,15 +4,19 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dagster_project.steps.assets import UNREADABLE
 from dagster_project.steps.catalogue import ASSETS
 from dagster_project.steps.memory import check_start
 from dagster_project.study.home import Home
 from dagster_project.study.studies import check_twin, find_study
 from dagster_project.study.twins import twin_of
 from dagster_project.upkeep.freshness import stale
-from storage.errors import UserError
+from storage.errors import DerivedDamageError, UserError
 
 logger = logging.getLogger(__name__)
+
+METRICS = "selection_metrics"
+"""The asset that is rebuilt where its store is damaged."""
 
 QUIET: dict[str, Any] = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 """Run configuration that keeps Dagster's own event log off the terminal; the records hold all of it."""
@@ -55,9 +59,28 @@ def run_study(home: Home, name: str, *, fresh: bool = False, force: str | None =
         return known
     reasons = stale(home, name, study, force)
     logger.info("%s: %s", name, _describe_current(known, list(reasons)))
+    for asset in ASSETS:
+        if reasons.get(asset.name) == UNREADABLE:
+            logger.warning("%s: %s cannot be read, and is rebuilt", name, ", ".join(map(str, asset.places(home, name))))
     if reasons:
-        run_assets(home, name, list(reasons), force=force)
+        _rebuild(home, name, list(reasons), force)
     return list(reasons)
+
+
+def _rebuild(home: Home, name: str, assets: Sequence[str], force: str | None) -> None:
+    """Materialise some assets; where the metrics turn out to be damaged, these too and what follows from them.
+
+    Raises
+    ------
+    UserError
+        As ``run_study``.
+    """
+    try:
+        run_assets(home, name, assets, force=force)
+    except DerivedDamageError as error:
+        logger.warning("%s: %s, and is rebuilt", name, str(error).partition(";")[0])
+        again = stale(home, name, find_study(home, name), METRICS)
+        run_assets(home, name, list(again), force=METRICS)
 
 
 def _describe_current(known: Sequence[str], stale: Sequence[str]) -> str:

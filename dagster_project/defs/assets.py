@@ -80,8 +80,6 @@ def _as_metadata(value: Any) -> Any:
             return dg.MetadataValue.path(str(value))
         case Markdown():
             return dg.MetadataValue.md(value)
-        case str() if value.startswith("file://"):
-            return dg.MetadataValue.url(value)
         case _:
             return value
 

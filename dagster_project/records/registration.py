@@ -6,8 +6,8 @@ Holds what must be true of a Dagster instance before a run.
 import logging
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import dagster as dg
@@ -17,13 +17,15 @@ from dagster_project.records.partitions import studies
 from dagster_project.study.home import HOME_VARIABLE, Home, is_held
 from dagster_project.study.studies import readable_studies
 from storage.errors import UserError
-from storage.files.locks import make_lock
+from storage.files.locks import exclusive, make_lock
 from storage.files.staging import write_atomically
 
 logger = logging.getLogger(__name__)
 
 CONFIGURATION = """\
 telemetry:
+  enabled: false
+nux:
   enabled: false
 concurrency:
   pools:
@@ -33,7 +35,7 @@ run_monitoring:
   enabled: true
   free_slots_after_run_end_seconds: 60
 """
-"""Dagster's settings: no telemetry, one step at a time in each pool (``gpu``, ``warehouse``)."""
+"""Dagster's settings: no telemetry or invitations, one step at a time in each pool (``gpu``, ``warehouse``)."""
 
 IN_PROCESS = """\
 compute_logs:
@@ -56,6 +58,9 @@ UNENDED = [
     dg.DagsterRunStatus.CANCELING,
 ]
 """The states of runs that have not ended."""
+
+PATIENT = 60.0
+"""Seconds to wait for another process that creates the records' tables or registers studies, which takes a moment."""
 
 ABANDONED = 3600.0
 """Seconds after which a run without a lock counts as dead; one that waits, if no daemon has lived as long either."""
@@ -93,14 +98,33 @@ def use_instance(home: Home, *, in_process: bool = False) -> dg.DagsterInstance:
         os.environ.setdefault(variable, value)
     if "DAGSTER_HOME" in os.environ and Path(os.environ["DAGSTER_HOME"]) != home.dagster:
         try:
-            return dg.DagsterInstance.get()
+            return _with_tables(Path(os.environ["DAGSTER_HOME"]), dg.DagsterInstance.get)
         except dg.DagsterInvariantViolationError as error:
             msg = f"{error} Unset DAGSTER_HOME to keep Dagster's records in the data root, or make the folder"
             raise UserError(msg) from error
-    for name, text in SETTINGS.items():
-        _write_settings(home.dagster / name, text)
+    with _alone(home.dagster):
+        for name, text in SETTINGS.items():
+            _write_settings(home.dagster / name, text)
     os.environ["DAGSTER_HOME"] = str(home.dagster)
-    return dg.DagsterInstance.from_config(str(home.dagster), "in-process.yaml" if in_process else "dagster.yaml")
+    file = "in-process.yaml" if in_process else "dagster.yaml"
+    return _with_tables(home.dagster, lambda: dg.DagsterInstance.from_config(str(home.dagster), file))
+
+
+def _with_tables(folder: Path, connect: Callable[[], dg.DagsterInstance]) -> dg.DagsterInstance:
+    """An instance, with the tables of its records created by one process at a time: Dagster guards them by no lock."""
+    if not folder.is_dir():
+        return connect()
+    with _alone(folder):
+        instance = connect()
+        instance.get_runs_count()
+        instance.get_dynamic_partitions(str(studies.name))
+        instance.all_instigator_state()
+    return instance
+
+
+def _alone(folder: Path) -> AbstractContextManager[None]:
+    """Hold what is done once in the records of a folder; another process waits for it."""
+    return exclusive(folder / "records.lock", f"Dagster's records in {folder}", wait=PATIENT)
 
 
 def _write_settings(path: Path, text: str) -> None:
@@ -130,14 +154,17 @@ def register_studies(instance: dg.DagsterInstance, home: Home) -> list[str]:
 
     While one cannot be read, none that is a partition already ceases to be one.
     """
-    readable, unreadable = readable_studies(home)
-    names = list(readable)
-    known = set(instance.get_dynamic_partitions(str(studies.name)))
-    instance.add_dynamic_partitions(str(studies.name), [name for name in names if name not in known])
-    own = Path(instance.root_directory) == home.dagster  # elsewhere another data root may have put them there
-    if own and not unreadable:
-        for gone in known - set(names):
-            instance.delete_dynamic_partition(str(studies.name), gone)
+    folder = Path(instance.root_directory)
+    with _alone(folder):
+        readable, unreadable = readable_studies(home)
+        names = list(readable)
+        known = set(instance.get_dynamic_partitions(str(studies.name)))
+        if new := [name for name in names if name not in known]:
+            instance.add_dynamic_partitions(str(studies.name), new)
+        own = folder == home.dagster  # elsewhere another data root may have put them there
+        if own and not unreadable:
+            for gone in known - set(names):
+                instance.delete_dynamic_partition(str(studies.name), gone)
     return names
 
 

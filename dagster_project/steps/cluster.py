@@ -7,6 +7,7 @@ nothing else imports distributed.
 import logging
 import os
 import platform
+import signal
 import time
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -152,17 +153,30 @@ def _address(scheduler: str) -> Iterator[str]:
     import dask
     from distributed import LocalCluster
 
-    with (
-        dask.config.set({f"distributed.nanny.pre-spawn-environ.{name}": size for name, size in MALLOC.items()}),
-        LocalCluster(
+    malloc = {f"distributed.nanny.pre-spawn-environ.{name}": size for name, size in MALLOC.items()}
+    with dask.config.set(malloc), _without_interrupts():
+        started = LocalCluster(
             n_workers=os.cpu_count() or 1,
             threads_per_worker=1,
             memory_limit=0,
             dashboard_address="127.0.0.1:0",
             local_directory=str(scratch()),
-        ) as started,
-    ):
+        )
+    with started:
         yield started.scheduler_address
+
+
+@contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Threads and processes that are started in the body, and those that they start, get no Ctrl-C of the terminal.
+
+    They end with this process, whose other threads get it, and say nothing of it themselves.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager

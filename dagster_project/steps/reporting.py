@@ -50,9 +50,8 @@ def make_report(work: Work) -> Made:
     written = write_study_report(work.home, work.name, work.study)
     return Made(
         {
-            "page": written.path.as_uri(),
             "path": written.path,
-            "index": work.home.index.as_uri(),
+            "index": work.home.index,
             "charts": written.charts,
             "bytes": written.bytes,
         }

@@ -11,6 +11,7 @@ from dagster_project.steps.assets import Asset, Check, Checked, Extent, Made, Ma
 from dagster_project.steps.memory import check_extraction
 from dagster_project.steps.space import check_space
 from dagster_project.study.home import Home
+from extract.preflight import check_device
 from extract.settings import EXTRACTION_VERSION, ExtractionSettings
 from extract.standing import why_replaced, why_stale
 from storage.errors import UserError
@@ -82,6 +83,8 @@ def extract_tensors(work: Work, shard: "Shard | None" = None) -> "ExtractionRepo
     from extract.extraction import extract
 
     home, name, study = work.home, work.name, work.study
+    if not home.tensors(name).exists():
+        check_device(study.device, needs_gpu=study.needs_gpu)
     drawn = "drawing heads from Assumptions 1-3"
     reading = f"reading {study.corpus.id} with {study.model.id}"
     logger.info("%s%s: %s", name, f", shard {shard}" if shard else "", drawn if study.synthetic else reading)

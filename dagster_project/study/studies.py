@@ -27,6 +27,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 from dagster_project.study.documents import parse_yaml
 from dagster_project.study.home import Home
 from dagster_project.study.twins import RANDOM, names_with_twins, owner_of, random_twin, twin_of
+from extract.hub import exists
 from extract.settings import SYNTHETIC, ExtractionSettings
 from storage.errors import QuotingError, UserError
 from storage.files.locks import exclusive
@@ -270,6 +271,10 @@ class Study(ExtractionSettings):
         "analysis settings need a new extraction",
     )
     dask: DaskSettings = Field(default_factory=DaskSettings, description="where metrics and fits are computed")
+    needs_gpu: bool = Field(
+        default=False,
+        description="refuse to extract without a GPU, on which it would take days: nobody starts it by mistake",
+    )
     twin: str | None = Field(
         default=None,
         description="a study of random weights in the same architecture to hold this one against; random: one is made, "
@@ -307,7 +312,7 @@ class Study(ExtractionSettings):
 
     def extraction(self) -> ExtractionSettings:
         """The settings that decide the tensors."""
-        return ExtractionSettings(**self.model_dump(exclude={"analysis", "keep_tensors", "dask", "twin"}))
+        return ExtractionSettings(**self.model_dump(exclude={"analysis", "keep_tensors", "dask", "needs_gpu", "twin"}))
 
 
 def shipped_file() -> Path:
@@ -454,7 +459,7 @@ def _anchored(settings: object, folder: Path) -> object:
     for part in ("model", "corpus"):
         given = anchored.get(part)
         identity = given.get("id") if isinstance(given, dict) else given
-        if isinstance(identity, str) and (identity.startswith(("./", "../")) or (folder / identity).exists()):
+        if isinstance(identity, str) and (identity.startswith(("./", "../")) or exists(str(folder / identity))):
             place = str((folder / identity).resolve())
             anchored[part] = {**given, "id": place} if isinstance(given, dict) else place
     return anchored
@@ -477,7 +482,7 @@ def parse_study(name: object, settings: object, source: object) -> Study:
     try:
         return Study.model_validate(settings)
     except ValidationError as error:
-        problems = error.errors()
+        problems = sorted(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")  # it explains more
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         msg = f"{source}: study '{name}', {_explained(problems[0])}{more}"
         raise UserError(msg) from error

@@ -249,10 +249,15 @@ def _damage_found(look: Callable[[], str | None], what: Place, study: str) -> st
 
 
 def verdicts(found: Iterable[Verdict]) -> Table:
-    """What has been read, and what is damaged, each with its remedy."""
+    """What is damaged, each with its remedy, what could not be read, and how much is as it was written."""
     table = Table("read", "state", title="Checksums", title_justify="left")
+    whole = 0
     for each in found:
-        table.add_row(str(each.what), each.damage or ("in work" if each.in_work else "as written"))
+        if each.damage or each.in_work:
+            table.add_row(str(each.what), each.damage or "not read: a process works on it")
+        else:
+            whole += 1
+    table.add_row("all others" if table.row_count else "everything", f"{whole} as written")
     return table
 
 

@@ -11,10 +11,17 @@ from storage.files.places import Place
 if TYPE_CHECKING:
     from storage.zarr.arrays import ArraySpec
 
+NOT_RUN = "not run"
+
 
 def states(home: Home, studies: Mapping[str, Study]) -> dict[str, str]:
     """In a few words, how far each study has come."""
-    return {name: _state(home, name) for name in studies}
+    return {name: _marked(_state(home, name), study) for name, study in studies.items()}
+
+
+def _marked(state: str, study: Study) -> str:
+    """A state, with what a study that has not been run needs."""
+    return f"{state}; needs a GPU" if state == NOT_RUN and study.needs_gpu else state
 
 
 def _state(home: Home, name: str) -> str:
@@ -29,7 +36,7 @@ def _state(home: Home, name: str) -> str:
         extracted = home.tensors(name).exists()
     except UserError:  # an object store that does not answer
         return "not known: the place of its tensors cannot be reached; see doctor"
-    return f"extracted: {_progress(home.tensors(name), TENSORS)}" if extracted else "not run"
+    return f"extracted: {_progress(home.tensors(name), TENSORS)}" if extracted else NOT_RUN
 
 
 def _progress(path: Place, specs: "Sequence[ArraySpec]") -> str:

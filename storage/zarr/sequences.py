@@ -19,7 +19,7 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from storage.errors import UserError, refuse_newer
+from storage.errors import DerivedDamageError, UserError, refuse_newer
 from storage.files.differences import differences
 from storage.files.places import Place
 from storage.zarr import shards
@@ -285,9 +285,14 @@ class SequenceStore:
         spec = self.specs[name]
         return np.broadcast_to(np.array(spec.fill, spec.dtype), spec.shape(self.sizes))
 
+    @property
+    def is_derived(self) -> bool:
+        """Whether it is computed from a tensor store."""
+        return "tensors" in self.provenance
+
     def _remedy(self) -> str:
         """What to do where data are gone: a store that is derived from another can be made anew by itself."""
-        if "tensors" in self.provenance:
+        if self.is_derived:
             return f"delete {self.path} and run the study again, which computes it anew"
         return "run again with --fresh to extract it anew"
 
@@ -490,7 +495,8 @@ class _Readable:
 
     def _damage(self, sequence: Any) -> UserError:
         msg = f"The array '{self._name}' of {self._store.path} is damaged in sequence {sequence}"
-        return UserError(f"{msg}; {self._store._remedy()}")
+        kind = DerivedDamageError if self._store.is_derived else UserError
+        return kind(f"{msg}; {self._store._remedy()}")
 
 
 def _shard(array: zarr.Array[Any], sequence: int) -> str:

@@ -31,7 +31,7 @@ def mine(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_tour_lists_its_questions_without_any_data(tmp_path: Path) -> None:
-    shown = attention_geometry("tour", home=tmp_path)
+    shown = attention_geometry("tour", home=tmp_path, COLUMNS="200")
     assert (shown.code, shown.errors) == (0, "")
     assert all(f" {number}   {example.meaning}" in shown.text for number, example in enumerate(tour(), start=1))
     assert files(tmp_path) == {}

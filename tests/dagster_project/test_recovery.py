@@ -50,8 +50,8 @@ def and_wait(store, *arguments):
 
 SequenceStore.write = and_wait
 sys.argv[:3] = ["attention-geometry"]
-from dagster_project.command.cli import main
-main()
+from dagster_project.command.program import program
+program()
 """
 """The command line, but it waits after every sequence that it writes into one of the folders of the data root."""
 

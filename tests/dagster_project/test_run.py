@@ -1,6 +1,7 @@
 """``run`` makes what is missing or stale and nothing else; with nothing to do it writes nothing and loads little."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -116,3 +117,27 @@ def test_what_cannot_be_forced_is_refused(mine: Path) -> None:
     assert refused == f"There is no asset 'metrics'; the assets of a study are {', '.join(NAMES)}"
     assert "There is no study 'nine'" in attention_geometry("run", "nine", "--force", "report", home=mine).complaint
     assert files(mine) == before
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_metrics_that_are_damaged_are_rebuilt_by_the_run_that_reads_them(copied: Path, lost: bool) -> None:
+    rows = attention_geometry(*ROWS, home=copied)
+    chunk = max(path for path in (copied / "metrics/mine.zarr/k_in/c").rglob("*") if path.is_file())
+    chunk.unlink() if lost else chunk.write_bytes(chunk.read_bytes()[:-8] + b"damaged!")
+    done = attention_geometry("run", "mine", "--force", "warehouse", home=copied)
+    assert done.code == 0, done.errors
+    assert re.search(
+        r"mine: The array 'k_in' of .*/metrics/mine.zarr is damaged in sequence \d, and is rebuilt\n", done.errors
+    )
+    assert attention_geometry("doctor", "--verify", home=copied).code == 0
+    assert attention_geometry(*ROWS, home=copied) == rows
+
+
+def test_a_database_that_cannot_be_read_is_named_and_rebuilt(copied: Path) -> None:
+    rows = attention_geometry(*ROWS, home=copied)
+    database = copied / "warehouse" / "mine.duckdb"
+    database.write_bytes(b"no database")
+    done = attention_geometry("run", "mine", home=copied)
+    assert done.code == 0, done.errors
+    assert f"mine: {database} cannot be read, and is rebuilt\n" in done.errors
+    assert attention_geometry(*ROWS, home=copied) == rows

@@ -24,17 +24,21 @@ def some(small: duckdb.DuckDBPyConnection) -> tuple[Section, ...]:
     return tuple(part for part in sections(find_source(small, SMALL.study, map_n=4)) if part.key in wanted)
 
 
-def test_every_chart_becomes_an_svg_and_a_png(some: tuple[Section, ...], tmp_path: Path) -> None:
+def test_every_chart_becomes_an_svg_a_pdf_and_a_png(some: tuple[Section, ...], tmp_path: Path) -> None:
     keys = [key for part in some for figure in part.figures for key, _ in figure.drawn]
     assert {"explorer", "sink-effect-1", "sink-effect-2", "elbows"} <= set(keys)
     written = write_images(some, tmp_path / "pictures")
-    assert sorted(path.name for path in written) == sorted(f"{key}.{end}" for key in keys for end in ("png", "svg"))
+    assert sorted(path.name for path in written) == sorted(
+        f"{key}.{end}" for key in keys for end in ("pdf", "png", "svg")
+    )
     assert sorted((tmp_path / "pictures").iterdir()) == sorted(written)
     for path in written:
         content = path.read_bytes()
         if path.suffix == ".svg":
             assert content.startswith(b"<svg")
             assert b"#ffffff" in content.lower() or b'"white"' in content
+        elif path.suffix == ".pdf":
+            assert content.startswith(b"%PDF")
         else:
             width, _ = struct.unpack(">II", content[16:24])
             assert content.startswith(b"\x89PNG")

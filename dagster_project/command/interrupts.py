@@ -1,0 +1,79 @@
+"""Ctrl-C in a process of its own: one line, and the end within two seconds, whatever the process is doing.
+
+Imports nothing but Python's own, so that it can be set up before typer, PyTorch or Dagster are loaded.
+"""
+
+import os
+import signal
+import time
+from contextlib import suppress
+from threading import Event, Lock, Thread
+from typing import NoReturn
+
+GRACE = 1.2
+"""Seconds that a command has, once it is interrupted, to end by itself: to record that, to remove its files."""
+
+STOPPED = "attention-geometry: stopped; run the same command again to continue\n"
+
+_stopping = Event()
+"""Set once the line has been written, and what follows is hidden."""
+
+_writing = Lock()
+"""Held while the line is written, so that the process does not end within it."""
+
+
+def watch() -> None:
+    """Attend to SIGINT in a thread, whatever the main thread does; also to SIGTERM while a library has a handler.
+
+    The main thread gets ``KeyboardInterrupt``, as ever. If it has not ended the process after ``GRACE`` seconds, or at
+    the next signal, the process ends where it is: what is stored survives that, as it survives being killed. What
+    libraries say of the interrupt is not shown.
+    """
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    signal.signal(signal.SIGINT, _interrupt)
+    Thread(target=_watch, args=(reading,), daemon=True, name="interrupts").start()
+
+
+def leave() -> None:
+    """Leave SIGINT to the main thread from here on: to a prompt, where it stops a statement and not the program."""
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def stopping() -> bool:
+    """Whether the process has been interrupted, and its user been told."""
+    return _stopping.is_set()
+
+
+def end(number: int = signal.SIGINT) -> NoReturn:
+    """End the process now, as one that a signal of this number has ended."""
+    _writing.acquire(timeout=GRACE)
+    os._exit(128 + number)
+
+
+def _interrupt(number: int, frame: object) -> NoReturn:  # noqa: ARG001 (a handler's signature)
+    """Interrupt the main thread, once the line has been written."""
+    _stopping.wait(GRACE / 2)
+    raise KeyboardInterrupt
+
+
+def _watch(reading: int) -> None:
+    """Wait for the first signal, say that the command stops, and end the process if it does not end itself."""
+    while (number := os.read(reading, 1)[0]) not in {signal.SIGINT, signal.SIGTERM}:
+        pass
+    with _writing, suppress(OSError):
+        os.write(2, f"{chr(10) if os.isatty(2) else ''}{STOPPED}".encode())
+    for stream in (1, 2):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
+    _stopping.set()
+    Thread(target=_end_at_next, args=(reading, number), daemon=True).start()
+    time.sleep(GRACE)
+    end(number)
+
+
+def _end_at_next(reading: int, number: int) -> None:
+    """End the process at the next signal."""
+    os.read(reading, 1)
+    end(number)

@@ -1,0 +1,43 @@
+"""Dagster's web UI and daemon as children of the command line, which end with it."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Sequence
+from contextlib import suppress
+
+PATIENCE = 10
+"""Seconds that they have to end by themselves once they are asked to."""
+
+ASKED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals that end them."""
+
+
+def serve(command: Sequence[str]) -> int:
+    """Run a command in a session of its own until it ends, or one of ``ASKED`` arrives; then all of its processes end.
+
+    Returns
+    -------
+    int
+        The command's exit code, or 128 plus the number of the signal.
+    """
+    asked: list[int] = []
+    with subprocess.Popen(command, start_new_session=True) as process:  # noqa: S603 (no shell, our own interpreter)
+
+        def stop(number: int, frame: object) -> None:  # noqa: ARG001 (a handler's signature)
+            asked.append(number)
+            process.send_signal(signal.SIGINT)
+            signal.alarm(PATIENCE)
+
+        for number in ASKED:
+            signal.signal(number, stop)
+        signal.signal(signal.SIGALRM, lambda *_: _kill(process))
+        code = process.wait()
+    _kill(process)
+    return 128 + asked[0] if asked else code
+
+
+def _kill(process: "subprocess.Popen[bytes]") -> None:
+    """Kill all processes of a session that are left."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)

@@ -1,0 +1,79 @@
+"""Standard input, output and error as they are found: closed, full, or of an encoding without the paper's letters."""
+
+import codecs
+import io
+import os
+import sys
+import unicodedata
+from typing import Any
+
+SPELLED = "attention-geometry.spelled"
+"""Name of the handler of characters that an encoding lacks."""
+
+OUTPUT = "standard output"
+"""The file that an error of writing to standard output names."""
+
+WORDS = {
+    "≤": "<=", "≥": ">=", "≠": "!=", "≈": "~", "∞": "inf", "−": "-", "–": "-", "—": "-", "…": "...", "·": "*", "×": "x",
+    "‖": "||", "→": "->", "∈": "in", "∖": "\\", "∑": "sum", "√": "sqrt", "∪": "and", "±": "+-", "’": "'", "⟨": "<",
+    "⟩": ">", "│": "|", "─": "-",
+}  # fmt: skip
+"""How signs are written in ASCII."""
+
+
+def prepare() -> None:
+    """Open what is closed on nothing, and spell what an encoding lacks.
+
+    What is printed to a closed stream is lost, as if it went to ``/dev/null``; no other file takes its number.
+    """
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free: this one
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
+    codecs.register_error(SPELLED, _spell)
+    sys.stdout = _text(_Output(1, "w", closefd=False), sys.stdout.encoding, lines=sys.stdout.isatty())
+    sys.stderr = _text(io.FileIO(2, "w", closefd=False), sys.stderr.encoding, lines=True)
+
+
+def _text(file: io.FileIO, encoding: str, *, lines: bool) -> io.TextIOWrapper:
+    """Text in an encoding, what it lacks spelled; written line by line, or when there is much of it."""
+    return io.TextIOWrapper(io.BufferedWriter(file), encoding=encoding, errors=SPELLED, line_buffering=lines)
+
+
+class _Output(io.FileIO):
+    """Standard output, whose errors can be told from those of files."""
+
+    def write(self, content: Any, /) -> int:
+        """Write bytes; an error names ``OUTPUT`` as its file."""
+        try:
+            return super().write(content)
+        except OSError as error:
+            error.filename = OUTPUT
+            raise
+
+
+def give_up_output() -> None:
+    """Lose what is still to be written to standard output, which cannot be written."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+def _spell(error: UnicodeError) -> tuple[str, int]:
+    """What to write in place of characters that an encoding lacks, and where to go on."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return "".join(map(spelled, error.object[error.start : error.end])), error.end
+
+
+def spelled(character: str) -> str:
+    """A character in ASCII: a Greek letter by its name, an accented one without its accent, others by their code."""
+    if character in WORDS:
+        return WORDS[character]
+    name = unicodedata.name(character, "")
+    if name.startswith("GREEK"):
+        letter = name.split(" WITH ")[0].split()[-1]
+        return letter.lower() if "SMALL" in name else letter.capitalize()
+    plain = unicodedata.normalize("NFKD", character).encode("ascii", "ignore").decode()
+    return plain or character.encode("unicode_escape").decode()

@@ -1,0 +1,79 @@
+"""What can be refused at once is refused before PyTorch, Dagster or a database is loaded."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.dagster_project.conftest import settings
+from tests.dagster_project.driver import attention_geometry, environment
+
+CODE = """
+import json, sys
+from dagster_project.command.cli import main
+
+sys.argv[:1] = ["attention-geometry"]
+try:
+    main()
+except SystemExit as end:
+    print(json.dumps([end.code, sorted(sys.modules)]))
+"""
+"""A command, its exit code, and the names of all modules that are loaded when it has ended."""
+
+HEAVY = {"torch", "dagster", "transformers", "datasets", "duckdb", "zarr", "pyarrow", "numba", "altair", "dask"}
+
+
+def refused(*arguments: object) -> str:
+    """The line that a command ends with, which has loaded nothing heavy."""
+    command = [sys.executable, "-c", CODE, *map(str, arguments)]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=True, timeout=60)
+    code, modules = json.loads(done.stdout)
+    assert code == 1, done.stderr
+    assert HEAVY & set(modules) == set()
+    (line,) = done.stderr.splitlines()
+    return line
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"model": "/no/where"}, "There is no model directory '/no/where'"),
+        ({"corpus": "/no/where.txt"}, "There is no corpus file '/no/where.txt'"),
+        ({"device": "cuda:99"}, "The device 'cuda:99' is asked for, but this machine has"),
+        ({"device": "tpu"}, "field 'device'"),
+    ],
+)
+def test_a_new_study(inputs: Path, tmp_path: Path, changes: dict[str, object], said: str) -> None:
+    assert said in refused("run", "--name", "new", *settings(inputs, **changes), "--home", tmp_path)
+    assert not (tmp_path / "studies.yaml").exists()
+
+
+@pytest.mark.parametrize("command", [("run",), ("extract",), ("report",), ("export", "--out", "x.csv"), ("compare",)])
+def test_an_unknown_study(tmp_path: Path, command: tuple[str, ...]) -> None:
+    line = refused(*command, "embeded", *(["embedded"] if command == ("compare",) else []), "--home", tmp_path)
+    assert "There is no study 'embeded'; did you mean 'embedded'?" in line
+
+
+def test_a_missing_tokenizer_is_named_before_a_missing_text(inputs: Path, tmp_path: Path) -> None:
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / "model").mkdir(exist_ok=True)
+        (tmp_path / "model" / name).write_bytes((inputs / "llama" / name).read_bytes())
+    told = settings(inputs, model=tmp_path / "model", corpus="/no/where.txt")
+    complaint = attention_geometry("run", "--name", "new", *told, home=tmp_path / "home").complaint
+    assert f"The model '{tmp_path}/model' has no tokenizer that can be read; write one beside it" in complaint
+
+
+def test_a_misspelt_setting_is_named_rather_than_the_one_that_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "studies.yaml").write_text(
+        "studies:\n  one: {model: embedded, corpus: embedded, context_lenght: 8, sequences: 1}\n"
+    )
+    complaint = attention_geometry("run", "one", home=tmp_path).complaint
+    assert "field 'context_lenght' is unknown; did you mean 'context_length'? (and 1 more)" in complaint
+
+
+def test_a_revision_of_a_local_model_is_refused(inputs: Path, tmp_path: Path) -> None:
+    told = [*settings(inputs), "--revision", "v2"]
+    complaint = attention_geometry("run", "--name", "new", *told, home=tmp_path).complaint
+    assert "field 'model.revision': input goes with a hub id only, and the model '" in complaint

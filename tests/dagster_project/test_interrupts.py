@@ -1,0 +1,113 @@
+"""Ctrl-C ends a command within two seconds, with one line and exit code 130, whatever it is doing."""
+
+import fcntl
+import os
+import pty
+import random
+import select
+import struct
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+
+import pytest
+
+from dagster_project.command.interrupts import STOPPED
+from tests.dagster_project.driver import PROGRAM, attention_geometry, environment
+from tests.dagster_project.recorded import TINY, write_studies
+
+PATIENCE = 2.0
+"""Seconds within which the process has to be gone."""
+
+STUBBORN = """
+import sys, time
+sys.path.insert(0, "{checkout}")
+from dagster_project.command import cli, program
+
+def main():
+    print("begun", flush=True)
+    while True:
+        try:
+            time.sleep(60)
+        except BaseException:
+            print("a complaint of a library", file=sys.stderr)
+
+cli.main = main
+program.program()
+"""
+"""A command that obeys no interrupt."""
+
+
+def interrupted(command: list[object], after: float = 0.0, begun: str = "") -> tuple[int, str, float]:
+    """Exit code, screen and seconds that a command took to end after Ctrl-C on its terminal.
+
+    The key is pressed ``after`` seconds after the start, or after ``begun`` was shown. A command that has ended before
+    has 0 as its exit code.
+    """
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("4H", 40, 120, 0, 0))
+    process = subprocess.Popen(
+        [*map(str, command)],
+        env=environment(TERM="xterm"),
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 (Ctrl-C reaches all of its processes)
+    )
+    os.close(slave)
+    screen, pressed = b"", 0.0
+    started = time.monotonic()
+    try:
+        while time.monotonic() < started + after + 120:
+            if select.select([master], [], [], 0.02)[0]:
+                try:
+                    screen += os.read(master, 65536)
+                except OSError:  # all that had the terminal open are gone
+                    break
+            if not pressed and begun.encode() in screen and time.monotonic() > started + after:
+                os.write(master, b"\x03")
+                pressed = time.monotonic()
+        ended = time.monotonic()
+        return process.wait(10), screen.decode("utf-8"), ended - pressed if pressed else 0.0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(master)
+
+
+def check(code: int, screen: str, seconds: float) -> None:
+    assert code == 130, screen
+    assert screen.count(STOPPED.strip()) == 1, screen
+    assert screen.rstrip().endswith(STOPPED.strip())
+    assert "Traceback" not in screen
+    assert "Aborted" not in screen
+    assert seconds < PATIENCE
+
+
+def test_a_command_that_obeys_no_interrupt_is_ended() -> None:
+    checkout = Path(__file__).parents[2]
+    check(*interrupted([sys.executable, "-c", STUBBORN.format(checkout=checkout)], begun="begun"))
+
+
+def test_a_command_is_interrupted_while_it_loads(tmp_path: Path) -> None:
+    write_studies(tmp_path, tiny=TINY)
+    check(*interrupted([PROGRAM, "run", "tiny", "--home", tmp_path], after=0.5))
+
+
+@pytest.mark.slow  # 30 runs in processes of their own, each as far as it comes
+def test_a_run_is_interrupted_at_any_moment(tmp_path: Path) -> None:
+    """The moments are drawn over all of a run; each run goes on with what the earlier ones left."""
+    write_studies(tmp_path, tiny=TINY)
+    draw = random.Random(18)
+    for number in range(30):
+        if number % 5 == 0:
+            assert attention_geometry("clear", "tiny", "--yes", home=tmp_path).code in {0, 1}
+        code, screen, seconds = interrupted([PROGRAM, "run", "tiny", "--home", tmp_path], after=draw.uniform(0.3, 30))
+        if code == 0 and not seconds:
+            continue
+        check(code, screen, seconds)
+    assert attention_geometry("run", "tiny", home=tmp_path).code == 0
+    assert "leftovers of killed runs │ none" in attention_geometry("doctor", home=tmp_path).text

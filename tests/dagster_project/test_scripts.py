@@ -1,0 +1,152 @@
+"""What scripts, shells and hosts use: JSON, completion, pages as one folder, and processes that end."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import typer
+from typer.main import get_command
+
+from dagster_project.command import completion
+from dagster_project.command.cli import app
+from dagster_project.command.output import counted
+from dagster_project.study.home import Home
+from dagster_project.study.studies import all_studies
+from extract import preflight
+from storage.errors import UserError
+from tests.dagster_project.driver import CHECKOUT, attention_geometry, environment, files
+
+
+def told(*arguments: object, home: Path) -> dict[str, object]:
+    done = attention_geometry(*arguments, "--json", home=home)
+    assert done.code == 0, done.errors
+    found: dict[str, object] = json.loads(done.text)
+    return found
+
+
+def test_what_scripts_read_is_json(mine: Path) -> None:
+    ran = told("run", "mine", home=mine)
+    assert (ran["study"], ran["report"]) == ("mine", f"{mine}/reports/mine.html")
+    assert {"N", "precision", "recall"} <= ran["results"][0].keys()
+    assert {"claim", "verdict"} <= ran["claims"][0].keys()
+    examined = told("doctor", home=mine)
+    assert {row["store"] for row in examined["stores"]} >= {"tensors", "metrics", "warehouse"}
+    planned = told("refresh", "mine", "--dry-run", home=mine)
+    assert (planned["study"], planned["state"], planned["why"]) == ("mine", "fresh", {})
+
+
+def test_doctor_verify_says_what_is_wrong_and_one_line_of_what_is_well(copied: Path) -> None:
+    whole = told("doctor", "--verify", home=copied)["checksums"]
+    assert len(whole) == 1
+    assert re.fullmatch(r"\d+ as written", whole[0]["state"])
+    table = min((copied / "summaries" / "mine").glob("*.parquet"))
+    table.write_bytes(b"")
+    done = attention_geometry("doctor", "--verify", "--json", home=copied)
+    found = json.loads(done.text)["checksums"]
+    assert done.code == 1
+    assert [row["read"] for row in found] == [str(table), "all others"]
+    assert "attention-geometry run mine" in found[0]["state"]
+
+
+def test_the_shell_completes_studies_formats_assets_and_tables(mine: Path) -> None:
+    context = typer.Context(get_command(app))
+    context.params = {"home": mine}
+    assert completion.complete_study(context, "mi") == ["mine", "mistral-7b"]
+    assert completion.complete_relation("head_t") == ["head_taxonomy"]
+    assert "tensors" in completion.complete_asset("")
+    assert completion.complete_one_of("table", "csv")("c") == ["csv"]
+    context.params = {"home": mine / "studies.yaml" / "below"}
+    assert completion.complete_study(context, "mi") == ["mistral-7b"]
+
+
+def test_one_thing_is_no_plural() -> None:
+    assert (counted(1, "file"), counted(2, "file"), counted(0, "file")) == ("1 file", "2 files", "0 files")
+
+
+def test_pages_are_published_as_one_folder(mine: Path, tmp_path: Path) -> None:
+    copied = shutil.copytree(mine / "reports", tmp_path / "home" / "reports").parent
+    shutil.copytree(mine / "warehouse", copied / "warehouse")
+    site = tmp_path / "site"
+    for _ in range(2):
+        assert attention_geometry("publish", site, home=copied).text == f"2 files in {site}\n"
+        assert set(files(site)) == {"index.html", "reports", "reports/mine.html"}
+    links = re.findall(r'href="([^"#]+)"', (site / "index.html").read_text(encoding="utf-8"))
+    assert "reports/mine.html" in links
+    assert all((site / link).exists() for link in links)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["home", "site"]
+
+
+def test_a_folder_of_something_else_is_not_published_in(mine: Path, tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("words")
+    assert f"{tmp_path} holds 'thesis.tex'" in attention_geometry("publish", tmp_path, home=mine).complaint
+    assert "There is no report in" in attention_geometry("publish", tmp_path / "new", home=tmp_path).complaint
+    assert files(tmp_path) == {"thesis.tex": b"words"}
+
+
+def test_studies_that_need_a_gpu_are_marked_and_refused_without_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    studies = all_studies(Home(tmp_path))
+    large = {name for name, study in studies.items() if study.needs_gpu}
+    assert large == {"llama-2-7b", "gemma-7b", "mistral-7b"}
+    rows = [json.loads(line) for line in attention_geometry("studies", "--json", home=tmp_path).text.splitlines()]
+    assert {row["study"] for row in rows if row["state"] == "not run; needs a GPU"} == large
+    monkeypatch.setattr(preflight, "_count_gpus", lambda: 0)
+    for name in sorted(large):
+        assert "The study needs a GPU (needs_gpu)" in attention_geometry("run", name, home=tmp_path).complaint
+    for count in (1, None):  # none: another system than Linux has to say
+        monkeypatch.setattr(preflight, "_count_gpus", lambda found=count: found)
+        preflight.check_device("auto", needs_gpu=True)
+    monkeypatch.setattr(preflight, "_count_gpus", lambda: 1)
+    with pytest.raises(UserError, match="has 1 CUDA devices"):
+        preflight.check_device("cuda:1")
+
+
+SERVING = """
+import subprocess, sys
+from dagster_project.command.serving import serve
+
+child = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(99)'])"
+sys.exit(serve([sys.executable, "-c", child + "; print('serving', flush=True); time.sleep(99)"]))
+"""
+"""A server with a process of its own, which does not end that when it is asked to end."""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_all_processes_of_the_web_ui_end_with_it(number: int) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", SERVING],
+        env=environment(PYTHONPATH=str(CHECKOUT)),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"serving\n"
+    children = process_group_of_child(process.pid)
+    process.send_signal(number)
+    assert process.wait(20) == 128 + number
+    process.stdout.close()
+    deadline = time.monotonic() + 5
+    while is_there(children):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def process_group_of_child(pid: int) -> int:
+    (child,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return os.getpgid(int(child))
+
+
+def is_there(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
