@@ -12,10 +12,11 @@ from reports import listings
 from reports.figures import across, find_source
 from reports.findings import claims as claims_findings
 from reports.findings import settings as settings_findings
-from reports.rendering import render
+from reports.rendering import render, unvalidated
 from storage.files.staging import write_atomically
 
 
+@unvalidated
 def write_comparison(
     connection: duckdb.DuckDBPyConnection, studies: Sequence[str], path: Path, *, home: str, reports: dict[str, str]
 ) -> Path:

@@ -17,7 +17,7 @@ from reports.findings import headlines as headlines_findings
 from reports.findings import numbers
 from reports.findings import settings as settings_findings
 from reports.queries import ask, literal
-from reports.rendering import figures, render
+from reports.rendering import figures, render, unvalidated
 from reports.summary import summarise
 from storage.files.staging import write_atomically
 
@@ -74,6 +74,7 @@ class ReportSummary:
     """Number of charts drawn; a figure may have none, or several."""
 
 
+@unvalidated
 def write_report(
     connection: duckdb.DuckDBPyConnection,
     study: str,

@@ -13,11 +13,15 @@ from typing import Any
 
 import jinja2
 import pyarrow as pa
+from altair.utils.schemapi import debug_mode
 from markupsafe import Markup
 
 from reports import browser, theme
 from reports.figures import Figure, Section
 from reports.findings import numbers
+
+unvalidated = debug_mode(False)
+"""Decorates what makes pages: Altair holds no chart against Vega-Lite's schema there, as the tests of charts do."""
 
 
 def render(template: str, sections: Sequence[Section] = (), *, name: str = "", **context: Any) -> str:

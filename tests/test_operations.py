@@ -28,6 +28,7 @@ def steps() -> list[str]:
     return [line.removeprefix("$ ") for line in lines]
 
 
+@pytest.mark.slow
 def test_every_step_works_in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schemapi, "DEBUG_MODE", False)  # Altair's validation of every chart is half of a report's time
     variables: dict[str, str] = {}

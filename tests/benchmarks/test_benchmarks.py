@@ -58,6 +58,7 @@ TINY: dict[str, Callable[[], list[Result]]] = {
 }
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("subject", TINY)
 def test_every_subject_gives_positive_finite_ratios(subject: str) -> None:
     results = TINY[subject]()
@@ -170,6 +171,7 @@ def test_an_unknown_name_is_an_error_that_lists_the_names(capsys: pytest.Capture
     assert all(benchmark.name in message for benchmark in command.BENCHMARKS)
 
 
+@pytest.mark.slow
 def test_a_model_of_the_paper_goes_through_the_whole_pipeline_narrowed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

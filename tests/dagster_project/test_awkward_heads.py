@@ -81,6 +81,7 @@ def asked(home: Home, query: str) -> list[dict[str, Any]]:
     return rows
 
 
+@pytest.mark.slow
 def test_all_weight_on_one_token(tmp_path: Path) -> None:
     home = finished(tmp_path, keys=24)
     row = asked(home, "FROM assumption_weights WHERE head = 1")[0]
@@ -139,6 +140,7 @@ def test_contexts_too_short_for_a_phase(tmp_path: Path, keys: int) -> None:
     assert asked(home, "FROM parameter_effects") == []
 
 
+@pytest.mark.slow
 def test_a_window_without_sink(tmp_path: Path) -> None:
     home = finished(tmp_path, keys=24, first_key=4)
     rows = asked(home, "SELECT status, p_sink, p_sink_se, t_1 FROM assumption_weights WHERE head = 0")

@@ -62,6 +62,7 @@ def refused(home: Path, inputs: Path, **changes: object) -> str:
     return complaint
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("model", "said"),
     [
@@ -83,6 +84,7 @@ def test_an_encoder(home: Path, inputs: Path, bad: Path) -> None:
     assert "is no causal language model: its tokens attend to later ones; choose a decoder such as gpt2" in complaint
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("corpus", "said"),
     [
@@ -102,6 +104,7 @@ def test_texts_that_cannot_be_used(home: Path, inputs: Path, bad: Path, corpus: 
     assert f"'{bad}/{corpus}'" in complaint
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("changes", "said"),
     [

@@ -201,6 +201,7 @@ def test_every_claim_has_its_three_studies() -> None:
     assert set(STUDIES) == {claim["claim"] for claim in paper_claims()}
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("claim", STUDIES)
 def test_a_claim_can_be_supported_fail_and_not_be_tested(database: duckdb.DuckDBPyConnection, claim: str) -> None:
     supporting, failing, silent = (study()[claim] for study in STUDIES[claim])
@@ -248,6 +249,7 @@ BY_TABLES = {
 """Values of claims that other tables tell as well."""
 
 
+@pytest.mark.slow
 def test_values_are_those_of_the_tables(mine: Path) -> None:
     with closing(connect(mine / "warehouse")) as connection:
         ((query, layers),) = connection.sql(

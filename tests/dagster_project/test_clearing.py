@@ -242,6 +242,7 @@ def damages(home: Home) -> list[str]:
     return [each.damage for each in verify(home) if each.damage]
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("of", "array", "step"),
     [

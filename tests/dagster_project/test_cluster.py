@@ -159,6 +159,7 @@ def when_in_hand(held: Held, monkeypatch: pytest.MonkeyPatch) -> Callable[[int, 
     return arrange
 
 
+@pytest.mark.slow
 def test_fits_and_expectations_are_those_of_threads(
     threads: Home, dask: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -478,6 +479,7 @@ def test_a_local_cluster_lives_as_long_as_its_step(monkeypatch: pytest.MonkeyPat
     assert cluster.in_parallel([os.getpid]) == [os.getpid()]
 
 
+@pytest.mark.slow
 def test_memory_of_a_sequence_is_bounded(tmp_path: Path) -> None:
     sizes = SIZES | {"sequence": 2, "key": 400}
     queries = [14, 35, 399]

@@ -269,6 +269,7 @@ def test_a_study_deleted_by_hand_is_no_partition_any_more(copied: Path) -> None:
         assert "deleted-by-hand" not in own.get_dynamic_partitions("study")
 
 
+@pytest.mark.slow
 def test_the_job_runs_without_the_command_line(copied: Path, loaded: dg.Definitions) -> None:
     (copied / "reports" / "mine.html").unlink()
     with dg.DagsterInstance.ephemeral() as instance:
@@ -302,6 +303,7 @@ def test_a_run_is_marked_as_living_while_its_process_lives(tmp_path: Path) -> No
     assert all(is_held(lock) for lock in locks), "a run ends only after its resources are torn down"
 
 
+@pytest.mark.slow
 def test_a_run_of_the_daemon_leaves_no_lock(tmp_path: Path) -> None:
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         assert pool.submit(_locks_of_a_run, tmp_path).result(120) == 1
@@ -362,6 +364,7 @@ def unwritten(home: Path, folder: str) -> None:
     zarr.open_group(home / folder / "mine.zarr", mode="r+")["finished"][3] = 0
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("corrupt", "check", "begun", "done"),
     [

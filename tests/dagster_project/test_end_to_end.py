@@ -119,6 +119,7 @@ def case(request: pytest.FixtureRequest, inputs: Path) -> tuple[Path, Path, int]
     return home, inputs / request.param, 0 if request.param == "llama" else CONTEXT - WINDOW
 
 
+@pytest.mark.one_case
 def test_counts_are_those_of_eager_attention_for_all_n(case: tuple[Path, Path, int]) -> None:
     home, checkpoint, first = case
     landed = selection(home)
@@ -198,6 +199,7 @@ def test_counts_of_every_query_are_those_of_eager_attention_for_all_n(several: t
         assert (wrong & (margin > ROUNDING)).mean() > 0.1
 
 
+@pytest.mark.slow
 def test_parts_of_the_output_are_those_of_eager_attention(several: tuple[Path, Path, int]) -> None:
     home, checkpoint, window = several
     tokens = stored_tokens(home)

@@ -391,6 +391,7 @@ def misses(home: Home, asset: str, array: str) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_the_records_name_the_arrays_that_cannot_be_done_without(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each array that is dropped alone is missed by the assets whose records say that they read it, and no other."""
     needing: dict[str, set[str]] = {asset.name: set() for asset in ASSETS}

@@ -45,6 +45,7 @@ def landed(home: Home) -> list[tuple[Any, ...]]:
         ).fetchall()
 
 
+@pytest.mark.slow
 def test_scores_land_beside_the_study_and_later_landings_keep_them(home: Home, tmp_path: Path) -> None:
     (path,) = (path for path in export_heads(home, NAME, tmp_path / "a.json", **EXPORT) if path.name == "a.json")
     before = database(home.warehouse, NAME).stat().st_ino

@@ -107,6 +107,7 @@ def test_other_kappas_or_another_scale_have_the_metrics_rebuilt_and_no_tensors(c
     assert tensors == {name: before[name] for name in tensors}
 
 
+@pytest.mark.slow
 def test_another_map_n_leaves_the_metrics_as_they_are(copied: Path) -> None:
     before = stores(copied)
     change(copied, analysis={"map_n": 2})
@@ -207,6 +208,7 @@ def test_a_shipped_name_cannot_be_taken(inputs: Path, tmp_path: Path) -> None:
     assert files(tmp_path) == {}
 
 
+@pytest.mark.slow
 def test_report_writes_the_page_again(copied: Path) -> None:
     page = copied / "reports" / "mine.html"
     whole = page.read_bytes()
@@ -217,6 +219,7 @@ def test_report_writes_the_page_again(copied: Path) -> None:
     assert b"</html>" in page.read_bytes()
 
 
+@pytest.mark.slow
 def test_fresh_rebuilds_everything(copied: Path) -> None:
     shutil.rmtree(copied / "metrics" / "mine.zarr" / "k_in")  # whatever became of a store
     before, rows = stores(copied), attention_geometry(*ROWS, home=copied)

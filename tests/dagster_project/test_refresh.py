@@ -54,6 +54,7 @@ def row(output: str, study: str) -> list[str]:
     return [cell.strip() for cell in found.strip("│").split("│")]
 
 
+@pytest.mark.slow
 def test_a_failed_study_stops_no_other_and_only_what_is_stale_runs(copied: Path) -> None:
     recorded = yaml.safe_load((copied / "studies.yaml").read_text(encoding="utf-8"))["studies"]
     write_studies(copied, lost=LOST, bad={"model": "embedded"}, **recorded)
@@ -220,6 +221,7 @@ def test_a_study_that_is_still_at_work_is_left_alone(tmp_path: Path) -> None:
     assert reports(tmp_path)[-1]["mine"]["state"] == "running"
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("status", ["QUEUED", "NOT_STARTED", "STARTING", "STARTED", "CANCELING"])
 @pytest.mark.parametrize("file", [True, False], ids=["free", "missing"])
 def test_a_run_whose_process_was_killed_keeps_nothing_from_starting(tmp_path: Path, status: str, *, file: bool) -> None:

@@ -70,6 +70,7 @@ def test_a_file_that_is_written_would_have_been_noticed(copied: Path) -> None:
     assert changed(before, states(copied)) == {"reports/mine.html"}
 
 
+@pytest.mark.slow
 def test_the_page_alone_can_be_forced(copied: Path) -> None:
     before = states(copied)
     done = attention_geometry("run", "mine", "--force", "report", home=copied)
@@ -77,6 +78,7 @@ def test_the_page_alone_can_be_forced(copied: Path) -> None:
     assert changed(before, states(copied)) == {"reports/mine.html", "index.html"}
 
 
+@pytest.mark.slow
 def test_what_follows_from_a_forced_asset_is_rebuilt_too(copied: Path) -> None:
     before, rows = states(copied), attention_geometry(*ROWS, home=copied)
     done = attention_geometry("run", "mine", "--force", "sink_effect", home=copied)

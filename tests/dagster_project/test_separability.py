@@ -274,6 +274,7 @@ def peak_of(home: Home, study: Study) -> int:
     return peak
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("home")  # what is compiled or imported once is there
 def test_memory_is_bounded_by_a_layer_of_the_sequences_that_are_looked_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

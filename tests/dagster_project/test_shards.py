@@ -180,6 +180,7 @@ def test_tensors_that_have_not_landed_are_not_dropped(inputs: Path, tmp_path: Pa
     assert len(arrays(Home(tmp_path))["attention"]) == SEQUENCES
 
 
+@pytest.mark.slow
 def test_a_study_may_drop_its_tensors_itself(inputs: Path, tmp_path: Path) -> None:
     record(tmp_path, inputs, keep_tensors=False)
     done = attention_geometry("run", "mine", home=tmp_path)

@@ -101,6 +101,7 @@ def test_json_is_json(mine: Path) -> None:
     assert json.loads(attention_geometry("sql", "FROM selection WHERE n = 0", "--format", "json", home=mine).text) == []
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("query", "form", "said"),
     [
@@ -121,6 +122,7 @@ def test_mistakes_are_one_line(mine: Path, query: str, form: str, said: str) -> 
     assert said in attention_geometry("sql", query, "--format", form, home=mine).complaint
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     "query",
     [
@@ -223,6 +225,7 @@ def root(small: Path, tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
+@pytest.mark.slow
 def test_the_prompt_says_what_has_landed_since(
     root: Path, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -371,6 +374,7 @@ def test_the_prompt_has_commands_beside_sql(
     assert b"one value a line" in capfdbinary.readouterr().err
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("width", [40, 80, 200])
 def test_a_table_fits_its_terminal_and_cuts_no_name(root: Path, width: int) -> None:
     shown = attention_geometry("sql", "FROM selection LIMIT 3", home=root, COLUMNS=str(width)).text.splitlines()

@@ -101,6 +101,7 @@ def test_norms_are_those_of_all_sequences_but_the_sinks(home: Home) -> None:
         assert (row["sequences"], row["status"]) == (5, "ok")
 
 
+@pytest.mark.slow
 def test_value_states_of_norm_0_have_no_ratio(tmp_path: Path) -> None:
     drawn = draw(np.random.default_rng(1))
     drawn["values"][0, 0] = 0
@@ -223,6 +224,7 @@ def test_means_of_the_model_are_those_of_its_heads_at_each_query(home: Home) -> 
     assert [row["recall"] for row in model] == pytest.approx([np.mean(recalls) for recalls in by_n.values()])
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("query", range(3))
 def test_a_query_is_as_in_a_study_whose_context_ends_there(home: Home, tmp_path: Path, query: int) -> None:
     """Bit for bit in the metrics, and row for row in what is made of one query."""
@@ -241,6 +243,7 @@ def test_a_query_is_as_in_a_study_whose_context_ends_there(home: Home, tmp_path:
             assert rows(alone, table) == among_rows, table
 
 
+@pytest.mark.slow
 def test_heads_are_drawn_like_those_of_the_last_query(home: Home, tmp_path: Path) -> None:
     alone = measured(tmp_path, [cut(drawn, 2) for drawn in several()])
     making.summarise(alone, NAME, STUDY)
@@ -284,6 +287,7 @@ def test_nothing_is_computed_from_stale_tables(home: Home) -> None:
     assert making.summarise(home, NAME, STUDY, [later])[later].metadata["rows of monte_carlo"] == 0
 
 
+@pytest.mark.slow
 def test_a_setting_has_what_depends_on_it_rebuilt(home: Home, tmp_path: Path) -> None:
     copied = Home(Path(shutil.copytree(home.root, tmp_path / "copied")))
     other = Study.model_validate(STUDY.model_dump() | {"analysis": {"kappas": [0.5, 2], "scale": "raw"}})
@@ -299,6 +303,7 @@ def test_claims_of_a_study_that_is_not_landed_cannot_be_judged(home: Home) -> No
         judge_claims(home, NAME)
 
 
+@pytest.mark.slow
 def test_a_weight_of_1_on_the_sink_leaves_nothing_to_draw(home: Home, tmp_path: Path) -> None:
     copied = Home(Path(shutil.copytree(home.root, tmp_path / "copied")))
     array = SequenceStore.open(copied.tensors(NAME), TENSORS).array("attention")

@@ -59,6 +59,7 @@ PARTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("parameter", "part", "planted_column", "fitted", "error"),
     [

@@ -57,6 +57,7 @@ def ablated(name: str, **asked: object) -> list[LayerEffects]:
     return list(ablate(Resumable(model, probe(model, ids(1)), sequence()), attention, sequence(), **given))
 
 
+@pytest.mark.one_case
 @through_the_interface
 def test_heads_lose_what_whole_passes_lose(family: Family, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first and last layer with attention, two heads of each; three rows together."""

@@ -185,6 +185,7 @@ def test_killed_twice_it_ends_bit_identical(inputs: Path, uninterrupted: Path, t
 KILLS = 20
 
 
+@pytest.mark.slow
 def test_killed_at_any_moment_it_ends_bit_identical(inputs: Path, uninterrupted: Path, tmp_path: Path) -> None:
     """Moments are drawn over a whole run, one from each of as many equal parts of it; then one more in the restart."""
     chosen, pause = settings(inputs), 0.02
@@ -328,6 +329,7 @@ def test_what_has_a_hub_id_now_is_another(part: str, inputs: Path, uninterrupted
     assert why == f"setting '{part}.id' is 'someone/something', was '{getattr(settings(inputs), part).id}'"
 
 
+@pytest.mark.slow
 def test_writing_overlaps_computing_and_holds_at_most_two_batches(
     inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -646,6 +648,7 @@ def written(inputs: Path, path: Path, size: int, *, stop: int | None = None) -> 
     return order
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("size", "most", "stored"), [(5, 4, [5] * 5 + [2] * 9), (7, 4, [7] * 7 + [3] * 7)])
 def test_halving_inside_a_batch_writes_nothing_twice_and_restarts_end_bit_identical(
     size: int, most: int, stored: list[int], inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

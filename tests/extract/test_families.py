@@ -177,6 +177,7 @@ def forget_windows(model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch) -> N
             monkeypatch.setitem(part._buffers, "bias", torch.ones_like(part.bias).tril())
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("family", "control"),
     [(family, control) for family in FAMILIES for control in family.all_controls],
@@ -212,6 +213,7 @@ def test_a_query_is_bit_identical_alone_and_with_others(family: Family) -> None:
         assert torch.equal(together.first_key[q], alone.first_key[0])
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("refused", REFUSED, ids=lambda refused: refused.config)
 def test_families_that_cannot_be_captured_are_refused(refused: Refused) -> None:
     with pytest.raises(UserError, match=refused.message) as refusal:

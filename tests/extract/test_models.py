@@ -402,6 +402,7 @@ def test_random_weights_without_memory(checkpoint: Path, monkeypatch: pytest.Mon
     )
 
 
+@pytest.mark.slow
 def test_random_weights_of_a_hub_id_download_none(checkpoint: Path, tmp_path: Path) -> None:
     bare = Path(shutil.copytree(checkpoint, tmp_path / "bare"))
     (bare / "model.safetensors").unlink()
@@ -459,6 +460,7 @@ def in_shards(checkpoint: Path, *more: str) -> None:
     (checkpoint / "model.safetensors.index.json").write_text(json.dumps(index))
 
 
+@pytest.mark.slow
 def test_hub_ids_load_at_their_commit_or_say_what_to_do(checkpoint: Path, tmp_path: Path) -> None:
     pickled, sharded, evil, damaged, other = (
         Path(shutil.copytree(checkpoint, tmp_path / name))

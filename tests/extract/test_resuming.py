@@ -39,6 +39,7 @@ def plain(model: PreTrainedModel, rows: int = 1) -> Tensor:
     return model(input_ids=sequence().expand(rows, -1), use_cache=False).logits
 
 
+@pytest.mark.one_case
 @through_the_interface
 def test_a_pass_that_begins_at_a_layer_is_the_plain_pass_to_the_last_bit(family: Family) -> None:
     model = model_of(family.name)

@@ -62,6 +62,7 @@ class Everything:
         return torch.ones((), dtype=torch.bool)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("renormalised", [True, False])
 @through_the_interface
 def test_all_keys_kept_is_full_attention(family: Family, *, renormalised: bool) -> None:

@@ -304,6 +304,7 @@ extract(ExtractionSettings.model_validate_json(sys.argv[1]), study="drawn", path
 """
 
 
+@pytest.mark.slow
 def test_killed_it_ends_bit_identical_and_draws_only_what_is_missing(
     uninterrupted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

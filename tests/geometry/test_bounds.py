@@ -18,6 +18,7 @@ LARGE = np.float32(50)
 """Value states so long that ξ runs past ξ* where the scale is raw."""
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("kind", HEADS)
 @pytest.mark.parametrize(("n", "d"), [(2, 8), (3, 1), (17, 8), (64, 16)])
 @pytest.mark.parametrize("sink", [True, False])

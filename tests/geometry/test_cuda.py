@@ -90,6 +90,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda, "COSINE_CHUNK", 16)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("n", "d", "settings"),
     [
@@ -210,6 +211,7 @@ class TestTies:
         weights[:, rng.integers(n)] += 1
         return [(w.astype(np.float32) / 64, rng.integers(-2, 3, (n, 2)).astype(np.float32)) for w in weights]
 
+    @pytest.mark.one_case
     @pytest.mark.parametrize("sink", [True, False])
     def test_count_as_in_exact_arithmetic(self, sink: bool) -> None:
         heads = self.exact_heads(6, 8)

@@ -47,6 +47,7 @@ def auc(heads: Heads, sizes: Sequence[int]) -> np.ndarray:
     return cuda_comparisons.separation_of_heads(*tensors(heads), np.array(sizes))
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(("n", "d", "sizes"), [(2, 8, [1]), (3, 1, [1, 2]), (8, 3, [1, 5]), (21, 4, [1, 6, 13, 20])])
 def test_auc_equals_the_definition(n: int, d: int, sizes: list[int]) -> None:
     heads = [draw(n, d, n + d) for draw in HEADS.values()]

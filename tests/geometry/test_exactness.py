@@ -166,6 +166,7 @@ def test_counts_of_8192_keys(kind: str, d: int) -> None:
     assert departed([HEADS[kind](8192, d, 0)], sizes)[0] == 0
 
 
+@pytest.mark.slow
 def test_a_long_context_keeps_its_memory_bound_and_the_definitions() -> None:
     n, d, kappas = 32768, 64, (0.5,)
     weights, values = assumed_head(n, d, 0)

@@ -317,6 +317,7 @@ def peak_bytes(keys: int, head_dim: int, threads: int) -> int:
     return peak
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 2])
 def test_memory_is_bounded_by_blocks(threads: int) -> None:
     """The peak stays below the stated bytes per thread and far below the study.

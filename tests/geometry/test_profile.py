@@ -31,6 +31,7 @@ def assert_identical(given: SelectionProfile, expected: SelectionProfile, names:
         np.testing.assert_array_equal(getattr(given, name), getattr(expected, name), err_msg=name)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("kind", HEADS)
 @pytest.mark.parametrize(("n", "d"), [(2, 8), (3, 1), (17, 8), (96, 16), (120, 64)])
 @pytest.mark.parametrize("sink", [True, False])

@@ -66,6 +66,7 @@ def test_groups_of_one_size_change_places_as_they_are() -> None:
     assert len(seen) == 6 * 2
 
 
+@pytest.mark.slow
 def test_heads_that_share_a_group_are_not_independent() -> None:
     """Numbers of groups, repeated for their heads: with groups, p is right; as if heads were independent, it is not."""
     wrong = {True: 0, False: 0}

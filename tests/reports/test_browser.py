@@ -30,6 +30,7 @@ def report(small: duckdb.DuckDBPyConnection, tmp_path_factory: pytest.TempPathFa
     return write_report(small, SMALL.study, tmp_path_factory.mktemp("browser") / "small.html", map_n=4)
 
 
+@pytest.mark.slow
 def test_opened_by_hand_every_chart_is_drawn(chromium: str, report: ReportSummary, tmp_path: Path) -> None:
     """Without a driver: what ``chromium FILE`` shows once scripts have run; the rest waits until it is unfolded."""
     options = [*FLAGS, "--virtual-time-budget=20000", f"--user-data-dir={tmp_path}", "--enable-logging=stderr"]
@@ -52,6 +53,7 @@ def test_opened_by_hand_every_chart_is_drawn(chromium: str, report: ReportSummar
     assert "CONSOLE" not in shown.stderr
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("study", [SMALL, SIZES, *DEGENERATE.values()], ids=lambda study: study.study)
 def test_no_error_and_no_request(browser: Browser, study: Synthetic, tmp_path: Path) -> None:
     with warehouse(study) as connection:
@@ -65,6 +67,7 @@ def test_no_error_and_no_request(browser: Browser, study: Synthetic, tmp_path: P
     assert browser.run("return document.querySelectorAll('.failed').length") == 0
 
 
+@pytest.mark.slow
 def test_hostile_texts_do_nothing(browser: Browser, hostile: ReportSummary) -> None:
     browser.open(hostile.path)
     unfold(browser, hostile)

@@ -98,6 +98,7 @@ def inputs(browser: Browser) -> list[str]:
     return chosen
 
 
+@pytest.mark.slow
 def test_it_begins_with_the_clearest_head(opened: Browser, small: duckdb.DuckDBPyConnection) -> None:
     layer, head, label = small.sql(
         "SELECT layer, head, label FROM head_taxonomy ORDER BY label = 'Other', margin DESC, layer, head LIMIT 1"
@@ -231,6 +232,7 @@ def test_the_address_leads_to_a_head(browser: Browser, report: ReportSummary, sm
     assert browser.log("browser") == []
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("name", ["least", "one layer", "one head", "window", "hidden sink"])
 def test_little_to_choose_from_works_too(browser: Browser, name: str, tmp_path: Path) -> None:
     study = DEGENERATE[name]

@@ -133,6 +133,7 @@ def test_a_chart_is_the_same_each_time(small: duckdb.DuckDBPyConnection, name: s
     assert CHARTS[name](small, SMALL).to_dict() == CHARTS[name](small, SMALL).to_dict()
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("key", [key for key in DEGENERATE if "one" in key or key == "least"])
 def test_charts_of_very_little_are_valid(key: str) -> None:
     study = DEGENERATE[key]
@@ -146,6 +147,7 @@ ONE = f"{HEAD} AND sequence = 1"
 OF_NULL = "measure = 'auc' AND null_model = 'shuffled_values'"
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("name", "change"),
     [

@@ -350,6 +350,7 @@ CHANGES = (
 """What changes the finding and the charts of which figure."""
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("changes", CHANGES, ids=range(len(CHANGES)))
 def test_changed_rows_change_findings_and_charts(several: dict[str, Figure], changes: dict[str, str]) -> None:
     after = changed(*changes.values())
@@ -385,6 +386,7 @@ def test_a_study_without_a_selection_has_no_diagnostics() -> None:
     assert [row["kind"] for row in drawn(chart)] == ["last token"]
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("key", DEGENERATE)
 def test_little_is_drawn_or_told(key: str) -> None:
     for figure in degenerate(key).values():

@@ -343,6 +343,7 @@ EMPTY = {
 """What some studies cannot show, and why; besides, all of them name one query."""
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("key", DEGENERATE)
 def test_what_cannot_be_shown_says_why(key: str) -> None:
     with warehouse(DEGENERATE[key]) as connection:
@@ -379,6 +380,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("key", CHANGES)
 def test_changed_rows_change_the_findings(made_up: duckdb.DuckDBPyConnection, key: str) -> None:
     before = figures(made_up, STUDY)[key].finding

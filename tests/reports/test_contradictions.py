@@ -34,12 +34,14 @@ def page_of(study: Synthetic, folder: Path, *changes: str) -> tuple[str, list[nu
     return f"{page.text('header')} {page.text('main')}", claims
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("study", STUDIES.values(), ids=STUDIES)
 def test_a_page_says_what_its_verdicts_say(study: Synthetic, tmp_path: Path) -> None:
     text, claims = page_of(study, tmp_path)
     assert contradictions(text, claims) == []
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("verdict", ["supported", "not supported", "undecided", "not testable"])
 def test_every_verdict_reaches_the_page_alike(verdict: str, tmp_path: Path) -> None:
     """With all claims alike, so that every sentence that can be said is said in one of the pages."""
@@ -57,6 +59,7 @@ def test_every_verdict_reaches_the_page_alike(verdict: str, tmp_path: Path) -> N
     assert (len(told) > 10) == (verdict != "not testable")
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("claim", ["intermediate_weakest", "sink_predicts_recall", "kinds_in_order"])
 def test_a_sentence_against_its_verdict_is_noticed(claim: str, tmp_path: Path) -> None:
     text, claims = page_of(Synthetic(), tmp_path)

@@ -16,6 +16,7 @@ def asked(connection: duckdb.DuckDBPyConnection, question: str) -> list[tuple[ob
     return connection.sql(query).fetchall()
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("question", sorted(set(EXAMPLES) - ALL_QUERIES))
 def test_an_example_is_about_the_query_that_the_report_shows(question: str) -> None:
     with warehouse(STUDY) as connection:

@@ -127,6 +127,7 @@ def test_blank_cells_are_counted_and_explained() -> None:
 NOTHING: dict[str, Any] = dict.fromkeys(("norm_s_without_sink", "cos_sink"), [None] * len(N))
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("heads", "curves"),
     [

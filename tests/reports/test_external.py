@@ -45,6 +45,7 @@ def test_columns_in_any_order_and_heads_left_out(heads: Heads, tmp_path: Path) -
     assert read_scores(tmp_path / "s.csv", "csv", heads) == {(2, 3): 0.5, (0, 0): -1000.0}
 
 
+@pytest.mark.slow
 def test_correlations_are_over_the_heads_that_have_both(landed: duckdb.DuckDBPyConnection, heads: Heads) -> None:
     rng = np.random.default_rng(1)
     scores = {place: float(rng.normal()) for place in list(heads.kv_head)[1:]}

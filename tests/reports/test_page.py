@@ -333,6 +333,7 @@ def test_the_same_rows_make_the_same_bytes(
     assert again.path.read_bytes() == report.path.read_bytes()
 
 
+@pytest.mark.slow
 def test_hostile_texts_stay_text(hostile: ReportSummary) -> None:
     page = Page(hostile.path)
     kinds = [attributes.get("type") for attributes, _ in page.find("script")]
@@ -386,6 +387,7 @@ def test_map_n_beyond_the_last_falls_back_and_says_so(small: duckdb.DuckDBPyConn
     assert "Recall at N = 23" in page.text("dl", **{"class": "headlines"})
 
 
+@pytest.mark.slow
 def test_an_unwritable_place_is_named_and_left_as_it_was(small: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(UserError, match="cannot be written"):
@@ -424,6 +426,7 @@ EMPTY = {
 """Figures that some degenerate studies have nothing for."""
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("study", DEGENERATE.values(), ids=DEGENERATE)
 def test_little_to_show_makes_a_report_that_says_so(study: Synthetic, tmp_path: Path) -> None:
     with warehouse(study) as connection:
@@ -472,6 +475,7 @@ def test_a_study_of_an_earlier_version_says_what_it_lacks(tmp_path: Path) -> Non
     assert none in page.text("section", id="summary")
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("grid", "told"), [({"n": [1, 2]}, "no fit to draw heads from"), (None, "attention-geometry run synthetic")]
 )
@@ -514,6 +518,7 @@ CHANGES = (
 """What changes the finding of which figure; statements of one round touch different tables, or columns."""
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("changes", CHANGES, ids=range(len(CHANGES)))
 def test_changed_rows_change_the_findings(page: Page, tmp_path: Path, changes: dict[str, str]) -> None:
     with warehouse(SMALL) as connection:
@@ -545,6 +550,7 @@ def test_the_report_of_a_large_drawn_study_is_small(tmp_path: Path) -> None:
         assert write_report(connection, "large", tmp_path / "large.html", map_n=8).bytes < 5e6
 
 
+@pytest.mark.slow
 def test_studies_that_were_not_drawn_have_no_recovery(tmp_path: Path) -> None:
     study = Synthetic("measured", without=("planted_assumptions", "monte_carlo"))
     with warehouse(study) as connection:
@@ -579,6 +585,7 @@ MISSING = (
 """What may be NULL, or not finite, in which table."""
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("missing", MISSING, ids=range(len(MISSING)))
 def test_missing_numbers_are_told_not_tripped_over(tmp_path: Path, missing: dict[str, str]) -> None:
     with warehouse(SMALL) as connection:
@@ -590,6 +597,7 @@ def test_missing_numbers_are_told_not_tripped_over(tmp_path: Path, missing: dict
         assert not {"None", "nan", "inf"} & set(re.findall(r"\w+", text)), text
 
 
+@pytest.mark.slow
 def test_windows_are_told_where_they_matter(tmp_path: Path) -> None:
     study = DEGENERATE["window"]
     with warehouse(study) as connection:

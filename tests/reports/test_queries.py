@@ -71,6 +71,7 @@ def test_queries_see_one_study_only(
     assert ask(both, name, **parameters_of(name)).rows() == ask(small, name, **parameters_of(name)).rows()
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     "study", [SMALL, THREE, *DEGENERATE.values(), Synthetic("kappas", kappas=(0.1, 2))], ids=lambda study: study.study
 )
@@ -81,6 +82,7 @@ def test_made_up_studies_are_possible_but_for_their_radii(study: Synthetic) -> N
             assert connection.execute(check, {"study": study.study}).fetchall() == [], name
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     "study",
     [*DEGENERATE.values(), Synthetic("older", without=sorted(set(sql.names("schema")) - set(MEASURED)))],

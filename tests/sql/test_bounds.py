@@ -195,6 +195,7 @@ def test_the_study_has_every_case() -> None:
     assert any(bounds["recall_lower"] == 0 for bounds in known)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("name", "old", "new"),
     [

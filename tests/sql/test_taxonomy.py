@@ -347,6 +347,7 @@ def test_conditions_under_other_thresholds_are_in_a_list() -> None:
         assert rows_of(connection, unnested) == rows_of(connection, "head_conditions")
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("threshold", DEFAULTS)
 def test_every_threshold_can_be_moved_alone(threshold: str) -> None:
     with database(**STUDY) as connection:
@@ -355,6 +356,7 @@ def test_every_threshold_can_be_moved_alone(threshold: str) -> None:
         compare_taxonomy(connection, moved, **{threshold: value})
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("compare", "name", "old", "new"),
     [

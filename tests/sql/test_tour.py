@@ -82,6 +82,7 @@ def test_a_literal_gives_as_many_rows_as_a_parameter(two: duckdb.DuckDBPyConnect
     assert [len(row) for row in asked(two, example, STUDY)] == [bound.num_columns] * bound.num_rows
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("name", DEGENERATE)
 def test_every_statement_runs_on_the_strangest_studies(name: str) -> None:
     with warehouse(DEGENERATE[name]) as connection:

@@ -122,6 +122,7 @@ def test_a_removed_folder_is_gone(tmp_path: Path) -> None:
     assert store.path.bytes_on_disk() == 0
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("where", ["folder", "object store"])
 def test_processes_write_one_store_at_the_same_time(tmp_path: Path, where: str, request: pytest.FixtureRequest) -> None:
     root = Local(tmp_path) if where == "folder" else request.getfixturevalue("remote")

@@ -56,6 +56,7 @@ def test_a_batch_is_at_most_one_query_of_one_sequence(tables: Tables) -> None:
             assert len({(row["sequence"], row["query"]) for row in batch.to_pylist()}) == 1
 
 
+@pytest.mark.slow
 def test_selections(metrics: SequenceStore, tables: Tables) -> None:
     found = pa.Table.from_batches(tables["selection_counts"]).to_pylist()
     assert [place(row, "head", "n") for row in found] == SELECTIONS

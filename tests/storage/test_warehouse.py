@@ -39,6 +39,7 @@ def contents(folder: Path) -> list[tuple[object, ...]]:
         return connection.execute("SELECT * FROM selection ORDER BY ALL").fetchall()
 
 
+@pytest.mark.slow
 def test_landing_again_gives_the_same_rows_once(tmp_path: Path, tables: dict[str, list[pa.RecordBatch]]) -> None:
     first = land(tmp_path, "small", tables)
     before = contents(tmp_path)
@@ -79,6 +80,7 @@ def test_a_failed_landing_leaves_the_previous_state(tmp_path: Path, tables: dict
     assert not list(tmp_path.glob("*.partial*"))
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("error", [duckdb.FatalException, duckdb.IOException, OSError])
 def test_a_full_disk_is_explained(
     tmp_path: Path, tables: dict[str, list[pa.RecordBatch]], error: type[Exception], monkeypatch: pytest.MonkeyPatch
@@ -207,6 +209,7 @@ def test_an_empty_warehouse_has_empty_tables(tmp_path: Path) -> None:
         assert query(connection, "FROM studies").schema.names[0] == "study"
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     "text",
     [
@@ -264,6 +267,7 @@ def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("others", [["newer"], []], ids=["beside a newer one", "alone"])
 def test_a_study_of_an_earlier_version_is_read_as_far_as_it_goes(
     tmp_path: Path, tables: dict[str, list[pa.RecordBatch]], others: list[str], caplog: pytest.LogCaptureFixture

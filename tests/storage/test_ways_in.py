@@ -84,6 +84,7 @@ def test_importing_storage_does_not_load_duckdb() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
+@pytest.mark.slow
 def test_python_finds_the_data_root(
     folder: Path, landed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -338,6 +339,7 @@ def test_what_only_cannot_be_opened_here_is_not_to_be_rebuilt(folder: Path, capl
     assert line.endswith("so study 'odd' is left out; make the file readable, or move it away")
 
 
+@pytest.mark.slow
 def test_every_flipped_byte_is_noticed_or_changes_nothing(folder: Path) -> None:
     """One in each block of the file, and in its three headers; the reader had opened it, or opens it damaged."""
     path = database(folder, "small")
