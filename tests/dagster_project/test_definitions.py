@@ -18,6 +18,7 @@ import pytest
 import zarr
 
 import sql
+from dagster_project.command import cli
 from dagster_project.command.runs import run_assets
 from dagster_project.definitions import defs
 from dagster_project.defs.assets import build_asset
@@ -327,14 +328,25 @@ def test_ui_starts_dagster_on_the_same_records(copied: Path, monkeypatch: pytest
     started: list[list[str]] = []
     seen: dict[str, str] = {}
 
-    def remember(_program: str, command: list[str]) -> None:
+    def remember(command: list[str]) -> int:
         started.append(command)
         seen.update(os.environ)
+        return 0
 
-    monkeypatch.setattr(os, "execv", remember)
+    monkeypatch.setattr(cli, "serve", remember)
     done = attention_geometry("ui", "--port", 4000, home=copied)
     assert done.code == 0
-    assert started[0][1:] == ["-m", "dagster", "dev", "-m", "dagster_project.definitions", "--port", "4000"]
+    assert started[0][1:] == [
+        "-m",
+        "dagster",
+        "dev",
+        "-m",
+        "dagster_project.definitions",
+        "--port",
+        "4000",
+        "--log-level",
+        "warning",
+    ]
     assert (seen["DAGSTER_HOME"], seen[HOME_VARIABLE]) == (str(copied / "dagster"), str(copied))
 
 
