@@ -98,6 +98,7 @@ def test_a_ratio_is_the_median_over_rounds_in_the_direction_of_its_kind() -> Non
     assert measure.compare("x", "speed", ours, theirs, sizes={}).met is None
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("way", [pytorch.vectorised, pytorch.loop])
 def test_the_contenders_in_pytorch_compute_what_ours_does(way: Callable[..., pytorch.Counts]) -> None:
     weights, values = selection.draw(64, head_dim=8)

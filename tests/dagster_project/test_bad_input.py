@@ -336,6 +336,7 @@ def test_a_disk_that_is_full_at_once_leaves_no_study(
     assert [name for name in files(tmp_path) if name != "tensors"] == []
 
 
+@pytest.mark.slow
 def test_a_place_that_is_taken_by_something_else(copied: Path) -> None:
     shutil.rmtree(copied / "reports")
     (copied / "reports").write_text("in the way")

@@ -64,6 +64,7 @@ def results(home: Path) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.slow
 def test_doctor_removes_what_crashes_left_and_nothing_else(copied: Path) -> None:
     before = results(copied)
     litter(copied, *HALF, *pages(ended()))
@@ -289,6 +290,7 @@ def test_the_remedy_for_damage_helps(copied: Path) -> None:
     assert attention_geometry("doctor", "--verify", home=copied).code == 0
 
 
+@pytest.mark.slow
 def test_metrics_with_a_damaged_ledger_and_a_damaged_database_are_rebuilt(copied: Path) -> None:
     home = Home(copied)
     flip(ledger(copied))

@@ -130,6 +130,7 @@ def test_counts_are_those_of_eager_attention_for_all_n(case: tuple[Path, Path, i
     assert (margin < ROUNDING).mean() < 0.005, "the comparison would excuse too much"
 
 
+@pytest.mark.slow
 def test_distances_norms_and_cosines_are_those_of_eager_attention(case: tuple[Path, Path, int]) -> None:
     home, checkpoint, first = case
     landed, found = selection(home), eager(checkpoint, stored_tokens(home))

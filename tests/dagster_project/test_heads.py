@@ -69,6 +69,7 @@ def test_scores_land_beside_the_study_and_later_landings_keep_them(home: Home, t
     assert landed(home) == [both[0], ("mine", "csv", 1, 5.0)]
 
 
+@pytest.mark.slow
 def test_nothing_lands_of_a_file_that_is_refused(home: Home, tmp_path: Path) -> None:
     before = landed(home)
     (tmp_path / "c.csv").write_text("layer,head,score\n0,0,1\n7,0,1\n")

@@ -215,7 +215,7 @@ making.make(Home(Path(sys.argv[1])), "tiny", [sys.argv[2]], force=True)
 """
 
 
-@pytest.mark.one_case
+@pytest.mark.slow
 @pytest.mark.parametrize(("asset", "pieces"), [("head_ablation", 4), ("sparsified_loss", 1)])
 def test_what_is_killed_goes_on_to_equal_tables(
     home: Home, asset: str, pieces: int, monkeypatch: pytest.MonkeyPatch

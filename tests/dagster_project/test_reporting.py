@@ -66,6 +66,7 @@ def test_every_report_is_in_the_index_and_links_back(two: Path) -> None:
         assert targets(report) == {two / "index.html"}
 
 
+@pytest.mark.slow
 def test_the_queries_of_an_option_are_those_of_the_study(two: Path) -> None:
     recorded = yaml.safe_load((two / "studies.yaml").read_text(encoding="utf-8"))["studies"]["drawn"]
     assert sorted(recorded["queries"]) == [15, 31]

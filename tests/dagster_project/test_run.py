@@ -121,6 +121,7 @@ def test_what_cannot_be_forced_is_refused(mine: Path) -> None:
     assert files(mine) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lost", [False, True])
 def test_metrics_that_are_damaged_are_rebuilt_by_the_run_that_reads_them(copied: Path, lost: bool) -> None:
     rows = attention_geometry(*ROWS, home=copied)
@@ -135,6 +136,7 @@ def test_metrics_that_are_damaged_are_rebuilt_by_the_run_that_reads_them(copied:
     assert attention_geometry(*ROWS, home=copied) == rows
 
 
+@pytest.mark.slow
 def test_a_database_that_cannot_be_read_is_named_and_rebuilt(copied: Path) -> None:
     rows = attention_geometry(*ROWS, home=copied)
     database = copied / "warehouse" / "mine.duckdb"

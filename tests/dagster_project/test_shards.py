@@ -137,6 +137,7 @@ def test_a_shard_that_there_is_not_is_refused(given: str, inputs: Path, tmp_path
     assert not (tmp_path / "tensors").exists()
 
 
+@pytest.mark.slow
 def test_dropped_tensors_leave_everything_that_was_made_of_them(copied: Path) -> None:
     home, before = Home(copied), Home(copied).tensors("mine").bytes_on_disk()
     dropped = attention_geometry("drop", "mine", home=copied)

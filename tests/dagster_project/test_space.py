@@ -49,7 +49,7 @@ def said_of(home: Home, asked: Study, caplog: pytest.LogCaptureFixture) -> dict[
     }
 
 
-@pytest.mark.one_case
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sequences", "kappas", "queries"), [(2, [0.5], None), (6, [0.5], None), (2, [0.05, 0.5, 5], [100, 255])]
 )

@@ -95,6 +95,7 @@ def test_fits_find_what_was_planted(
     assert len({row["planted"] for row in rows}) > 1
 
 
+@pytest.mark.slow
 def test_the_criterion_finds_the_oscillation_and_the_floor(planted: Path) -> None:
     assert ask(planted, "SELECT DISTINCT variant, status FROM assumption_weights") == [
         {"variant": "untied", "status": "ok"}

@@ -162,6 +162,7 @@ def finished(path: Path) -> int:
     return int(SequenceStore.open(Local(path), TENSORS).finished().sum()) if path.exists() else 0
 
 
+@pytest.mark.slow
 def test_killed_twice_it_ends_bit_identical(inputs: Path, uninterrupted: Path, tmp_path: Path) -> None:
     path = tmp_path / "store"
     process = start(settings(inputs), path, half=3)
@@ -698,6 +699,7 @@ def test_sequences_lost_before_and_after_a_halving_are_computed_as_before(
     assert tree(path) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sequence", [1, 5, 8])
 def test_after_a_kill_no_larger_batch_is_tried_than_memory_sufficed_for(
     sequence: int, inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -756,6 +758,7 @@ def test_other_errors_of_the_forward_pass_are_not_taken_for_it(
 # --- shards ---
 
 
+@pytest.mark.slow
 def test_three_processes_fill_one_store(inputs: Path, uninterrupted: Path, tmp_path: Path) -> None:
     path = tmp_path / "store"
     processes = [start(settings(inputs), path, shard=Shard(index, 3), pause=0.01) for index in (1, 2, 3)]

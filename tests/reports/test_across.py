@@ -190,6 +190,7 @@ def test_hostile_names_stay_text(several: duckdb.DuckDBPyConnection, index: Path
         assert "hacked" not in "".join(text for _, text in shown.find("script"))
 
 
+@pytest.mark.slow
 def test_both_pages_in_a_browser(
     browser: Browser, index: Path, several: duckdb.DuckDBPyConnection, tmp_path: Path
 ) -> None:

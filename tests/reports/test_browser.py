@@ -77,6 +77,7 @@ def test_hostile_texts_do_nothing(browser: Browser, hostile: ReportSummary) -> N
     assert browser.log("browser") == []
 
 
+@pytest.mark.slow
 def test_the_policy_refuses_other_scripts(browser: Browser, report: ReportSummary) -> None:
     """The guard behind the escaping: even an element that gets into the page does not run, nor fetch."""
     browser.open(report.path)
@@ -96,6 +97,7 @@ def test_the_policy_refuses_other_scripts(browser: Browser, report: ReportSummar
     assert browser.run("return window.hacked ?? null") is None
 
 
+@pytest.mark.slow
 def test_light_and_dark_follow_the_reader(browser: Browser, report: ReportSummary) -> None:
     browser.prefer("light")
     browser.open(report.path)
@@ -111,6 +113,7 @@ def test_light_and_dark_follow_the_reader(browser: Browser, report: ReportSummar
     browser.wait(f"{surfaces}.every(colour => colour == {light[0]!r})")
 
 
+@pytest.mark.slow
 def test_pointing_at_a_curve_shows_its_numbers(browser: Browser, report: ReportSummary) -> None:
     browser.open(report.path)
     unfold(browser, report)
@@ -140,6 +143,7 @@ def test_pointing_at_a_curve_shows_its_numbers(browser: Browser, report: ReportS
         assert "NaN" not in shown
 
 
+@pytest.mark.slow
 def test_keyboard_reaches_tables(browser: Browser, report: ReportSummary) -> None:
     browser.open(report.path)
     unfold(browser, report)
@@ -152,6 +156,7 @@ def test_keyboard_reaches_tables(browser: Browser, report: ReportSummary) -> Non
     assert all(name and len(name) > 30 for name in names)
 
 
+@pytest.mark.slow
 def test_what_is_far_away_is_drawn_before_it_is_printed(browser: Browser, report: ReportSummary) -> None:
     """Printing begins as soon as the handlers of ``beforeprint`` and what they promised are done."""
     browser.open(report.path)
@@ -167,6 +172,7 @@ def test_what_is_far_away_is_drawn_before_it_is_printed(browser: Browser, report
     assert browser.log("browser") == []
 
 
+@pytest.mark.slow
 def test_the_contents_stand_beside_the_text_and_follow_it(browser: Browser, report: ReportSummary) -> None:
     browser.open(report.path)
     unfold(browser, report)
@@ -188,6 +194,7 @@ def test_the_contents_stand_beside_the_text_and_follow_it(browser: Browser, repo
         assert 0 <= top < bottom <= browser.run("return innerHeight")
 
 
+@pytest.mark.slow
 def test_the_keyboard_reaches_figures_through_the_contents(browser: Browser, report: ReportSummary) -> None:
     browser.open(report.path)
     unfold(browser, report)
@@ -199,6 +206,7 @@ def test_the_keyboard_reaches_figures_through_the_contents(browser: Browser, rep
     browser.wait("return Math.abs(document.getElementById('kinds-by-layer').getBoundingClientRect().top) < 40")
 
 
+@pytest.mark.slow
 def test_on_a_phone_the_contents_are_folded_and_nothing_overflows(browser: Browser, report: ReportSummary) -> None:
     browser.wide(390, 800)
     try:
@@ -230,6 +238,7 @@ def test_labels_can_be_read_and_a_fault_is_noticed(browser: Browser, report: Rep
     assert any("'x'" in flaw for flaw in flaws(browser))
 
 
+@pytest.mark.slow
 def test_tabs_are_chosen_by_pointer_keyboard_and_address(browser: Browser, report: ReportSummary) -> None:
     browser.open(report.path)
     browser.wait(READY, 60)

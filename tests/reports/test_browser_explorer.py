@@ -125,6 +125,7 @@ def test_a_click_on_a_cell_shows_that_head(opened: Browser, small: duckdb.DuckDB
     assert len(paths) == 2
 
 
+@pytest.mark.slow
 def test_a_click_beside_the_cells_changes_nothing(opened: Browser) -> None:
     before = opened.run(NAMED)
     x, y = opened.run(
@@ -138,6 +139,7 @@ def test_a_click_beside_the_cells_changes_nothing(opened: Browser) -> None:
     assert drawn(opened)
 
 
+@pytest.mark.slow
 def test_the_keyboard_alone_chooses(opened: Browser, small: duckdb.DuckDBPyConnection) -> None:
     choose(opened, "Layer", 0)
     choose(opened, "Head", 0)
@@ -160,6 +162,7 @@ return [...{EXPLORER}.querySelectorAll('g.role-legend')].slice(0, 2).map(legend 
 """Whether the legend of kinds is seen, and that of numbers."""
 
 
+@pytest.mark.slow
 def test_the_dropdown_colours_the_map_with_its_own_legend(opened: Browser, small: duckdb.DuckDBPyConnection) -> None:
     heads = ask(small, "explorer_heads", study=SMALL.study, query=SMALL.query, n=4).rows()
     colours = (
@@ -195,6 +198,7 @@ def test_the_dropdown_colours_the_map_with_its_own_legend(opened: Browser, small
     opened.wait(f"{LEGENDS}[0]")
 
 
+@pytest.mark.slow
 def test_the_choice_outlives_a_change_of_colours_and_of_width(opened: Browser) -> None:
     choose(opened, "Layer", 2)
     choose(opened, "Head", 1)
@@ -232,7 +236,7 @@ def test_the_address_leads_to_a_head(browser: Browser, report: ReportSummary, sm
     assert browser.log("browser") == []
 
 
-@pytest.mark.one_case
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["least", "one layer", "one head", "window", "hidden sink"])
 def test_little_to_choose_from_works_too(browser: Browser, name: str, tmp_path: Path) -> None:
     study = DEGENERATE[name]

@@ -24,6 +24,7 @@ def some(small: duckdb.DuckDBPyConnection) -> tuple[Section, ...]:
     return tuple(part for part in sections(find_source(small, SMALL.study, map_n=4)) if part.key in wanted)
 
 
+@pytest.mark.slow
 def test_every_chart_becomes_an_svg_a_pdf_and_a_png(some: tuple[Section, ...], tmp_path: Path) -> None:
     keys = [key for part in some for figure in part.figures for key, _ in figure.drawn]
     assert {"explorer", "sink-effect-1", "sink-effect-2", "elbows"} <= set(keys)

@@ -380,6 +380,7 @@ def test_map_n_below_one_is_refused(small: duckdb.DuckDBPyConnection, tmp_path: 
         write_report(small, SMALL.study, tmp_path / "small.html", map_n=0)
 
 
+@pytest.mark.slow
 def test_map_n_beyond_the_last_falls_back_and_says_so(small: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
     page = Page(write_report(small, SMALL.study, tmp_path / "small.html", map_n=99).path)
     caption = page.text("figure", id="recall-map")
@@ -475,7 +476,7 @@ def test_a_study_of_an_earlier_version_says_what_it_lacks(tmp_path: Path) -> Non
     assert none in page.text("section", id="summary")
 
 
-@pytest.mark.one_case
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("grid", "told"), [({"n": [1, 2]}, "no fit to draw heads from"), (None, "attention-geometry run synthetic")]
 )
@@ -585,7 +586,7 @@ MISSING = (
 """What may be NULL, or not finite, in which table."""
 
 
-@pytest.mark.one_case
+@pytest.mark.slow
 @pytest.mark.parametrize("missing", MISSING, ids=range(len(MISSING)))
 def test_missing_numbers_are_told_not_tripped_over(tmp_path: Path, missing: dict[str, str]) -> None:
     with warehouse(SMALL) as connection:
@@ -619,6 +620,7 @@ def test_the_commands_it_teaches_work(page: Page, small: duckdb.DuckDBPyConnecti
         assert rows > 0 or "comment" in text or "NOT precision_inside" in text
 
 
+@pytest.mark.slow
 def test_the_commands_survive_a_hostile_name(hostile: ReportSummary) -> None:
     with warehouse(hostile_study()) as connection:
         for _, command in Page(hostile.path).find("pre", **{"class": "command"}):

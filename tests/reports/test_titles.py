@@ -25,6 +25,7 @@ def connection() -> Iterator[duckdb.DuckDBPyConnection]:
         yield found
 
 
+@pytest.mark.slow
 def test_every_figure_and_table_of_the_paper_has_its_like(connection: duckdb.DuckDBPyConnection) -> None:
     shown = [figure for figure in figures(sections(find_source(connection, STUDY.study, map_n=4))) if not figure.empty]
     assert {name for figure in shown for name in NAMES.findall(figure.paper)} == PAPER

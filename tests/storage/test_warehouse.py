@@ -151,6 +151,7 @@ def _hold_landing(folder: Path, started: multiprocessing.Event) -> None:
     land(folder, "small", {"heads": stuck()})
 
 
+@pytest.mark.slow
 def test_one_writer_whose_lock_dies_with_it(
     tmp_path: Path, tables: dict[str, list[pa.RecordBatch]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -310,6 +311,7 @@ def test_a_study_of_an_earlier_version_is_read_as_far_as_it_goes(
     assert "selection_counts.a_0, " in detail
 
 
+@pytest.mark.slow
 def test_one_warning_names_all_studies_of_an_earlier_version(
     tmp_path: Path, tables: dict[str, list[pa.RecordBatch]], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -326,6 +328,7 @@ def test_one_warning_names_all_studies_of_an_earlier_version(
     )
 
 
+@pytest.mark.slow
 def test_landing_again_mends_a_study_of_an_earlier_version(
     tmp_path: Path, tables: dict[str, list[pa.RecordBatch]], caplog: pytest.LogCaptureFixture
 ) -> None:
