@@ -77,7 +77,7 @@ def test_the_commands_of_the_page(here: Path) -> None:
 @pytest.mark.usefixtures("here")
 def test_the_plain_shell_of_the_page() -> None:
     (command,) = (line for block in blocks("sh") for line in block.splitlines() if line.startswith("duckdb "))
-    example, locking = blocks("sql")
+    example, locking, *_ = blocks("sql")
     assert locking.splitlines() == [f"SET {setting};" for setting in LOCK]
     asked = [".read data/warehouse/open.sql", "SELECT study FROM studies", example.replace("embedded", "small")]
     asked += [*locking.splitlines(), "FROM 'x.csv'"]

@@ -29,10 +29,14 @@ def serve(command: Sequence[str]) -> int:
             process.send_signal(signal.SIGINT)
             signal.alarm(PATIENCE)
 
-        for number in ASKED:
-            signal.signal(number, stop)
-        signal.signal(signal.SIGALRM, lambda *_: _kill(process))
-        code = process.wait()
+        before = {number: signal.signal(number, stop) for number in ASKED}
+        before[signal.SIGALRM] = signal.signal(signal.SIGALRM, lambda *_: _kill(process))
+        try:
+            code = process.wait()
+        finally:
+            signal.alarm(0)
+            for number, handler in before.items():
+                signal.signal(number, handler)
     _kill(process)
     return 128 + asked[0] if asked else code
 

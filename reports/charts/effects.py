@@ -106,7 +106,8 @@ def loss_against(heads: pa.Table, *, measure: str, correlation: RankCorrelation)
     rows = [row for row in heads.to_pylist() if row[measure] is not None]
     name = findings.MEASURES[measure]
     log = measure in {"effective_keys", "elbow"}
-    x = alt.X(f"{measure}:Q", scale=alt.Scale(type="log" if log else "linear", zero=False, nice=not log, padding=6))
+    scale = alt.Scale(type="log", nice=False, padding=6) if log else alt.Scale(zero=False, padding=6)
+    x = alt.X(f"{measure}:Q", scale=scale)
     y = alt.Y("delta_loss:Q", title="Loss (nats)", scale=alt.Scale(type="symlog", constant=NATS))
     tooltip = [*_tooltip(), alt.Tooltip(f"{measure}:Q", title=name, format=".3~g")]
     color = label_colour(symbol="circle").copy()
@@ -164,7 +165,9 @@ def loss_by_keys(policies: pa.Table, *, needs: str) -> alt.LayerChart:
             mine.mark_line().encode(y=y("delta_loss:Q")),
             mine.mark_point(filled=True, size=45).encode(y=y("delta_loss:Q")),
         )
-        marks += [keyed(mark, labels, findings.POLICIES[policy]) for mark in of_policy]
+        area, *others = (keyed(mark, labels, findings.POLICIES[policy]) for mark in of_policy)
+        area["encoding"]["strokeDash"] = alt.Undefined  # an area has no dashes
+        marks += [area, *others]
     return layered(
         rows,
         NEEDS[needs],

@@ -49,7 +49,7 @@ def distances(rows: pa.Table) -> alt.LayerChart:
         found,
         f"Against N, of {found[0]['n_keys']:,} keys",
         f"Line chart against N on a log axis. {findings.distance(found)}",
-        base.mark_area(style="band").encode(y=y("low:Q"), y2="high:Q"),
+        *([base.mark_area(style="band").encode(y=y("low:Q"), y2="high:Q")] if numbers.known(found, "low") else []),
         *(
             keyed(base.mark_line(point=last == 1).encode(y=y(f"{column}:Q")), list(drawn.values()), name)
             for column, name in reversed(drawn.items())
@@ -154,6 +154,7 @@ def distinguishable(rows: pa.Table) -> alt.LayerChart:
     last, low, high = found[-1]["n"], found[0]["band_low"], found[0]["band_high"]
     y = partial(alt.Y, title="Share told apart, Recall R(rₘᵢₙ, N) (ratio)", scale=alt.Scale(domain=[0, 1]))
     base = alt.Chart().encode(x=n_axis(last))
+    band = base.mark_area(style="band")
     shown = {"share": "Share", "ci_low": "95 % interval from", "ci_high": "to", "p10": "10 % of heads below"}
     shown |= {"p90": "10 % of heads above", "heads_within": "Heads within the band"}
     return layered(
@@ -162,8 +163,12 @@ def distinguishable(rows: pa.Table) -> alt.LayerChart:
         f"Line chart against N on a log axis, with the reported band. {findings.distinguishable(found)}",
         level(low, f"{low:.2f}"),
         level(high, f"{high:.2f}"),
-        base.mark_area(style="band").encode(y=y("p10:Q"), y2="p90:Q"),
-        base.mark_area(style="band").encode(y=y("ci_low:Q"), y2="ci_high:Q"),
+        band.encode(y=y("p10:Q"), y2="p90:Q"),
+        *(
+            [base.mark_area(style="band").encode(y=y("ci_low:Q"), y2="ci_high:Q")]
+            if numbers.known(found, "ci_low")
+            else []
+        ),
         base.mark_line(style="mean").encode(y=y("share:Q")),
         points(base.encode(y=y("share:Q"), tooltip=[_n(), *_ratios(shown)]), always=len(found) == 1),
     )

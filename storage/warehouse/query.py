@@ -81,7 +81,7 @@ def _wait(connection: duckdb.DuckDBPyConnection, call: Callable[[], Result]) -> 
         running = thread.submit(call)
         try:
             return running.result()
-        except KeyboardInterrupt:
+        except BaseException:  # the thread is waited for, whatever ends this one
             connection.interrupt()
             with suppress(duckdb.Error, OSError, pa.ArrowException):
                 running.result()

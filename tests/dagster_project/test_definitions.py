@@ -57,7 +57,10 @@ PARENTS = {
     **dict.fromkeys(FITS | OTHERS, frozenset({"selection_metrics"})),
     **dict.fromkeys(DRAWN, FITS | {"selection_metrics"}),
     "regimes_by_sequence": {"assumption_weights", "selection_metrics"},
-    "claim_estimates": {"regimes_by_sequence", "selection_metrics", "separability"},
+    "claim_estimates": {
+        *("regimes_by_sequence", "selection_metrics", "separability"),
+        *("head_ablation", "sparsified_loss"),
+    },
     "head_ablation": {"selection_metrics"},
     "sparsified_loss": {"selection_metrics", "selection_means"},
     "warehouse": FITS | OTHERS | DRAWN | ESTIMATED | CHANGED | {"selection_metrics"},

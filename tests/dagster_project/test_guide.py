@@ -63,7 +63,7 @@ def test_the_page_has_every_question_and_answers_of_the_study(mine: Path) -> Non
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((26,), "The tour has no question 26; there are 1 to 25"),
+        ((29,), "The tour has no question 29; there are 1 to 28"),
         ((0,), "The tour has no question 0"),
         ((3, "--study", "other"), "There is no landed study 'other'; there are: mine"),
         ((3, "--format", "html"), "--format html is unknown; there are: table, markdown"),
