@@ -47,7 +47,7 @@ def measure_map(heads: pa.Table, *, measure: str) -> alt.LayerChart:
 
 def kind_map(heads: pa.Table) -> alt.LayerChart:
     """The kind of every head, on the same grid."""
-    rows = [{**row, "letter": taxonomy_findings.LETTERS.get(row["label"], "")} for row in heads.to_pylist()]
+    rows = [{**row, "letter": taxonomy_findings.LETTERS.get(row["label"], "")} for row in _shown(heads)]
     base, height = head_grid(rows)
     return layered(
         rows,
@@ -60,7 +60,7 @@ def kind_map(heads: pa.Table) -> alt.LayerChart:
 
 def _map(heads: pa.Table, column: str, title: str, says: str, *, log: bool) -> alt.LayerChart:
     """A heat map of one column; on a log scale from ``NATS`` on, or a linear one."""
-    rows = heads.to_pylist()
+    rows = _shown(heads, column)
     base, height = head_grid(rows)
     values = [row[column] for row in numbers.known(rows, column)] or [0.0]
     scale = alt.Scale(type="symlog", constant=NATS if column == "delta_loss" else 1) if log else alt.Scale(zero=True)
@@ -80,14 +80,29 @@ def _map(heads: pa.Table, column: str, title: str, says: str, *, log: bool) -> a
     )
 
 
+SHOWN = {
+    "delta_loss": "Loss without the head",
+    "low": "95 % interval from",
+    "high": "to",
+    "kl": "KL",
+    "recall": "Recall",
+    "effective_keys": "Effective keys",
+}
+"""What pointing at a head tells beside its place and kind, with the names of the columns."""
+
+
+def _shown(heads: pa.Table, *columns: str) -> list[Row]:
+    """The heads with what is told of them and some columns more: a page holds the rows of every chart."""
+    rows: list[Row] = heads.select([*dict.fromkeys(("layer", "head", "label", *SHOWN, *columns))]).to_pylist()
+    return rows
+
+
 def _tooltip() -> list[alt.Tooltip]:
-    shown = {"delta_loss": "Loss without the head", "low": "95 % interval from", "high": "to", "kl": "KL"}
-    shown |= {"recall": "Recall", "effective_keys": "Effective keys"}
     return [
         alt.Tooltip("layer:O", title="Layer"),
         alt.Tooltip("head:O", title="Head"),
         alt.Tooltip("label:N", title="Kind"),
-        *(alt.Tooltip(f"{column}:Q", title=title, format=".3~g") for column, title in shown.items()),
+        *(alt.Tooltip(f"{column}:Q", title=title, format=".3~g") for column, title in SHOWN.items()),
     ]
 
 
@@ -103,7 +118,7 @@ def loss_against(heads: pa.Table, *, measure: str, correlation: RankCorrelation)
     correlation
         That of the two, for the title.
     """
-    rows = [row for row in heads.to_pylist() if row[measure] is not None]
+    rows = [row for row in _shown(heads, measure) if row[measure] is not None]
     name = findings.MEASURES[measure]
     log = measure in {"effective_keys", "elbow"}
     scale = alt.Scale(type="log", nice=False, padding=6) if log else alt.Scale(zero=False, padding=6)
