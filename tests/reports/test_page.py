@@ -554,7 +554,8 @@ def test_planted_parameters_take_little_room_and_files_have_them_all(small: duck
 def test_the_report_of_a_large_drawn_study_is_small(tmp_path: Path) -> None:
     sizes = {"layers": 32, "heads": 32, "kv_heads": 32, "context": 1024, "sequences": 2}
     with warehouse(Synthetic("large", queries=(255, 1023), **sizes)) as connection:  # type: ignore[arg-type]
-        assert write_report(connection, "large", tmp_path / "large.html", map_n=8).bytes < 8e6  # half are rows of the tables of 1024 heads
+        # half are rows of the tables of 1024 heads
+        assert write_report(connection, "large", tmp_path / "large.html", map_n=8).bytes < 8e6
 
 
 @pytest.mark.slow
