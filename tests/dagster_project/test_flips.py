@@ -1,9 +1,8 @@
 """A campaign: bits flipped at random in every kind of file of a data root are harmless, or named with what mends them.
 
-``ATTENTION_GEOMETRY_FLIPS`` says how many: 50 unless it is set, 1,000 every night.
+``tests.campaigns`` says how many.
 """
 
-import os
 import random
 import shutil
 from pathlib import Path
@@ -13,12 +12,12 @@ import pytest
 from dagster_project.records.opening import unreadable_records
 from dagster_project.study.home import Home
 from dagster_project.upkeep.doctor import verify
+from tests.campaigns import FLIPS
 from tests.dagster_project.damaging import contents, delete_named, run_named
 from tests.dagster_project.driver import attention_geometry
 
 pytestmark = pytest.mark.slow  # seconds for every flip: everything is read
 
-FLIPS = int(os.environ.get("ATTENTION_GEOMETRY_FLIPS", "50"))
 
 KINDS = {
     "chunks": "*/mine.zarr/*/c/**/*",

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from dagster_project.command.interrupts import STOPPED
+from tests.campaigns import INTERRUPTS
 from tests.dagster_project.driver import PROGRAM, attention_geometry, environment
 from tests.dagster_project.recorded import TINY, write_studies
 
@@ -97,12 +98,12 @@ def test_a_command_is_interrupted_while_it_loads(tmp_path: Path) -> None:
     check(*interrupted([PROGRAM, "run", "tiny", "--home", tmp_path], after=0.5))
 
 
-@pytest.mark.slow  # 30 runs in processes of their own, each as far as it comes
+@pytest.mark.slow  # runs in processes of their own, each as far as it comes
 def test_a_run_is_interrupted_at_any_moment(tmp_path: Path) -> None:
     """The moments are drawn over all of a run; each run goes on with what the earlier ones left."""
     write_studies(tmp_path, tiny=TINY)
     draw = random.Random(18)
-    for number in range(30):
+    for number in range(INTERRUPTS):
         if number % 5 == 0:
             assert attention_geometry("clear", "tiny", "--yes", home=tmp_path).code in {0, 1}
         code, screen, seconds = interrupted([PROGRAM, "run", "tiny", "--home", tmp_path], after=draw.uniform(0.3, 30))

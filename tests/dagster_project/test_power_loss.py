@@ -18,6 +18,7 @@ from dagster_project.study.home import Home
 from dagster_project.upkeep.doctor import verify
 from storage.errors import UserError
 from storage.files.staging import synchronise
+from tests.campaigns import POWER_LOSSES
 from tests.dagster_project import making
 from tests.dagster_project.damaging import contents, delete_named
 
@@ -102,7 +103,7 @@ def refusal(home: Home) -> str | None:
     return None
 
 
-@pytest.mark.parametrize("case", range(20))
+@pytest.mark.parametrize("case", range(POWER_LOSSES))
 def test_tables_are_equal_after_a_loss_of_power_or_the_loss_is_named(copied: Path, case: int) -> None:
     home, draw = Home(copied), random.Random(case)
     before = contents(home)

@@ -1,0 +1,17 @@
+"""How long the campaigns are: as long as `.ci/run` has time for, or as long as a night where a variable says so."""
+
+import os
+
+NIGHTLY = bool(os.environ.get("ATTENTION_GEOMETRY_NIGHTLY"))
+
+FLIPS = 1000 if NIGHTLY else 50
+"""Bits flipped in files of a data root."""
+
+POWER_LOSSES = 20 if NIGHTLY else 5
+"""Losses of power while a study is measured, summarised and landed."""
+
+INTERRUPTS = 30 if NIGHTLY else 8
+"""Interrupts of a run at moments drawn at random."""
+
+PAIRS = 2 if NIGHTLY else 1
+"""Pairs of runs that start at the same time."""
