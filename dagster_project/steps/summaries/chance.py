@@ -141,7 +141,7 @@ def measure_layer(sample: Sample, index: int, layer: int) -> Layer:
     step = heads_at_once(null[0, 0].size)
     parts = (slice(first, first + step) for first in range(0, size.heads, step))
     found = [vars(head_differences(observed[:, part], null[:, part], sample.drawn)) for part in parts]
-    grouped = (len(null), size.kv_heads, -1, *null.shape[2:])
+    grouped = (len(null), size.kv_heads, size.heads // size.kv_heads, *null.shape[2:])
     return Layer(
         NullDifferences(**{name: np.concatenate([one[name] for one in found]) for name in found[0]}),
         *(given.reshape(grouped).sum(axis=2, dtype=np.float64) for given in (observed, null)),
