@@ -36,8 +36,8 @@ test test-slow test-all: export OMP_NUM_THREADS = 1
 test: .venv/dev  ## every behaviour once, a file at a time on each core
 	$(PYTEST) -m 'not slow'
 
-test-slow: .venv/dev  ## the rest: repeated kills, every model family, load, the daemon, other interpreters
-	$(PYTEST) -m slow
+test-slow: .venv/dev  ## the rest, or that in TESTS: repeated kills, every model family, load, campaigns, the daemon
+	$(PYTEST) -m slow $(TESTS)
 
 test-all: .venv/dev  ## both
 	$(PYTEST)

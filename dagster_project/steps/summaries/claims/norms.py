@@ -88,8 +88,10 @@ def variation_of_expectation(norms: F64, resampling: Resampling) -> F64:
     Returns
     -------
     ndarray
-        (R + 1,); 0 where the variance comes out below 0, NaN where a single sequence is drawn.
+        (R + 1,); 0 where the variance comes out below 0, NaN where a single sequence is drawn or there is one position.
     """
+    if norms.shape[1] < 2:
+        return np.full(resampling.sequences.shape[1], np.nan)
     drawn, mean = resampling.sequences, norms.mean(axis=1)
     apart = norms - mean[:, None]
     products = apart @ apart.T / norms.shape[1]
