@@ -75,6 +75,7 @@ def bad(inputs: Path) -> Iterator[tuple[object, ...]]:
 
 def test_a_hundred_bad_inputs(mine: Path, inputs: Path, tmp_path: Path) -> None:
     home = shutil.copytree(mine, tmp_path / "home")
+    assert attention_geometry("sql", "SELECT 1", home=home).code == 0  # names this copy's path in open.sql
     before, wrong = files(home), []
     commands = list(bad(inputs))
     assert len(commands) >= 100
