@@ -13,6 +13,7 @@ from typing import Any
 
 import jinja2
 import pyarrow as pa
+import pyarrow.compute as pc
 from altair.utils.schemapi import debug_mode
 from markupsafe import Markup
 
@@ -82,7 +83,13 @@ def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader(__package__), autoescape=True, undefined=jinja2.StrictUndefined
     )
-    environment.filters |= {"cells": _cells, "typeset": _typeset, "count_of": numbers.count, "percent": numbers.percent}
+    environment.filters |= {
+        "cells": _cells,
+        "same": _same,
+        "typeset": _typeset,
+        "count_of": numbers.count,
+        "percent": numbers.percent,
+    }
     environment.filters |= {"number": numbers.number, "together": _together, "visible": _visible}
     environment.tests["numbers"] = _numeric
     return environment
@@ -100,6 +107,19 @@ def _charts(name: str, sections: Sequence[Section]) -> str:
             specs.append({"key": key, "spec": spec})
     configs = {"light": theme.config(theme.LIGHT), "dark": theme.config(theme.DARK)}
     return browser.packed({"name": name, "charts": specs, **configs})
+
+
+LONG = 100
+"""Tables with more rows tell a value that is the same in all of them once, above."""
+
+
+def _same(table: pa.Table) -> dict[str, str]:
+    """The columns of a long table that have one value in all rows, with that value as its cells would show it."""
+    if table.num_rows <= LONG:
+        return {}
+    ends = {name: pc.min_max(table[name]).as_py() for name in table.column_names}
+    found = {name: end["min"] for name, end in ends.items() if end["min"] == end["max"] and not table[name].null_count}
+    return {name: f"{value:.6g}" if isinstance(value, float) else str(value) for name, value in found.items()}
 
 
 def _cells(table: pa.Table) -> Markup:

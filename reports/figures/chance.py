@@ -1,7 +1,5 @@
 """Whether heads separate what they select better than chance, and what exact counts are worth."""
 
-import pyarrow.compute as pc
-
 from reports import listings
 from reports.charts import chance as charts
 from reports.figures.parts import NOTHING_SELECTED, Figure, Section, Source, missing
@@ -56,7 +54,7 @@ def _of_model(source: Source) -> Figure:
 def of_heads(source: Source) -> Figure:
     """AUC of every head at one N, beside both nulls."""
     key, title = "chance-heads", f"AUC beside chance at N = {source.n}, head by head"
-    answer = source.of_query("separability_at_n", n=source.n)
+    answer = source.of_query("separability_at_n", measure="auc", n=source.n)
     rows = answer.rows()
     if not rows:
         return missing(key, title, answer, _why_not(source))
@@ -79,18 +77,17 @@ def _curves(source: Source) -> Figure:
     key, title, answer = "separation-curves", "Recall over all radii", source.of_query("separation_curves")
     if not answer.table.num_rows:
         return missing(key, title, answer, _why_not(source))
-    largest = answer.table.filter(pc.equal(answer.table["n"], pc.max(answer.table["n"])))
     return Figure(
         key,
         title,
-        findings.over_radii(largest.to_pylist()),
+        findings.over_radii(answer.rows()),
         "As the ball around s_N grows, how much of the selected keys it holds (R(r, N), equations 3 and 32 of the "
         "paper) against how much of the others; AUC is the area under the curve. Heads of highest, median and lowest "
         "mean AUC at N = 4.",
         answer.table,
         answer,
         folded=True,
-        charts=(charts.separation_curves(largest),),
+        charts=(charts.separation_curves(answer.table),),
     )
 
 

@@ -12,6 +12,8 @@ from reports.findings import numbers
 
 BUDGETS = ("elbow_budgets_gain", "recall_budgets_gain", "elbow_budgets_beat_random", "elbow_chooses_full_heads")
 """The claims about budgets."""
+ROWS = 48
+"""The table behind the dots has so many heads, those of largest increase; that behind the maps has all."""
 
 
 def sections(source: Source) -> tuple[Section, ...]:
@@ -65,8 +67,9 @@ def _ablation(source: Source) -> tuple[Figure, ...]:
         "A dot for each head, coloured by its kind; the titles give Spearman’s rank correlation. Intervals resample KV "
         "groups, permutations exchange them. A correlation whose interval holds 0 is none. The paper hopes for such "
         "a relation and tests none.",
-        answer.table,
+        answer.table.sort_by([("delta_loss", "descending")]).slice(0, ROWS),
         answer,
+        whole=answer.table,
         charts=tuple(
             charts.loss_against(answer.table, measure=measure, correlation=one) for measure, one in correlations.items()
         ),

@@ -68,11 +68,10 @@ CHARTS: dict[str, Draw] = {
     "recall_map": lambda c, s: separation_charts.recall_map(heads(c, s, 1), n=1),
     "auc": lambda c, s: chance_charts.chance(of_query(c, s, "separability_by_n"), measure="auc"),
     "auc_map": lambda c, s: chance_charts.chance_map(
-        ask(c, "separability_at_n", study=s.study, query=s.query, n=min(4, s.query)).table, null="shuffled_values"
+        ask(c, "separability_at_n", study=s.study, query=s.query, measure="auc", n=min(4, s.query)).table,
+        null="shuffled_values",
     ),
-    "separation_curves": lambda c, s: chance_charts.separation_curves(
-        only(of_query(c, s, "separation_curves"), "n", 4)
-    ),
+    "separation_curves": lambda c, s: chance_charts.separation_curves(of_query(c, s, "separation_curves")),
     "coverage": lambda c, s: bounds_charts.coverage(of_query(c, s, "coverage_by_kappa")),
     "width": lambda c, s: bounds_charts.width(of_query(c, s, "coverage_by_kappa")),
     "value_norm": lambda c, s: values_charts.value_norm(of_study(c, s, "value_norm_over_heads")),
@@ -169,7 +168,7 @@ OF_NULL = "measure = 'auc' AND null_model = 'shuffled_values'"
         ("auc_map", f"UPDATE separability SET low = -1 WHERE n = 4 AND {OF_NULL} AND {HEAD}"),
         (
             "separation_curves",
-            "UPDATE separation_curves SET recall = 0.9 WHERE n = 4 AND auc_rank = 'median' AND point = 5",
+            "UPDATE separation_curves SET recall = 0.9 WHERE n = 16 AND auc_rank = 'median' AND point = 5",
         ),
         ("coverage", f"UPDATE bound_means SET recall_lower = 0.99 WHERE n = 5 AND family = 'printed' AND {HEAD}"),
         ("width", f"UPDATE bound_means SET recall_lower = 0.5 WHERE n = 5 AND family = 'printed' AND {HEAD}"),

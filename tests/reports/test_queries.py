@@ -27,6 +27,8 @@ PARAMETERS: dict[str, str | int | None] = {
     "measure": "recall",
     **dict.fromkeys(threshold.name for threshold in THRESHOLDS),
 }
+SPECIFIC: dict[str, dict[str, str | int | None]] = {"separability_at_n": {"measure": "auc"}}
+"""What single queries are asked instead."""
 MEASURED = ("studies", "heads", "tokens", "selection_counts", "attention_by_position", "value_norm_by_position")
 """Tables that studies of every version have."""
 THREE = Synthetic("three", queries=(5, 11, 23), first_keys=(0, 0, 10), heads=6, kappas=(0.5, 2))
@@ -35,7 +37,8 @@ THREE = Synthetic("three", queries=(5, 11, 23), first_keys=(0, 0, 10), heads=6, 
 
 def parameters_of(name: str) -> dict[str, str | int | None]:
     code = re.sub(r"--.*", "", sql.statement("queries", name).text)
-    return {parameter: PARAMETERS[parameter] for parameter in set(re.findall(r"\$(\w+)", code))}
+    values = PARAMETERS | SPECIFIC.get(name, {})
+    return {parameter: values[parameter] for parameter in set(re.findall(r"\$(\w+)", code))}
 
 
 def frame(table: pa.Table) -> dict[str, np.ndarray]:
