@@ -635,6 +635,7 @@ def test_the_commands_survive_a_hostile_name(hostile: ReportSummary) -> None:
             assert query(connection, shlex.split(command)[2]).read_all().num_rows >= 0
 
 
+@pytest.mark.slow
 def test_a_long_table_tells_once_what_all_its_rows_have(
     small: duckdb.DuckDBPyConnection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
