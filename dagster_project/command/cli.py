@@ -61,7 +61,17 @@ HomeOption = Annotated[
 ]
 
 
-JsonOption = Annotated[bool, typer.Option("--json", help="Results as JSON, for scripts.")]
+def _flag(*names: str, **settings: Any) -> Any:
+    """An option without a value, which help shows without one."""
+    return typer.Option(*names, metavar="", **settings)
+
+
+def _format(*names: str, help: str) -> Any:  # noqa: A002 (called as in typer)
+    """The option ``--format``, with what the shell completes."""
+    return typer.Option("--format", help=help, autocompletion=complete_one_of(*names))
+
+
+JsonOption = Annotated[bool, _flag("--json", help="Results as JSON, for scripts.")]
 
 
 def _print_version(asked: bool) -> None:
@@ -74,9 +84,9 @@ def _print_version(asked: bool) -> None:
 @app.callback()
 def attention_geometry(
     home: HomeOption = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but results, warnings and errors.")] = False,
+    quiet: Annotated[bool, _flag("--quiet", "-q", help="Say nothing but results, warnings and errors.")] = False,
     version: Annotated[  # noqa: ARG001 (its callback does the work)
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+        bool, _flag("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Reads every attention head of a language model as a geometric classifier.
@@ -100,7 +110,7 @@ def run(
     ] = None,
     home: HomeOption = None,
     fresh: Annotated[
-        bool, typer.Option("--fresh", help="Make everything again, as if nothing of the study were stored.")
+        bool, _flag("--fresh", help="Make everything again, as if nothing of the study were stored.")
     ] = False,
     force: Annotated[
         str | None,
@@ -115,7 +125,7 @@ def run(
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of the hub id.")] = None,
     random_weights: Annotated[
         bool,
-        typer.Option("--random-weights", help="The model's architecture with random weights, drawn from the seed."),
+        _flag("--random-weights", help="The model's architecture with random weights, drawn from the seed."),
     ] = False,
     corpus: Annotated[
         str | None, typer.Option(help="`embedded`, a .txt/.jsonl/.parquet file, a folder of them, or a hub dataset.")
@@ -124,7 +134,7 @@ def run(
     subset: Annotated[str | None, typer.Option(help="Configuration of the hub dataset.")] = None,
     split: Annotated[str | None, typer.Option(help="Split of the hub dataset (default: train).")] = None,
     column: Annotated[str | None, typer.Option(help="Column or field that holds the text (default: text).")] = None,
-    pack: Annotated[bool, typer.Option("--pack", help="Join short documents instead of skipping them.")] = False,
+    pack: Annotated[bool, _flag("--pack", help="Join short documents instead of skipping them.")] = False,
     context_length: Annotated[int | None, typer.Option(help="Tokens in each sequence.")] = None,
     sequences: Annotated[int | None, typer.Option(help="Number of sequences.")] = None,
     queries: Annotated[
@@ -300,7 +310,7 @@ def report(
         Path | None,
         typer.Option(metavar="DIR", help="Also write the table behind each figure there, as CSV and Parquet."),
     ] = None,
-    show: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+    show: Annotated[bool, _flag("--open", help="Open the page in the browser.")] = False,
 ) -> None:
     """Write a study's report again from what is landed, and print where it lies.
 
@@ -369,10 +379,14 @@ def export(
     home: HomeOption = None,
     form: Annotated[
         str,
-        typer.Option(
-            "--format",
+        _format(
+            "duo",
+            "lukv",
+            "retrieval",
+            "csv",
+            "parquet",
+            "json",
             help="duo, lukv or retrieval for other tools; csv, parquet or json for rows.",
-            autocompletion=complete_one_of("duo", "lukv", "retrieval", "csv", "parquet", "json"),
         ),
     ] = "csv",
     measure: Annotated[
@@ -380,7 +394,7 @@ def export(
         typer.Option("--by", metavar="MEASURE", help="A measure of head_measures; left out, all, in rows."),
     ] = None,
     group: Annotated[str, typer.Option(help="How query heads of one KV head become one number: max or mean.")] = "max",
-    invert: Annotated[bool, typer.Option("--invert", help="Heads of the lowest measure come first.")] = False,
+    invert: Annotated[bool, _flag("--invert", help="Heads of the lowest measure come first.")] = False,
     sink_size: Annotated[int, typer.Option(help="For duo: first keys of heads without full attention.")] = 128,
     recent_size: Annotated[int, typer.Option(help="For duo: most recent keys of such heads.")] = 256,
 ) -> None:
@@ -417,12 +431,7 @@ def scores(
     file: Annotated[Path, typer.Argument(help="The file of scores; for duo its folder.")],
     home: HomeOption = None,
     form: Annotated[
-        str,
-        typer.Option(
-            "--format",
-            help="duo, retrieval, or csv (layer, head, score).",
-            autocompletion=complete_one_of("duo", "retrieval", "csv"),
-        ),
+        str, _format("duo", "retrieval", "csv", help="duo, retrieval, or csv (layer, head, score).")
     ] = "csv",
     source: Annotated[
         str | None, typer.Option("--name", help="What to call the scores (default: the file's name).")
@@ -448,14 +457,9 @@ def scores(
 def sql_command(
     query: Annotated[str | None, typer.Argument(help="A statement that reads; without one, a prompt.")] = None,
     home: HomeOption = None,
-    form: Annotated[
-        str,
-        typer.Option(
-            "--format", help="table, vertical, csv, json or parquet.", autocompletion=complete_one_of(*FORMATS)
-        ),
-    ] = "table",
+    form: Annotated[str, _format(*FORMATS, help="table, vertical, csv, json or parquet.")] = "table",
     unlocked: Annotated[
-        bool, typer.Option("--unlocked", help="Allow other files and the network: read_parquet, COPY … TO.")
+        bool, _flag("--unlocked", help="Allow other files and the network: read_parquet, COPY … TO.")
     ] = False,
 ) -> None:
     """Ask the warehouse in SQL (DuckDB), reading only; results go to standard output, nothing else does.
@@ -497,14 +501,9 @@ def tour(
             autocompletion=complete_study,
         ),
     ] = None,
-    only_sql: Annotated[bool, typer.Option("--sql", help="Print the statement alone, to paste or to change.")] = False,
+    only_sql: Annotated[bool, _flag("--sql", help="Print the statement alone, to paste or to change.")] = False,
     form: Annotated[
-        str,
-        typer.Option(
-            "--format",
-            help="table, or markdown for the page of all questions.",
-            autocompletion=complete_one_of("table", "markdown"),
-        ),
+        str, _format("table", "markdown", help="table, or markdown for the page of all questions.")
     ] = "table",
 ) -> None:
     """Learn to ask: worked questions with their SQL and their answers from your own data.
@@ -527,12 +526,7 @@ def schema(
         typer.Argument(help="A table, view or macro; without one, a list of them.", autocompletion=complete_relation),
     ] = None,
     form: Annotated[
-        str,
-        typer.Option(
-            "--format",
-            help="table, or markdown for the page of all of them.",
-            autocompletion=complete_one_of("table", "markdown"),
-        ),
+        str, _format("table", "markdown", help="table, or markdown for the page of all of them.")
     ] = "table",
 ) -> None:
     """Say what tables, views and macros the warehouse has, and what their columns mean.
@@ -548,14 +542,7 @@ def schema(
 
 @app.command()
 def assets(
-    form: Annotated[
-        str,
-        typer.Option(
-            "--format",
-            help="table, or markdown for docs/architecture.md.",
-            autocompletion=complete_one_of("table", "markdown"),
-        ),
-    ] = "table",
+    form: Annotated[str, _format("table", "markdown", help="table, or markdown for docs/architecture.md.")] = "table",
 ) -> None:
     """List the assets that a study consists of, and what each is made from.
 
@@ -573,8 +560,8 @@ def refresh(
         typer.Argument(help="Studies to look at; all that were ever run.", autocompletion=complete_study),
     ] = None,
     home: HomeOption = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what is stale, and why.")] = False,
-    report: Annotated[bool, typer.Option("--report", help="Show the latest report, of the schedule's too.")] = False,
+    dry_run: Annotated[bool, _flag("--dry-run", help="Only say what is stale, and why.")] = False,
+    report: Annotated[bool, _flag("--report", help="Show the latest report, of the schedule's too.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Rebuild what is missing or stale of all studies, one after the other, and say what was done and why.
@@ -617,16 +604,14 @@ def _refreshed(found: "Report") -> "Table":
 @app.command()
 def doctor(
     home: HomeOption = None,
-    clean: Annotated[bool, typer.Option("--clean", help="Remove what killed processes left; asks nothing.")] = False,
+    clean: Annotated[bool, _flag("--clean", help="Remove what killed processes left; asks nothing.")] = False,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Read everything that has checksums; exit code 1 if anything is damaged.")
+        bool, _flag("--verify", help="Read everything that has checksums; exit code 1 if anything is damaged.")
     ] = False,
     as_json: JsonOption = False,
     rebuild_records: Annotated[
         bool,
-        typer.Option(
-            "--rebuild-records", help="Replace Dagster's records by new ones: history is lost, and no result."
-        ),
+        _flag("--rebuild-records", help="Replace Dagster's records by new ones: history is lost, and no result."),
     ] = False,
 ) -> None:
     """Say what is installed, which devices there are, and what in the data root is incomplete.
@@ -661,7 +646,7 @@ def doctor(
 def clear(
     study: Annotated[str, typer.Argument(help="A study of which anything is stored.", autocompletion=complete_study)],
     home: HomeOption = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, _flag("--yes", help="Do not ask.")] = False,
 ) -> None:
     """Delete all that is stored of a study: tensors, metrics, tables, report, and pages that compare it with others.
 

@@ -97,6 +97,9 @@ def test_help_teaches(command: tuple[str, ...], tmp_path: Path) -> None:
     shown = attention_geometry(*command, "--help", cwd=tmp_path)
     assert shown.code == 0
     assert "--home" in shown.text
+    of_the_library = {"--help", "--install-completion", "--show-completion"}
+    options = {words[1]: words for line in shown.text.splitlines() if (words := line.split())[1:]}
+    assert {name for name, words in options.items() if "<bool>" in words} <= of_the_library  # flags have no value
     if command in {(), ("run",), ("sql",), ("report",)}:
         assert f"attention-geometry {command[0] if command else 'run'}" in shown.text
     assert files(tmp_path) == {}
