@@ -43,6 +43,9 @@ GROUPS: tuple[Group, ...] = get_args(Group)
 SHARES = np.arange(1, 100) / 100
 """Shares of all keys that are pruned, one for each element of ``lukv``."""
 
+ABLATION = ("delta_loss_", "kl_")
+"""How the measures begin that a study has only where it asks for effects."""
+
 REMEDY = "name a place that can be written"
 
 F64 = NDArray[np.float64]
@@ -156,7 +159,8 @@ def _measured(connection: duckdb.DuckDBPyConnection, study: str, measure: str) -
     lacking = int(np.isnan(values.astype(np.float64)).sum())
     if rows["measure"].null_count == len(rows):
         known = sorted(set(ask(connection, "measures_of_heads", study=study).table["measure"].to_pylist()))
-        msg = f"The study '{study}' has no measure '{measure}'; it has {', '.join(known)}"
+        asked = " (heads are ablated where its `analysis` has `effects`)" if measure.startswith(ABLATION) else ""
+        msg = f"The study '{study}' has no measure '{measure}'{asked}; it has {', '.join(known)}"
         raise UserError(msg)
     if lacking:
         msg = f"The measure '{measure}' does not exist for {lacking} of {len(rows)} heads of '{study}'; choose another"

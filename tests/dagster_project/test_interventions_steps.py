@@ -216,11 +216,17 @@ making.make(Home(Path(sys.argv[1])), "tiny", [sys.argv[2]], force=True)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("asset", "pieces"), [("head_ablation", 4), ("sparsified_loss", 1)])
+@pytest.mark.parametrize(
+    ("asset", "pieces", "tables"),
+    [
+        ("head_ablation", 4, ("head_ablation",)),
+        ("sparsified_loss", 1, ("sparsified_loss", "sparsified_loss_by_sequence")),
+    ],
+)
 def test_what_is_killed_goes_on_to_equal_tables(
-    home: Home, asset: str, pieces: int, monkeypatch: pytest.MonkeyPatch
+    home: Home, asset: str, pieces: int, tables: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = rows(home, asset)
+    before = {table: rows(home, table) for table in tables}
     command = [sys.executable, "-c", KILLED, str(home.root), asset, str(pieces)]
     done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, check=False, timeout=300)
     assert done.returncode == -signal.SIGKILL, done.stderr.decode()
@@ -232,7 +238,7 @@ def test_what_is_killed_goes_on_to_equal_tables(
     making.make(home, NAME, [asset], force=True)
     total = 3 * 2 if asset == "head_ablation" else 2
     assert len(written) == total - pieces
-    assert rows(home, asset) == before
+    assert {table: rows(home, table) for table in tables} == before
     assert not folder.exists()
 
 

@@ -234,6 +234,17 @@ def test_layers_that_a_table_cannot_hold(
         landed.rollback()
 
 
+def test_a_study_without_effects_says_what_they_need(landed: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
+    landed.begin()
+    try:
+        landed.execute("DELETE FROM head_ablation WHERE study = 'heads'")
+        with pytest.raises(UserError, match=r"no measure 'delta_loss_zero' \(heads are ablated where .* `effects`\)"):
+            write(landed, "heads", Choice("duo", "delta_loss_zero"), tmp_path / "x")
+    finally:
+        landed.rollback()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_place_that_cannot_be_written(landed: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match="cannot be written"):
