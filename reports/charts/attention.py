@@ -72,10 +72,13 @@ def _phases(fit: Row | None) -> list[alt.LayerChart]:
 
 
 def _floor(rows: Sequence[Row]) -> float:
-    """Where a log axis of shares begins: at the smallest spread, but at most a decade below the smallest mean."""
+    """Where a log axis of shares begins: at the smallest spread, but at most a decade below the smallest mean.
+
+    Half the smallest mean is above it in any case, so that a name beside that mean is clear of the axis.
+    """
     means: list[float] = [row["mean"] for row in rows if row["mean"] > 0]
     spreads: list[float] = [row["p10"] for row in rows if row["p10"] > 0]
-    return min(max(min(spreads, default=1), min(means) / 10), 0.1)
+    return min(max(min(spreads, default=1), min(means) / 10), min(means) / 2, 0.1)
 
 
 def sink_by_layer(sinks: pa.Table) -> alt.LayerChart:

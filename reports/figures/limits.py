@@ -48,6 +48,7 @@ def _distances(source: Source) -> Figure | None:
         answer.table,
         answer,
         charts=(charts.distances(answer.table), *([charts.distances_beside_random(answer.table)] if several else [])),
+        tab="Distance",
         titled=True,
     )
 
@@ -74,6 +75,7 @@ def _convergence(source: Source) -> Figure | None:
             *([charts.convergence(answer.table)] if several else []),
             charts.convergence_of_heads(heads.table),
         ),
+        tab="Uniform weights",
         titled=True,
     )
 
@@ -96,6 +98,7 @@ def _distinguishable(source: Source) -> Figure | None:
         answer.table,
         answer,
         charts=(charts.distinguishable(answer.table),),
+        tab="Told apart",
         broad=True,
     )
 
@@ -116,5 +119,6 @@ def _temperature(source: Source) -> Figure | None:
         answer.table,
         answer,
         charts=(charts.sensitivity(answer.table), *([charts.best_temperatures(best.table)] if known else [])),
+        tab="Temperature",
         titled=True,
     )
