@@ -36,6 +36,7 @@ from dagster_project.command.serving import serve
 from dagster_project.command.streams import OUTPUT, give_up_output
 from dagster_project.study.home import DEFAULT_HOME, HOME_VARIABLE, Home
 from extract.hub import exists, local_path
+from reports.findings.numbers import count
 from storage.errors import QuotingError, UserError
 from storage.files.places import Local
 
@@ -247,7 +248,7 @@ def finalise(
 
     root = _use_home(home)
     find_study(root, study)
-    typer.echo(f"{study}: all {finalise_tensors(root, study)} sequences are there")
+    typer.echo(f"{study}: complete, {count(finalise_tensors(root, study), 'sequence')}")
 
 
 @app.command(no_args_is_help=True)

@@ -14,6 +14,7 @@ from dagster_project.study.home import Home
 from extract.preflight import check_device
 from extract.settings import EXTRACTION_VERSION, ExtractionSettings
 from extract.standing import why_replaced, why_stale
+from reports.findings.numbers import count
 from storage.errors import UserError
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
@@ -101,7 +102,7 @@ def extract_tensors(work: Work, shard: "Shard | None" = None) -> "ExtractionRepo
         if renewed:
             home.discard_replaced(name)
     new = f"{report.written} of {report.sequences} sequences extracted" if report.written else "nothing to extract"
-    skipped = f", {report.documents_skipped} documents too short" if report.documents_skipped else ""
+    skipped = f", {count(report.documents_skipped, 'document')} too short" if report.documents_skipped else ""
     logger.info("%s: %s%s, %.1f MB, %.1f s", name, new, skipped, report.bytes / 1e6, report.seconds)
     return report
 

@@ -20,6 +20,7 @@ from dagster_project.steps.assets import summary_paths
 from dagster_project.study.home import Home
 from dagster_project.study.studies import readable_studies
 from dagster_project.upkeep.clearing import Removed, leftovers
+from reports.findings.numbers import count
 from storage.errors import UserError, in_a_line
 from storage.files.places import Local, Place
 
@@ -142,7 +143,7 @@ def _state(home: Home, name: str, folder: Part) -> str:
     if missing:
         return f"incomplete: {len(missing)} of {total} sequences are missing; run the study again ({size})"
     dropped = f", {' and '.join(store.dropped)} dropped" if store.dropped else ""
-    return f"complete: {total} sequences{dropped}, {size}"
+    return f"complete: {count(total, 'sequence')}{dropped}, {size}"
 
 
 def _summaries(home: Home, name: str) -> str:

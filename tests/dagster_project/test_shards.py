@@ -55,7 +55,7 @@ def test_shards_make_the_same_study_as_one_process_and_none_may_be_missing(
     assert second.code == 0, second.errors
     finished = attention_geometry("finalise", "mine", home=tmp_path)
     assert finished.code == 0, finished.errors
-    assert "all 4 sequences are there" in finished.text
+    assert "complete, 4 sequences" in finished.text
     assert_equal(arrays(Home(tmp_path)), arrays(Home(mine)))
 
 
