@@ -138,7 +138,9 @@ def test_pictures_and_tables_come_with_a_report(two: Path, tmp_path: Path) -> No
     files = [*pictures.iterdir(), *tables.iterdir()]
     assert told.startswith(f"{len(files)} files in ")
     charts = re.findall('<div class="chart" id="chart-([a-z0-9-]+)">', Path(report).read_text(encoding="utf-8"))
-    assert {path.name for path in pictures.iterdir()} == {f"{key}.{end}" for key in charts for end in ("svg", "pdf", "png")}
+    assert {path.name for path in pictures.iterdir()} == {
+        f"{key}.{end}" for key in charts for end in ("svg", "pdf", "png")
+    }
     assert {"context-metrics.csv", "explorer.parquet"} <= {path.name for path in tables.iterdir()}
 
 
