@@ -80,6 +80,7 @@ def start(home: Path, log: Path, command: Sequence[object] = (), hold: str = "")
 
 
 def _run(home: str, log: str, command: list[str], hold: str) -> None:
+    os.environ.pop("DAGSTER_HOME", None)  # of whoever started the server of forks
     lines = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def enter(stage: str) -> None:
