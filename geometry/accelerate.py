@@ -33,8 +33,12 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def compiled_sums(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile a kernel of float64 sums whose last digits do not matter: as ``compiled``, with sums in vector form."""
-    decorated: Callable[P, R] = numba.njit(**_ALWAYS, fastmath=_SUMS)(function)
+    """Compile a kernel of float64 sums whose last digits do not matter: as ``compiled``, with sums in vector form.
+
+    It becomes a part of the kernels that call it. A call would go to a copy of its own in the process that compiles
+    them, and to another, with other last digits, in those that read them from the disk.
+    """
+    decorated: Callable[P, R] = numba.njit(**_ALWAYS, fastmath=_SUMS, forceinline=True)(function)
     return decorated
 
 

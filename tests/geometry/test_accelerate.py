@@ -1,0 +1,40 @@
+"""Compilation: the process that compiles kernels and those that read them from the disk compute the same digits."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+COMPUTED = """
+import hashlib
+import numpy as np
+from geometry import selection_profile
+from geometry.phase_kernels import best_edges, cosine_sums, descend, least_squares_by_frequency
+
+rng = np.random.default_rng(0)
+z, known, sums = rng.normal(size=100), 1.0 * (rng.random(100) > 0.1), np.zeros((3, 5, 40))
+cosine_sums(z, known, 1.0, np.linspace(0.1, 3, 40), np.array([5, 10, 20, 50, 90]), sums)
+first = np.where(np.tri(5, k=-1) > 0, 0, -1)
+weights, values = rng.dirichlet(np.ones(64), size=3), rng.normal(size=(3, 64, 16))
+found = {
+    "cosine_sums": sums,
+    "least_squares_by_frequency": least_squares_by_frequency(sums, first, rng.random((6, 5)) + 1),
+    "descend": descend(z, known, 1.0, 10, 60, rng.random(6) + 1, False, 0.1, 0.2),
+    "best_edges": best_edges(z.cumsum(), rng.random(100), rng.random(100), z, np.arange(1.0, 101), 2, 5),
+    **vars(selection_profile(weights.astype(np.float32), values.astype(np.float32), kappas=(0.5, 5))),
+}
+for name, value in found.items():
+    print(name, hashlib.sha256(np.asarray(value).tobytes()).hexdigest())
+"""
+
+
+@pytest.mark.slow
+def test_what_is_read_from_the_disk_computes_what_was_compiled(tmp_path: Path) -> None:
+    variables = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-c", COMPUTED]
+    compiled, read = (subprocess.check_output(command, env=variables, text=True).splitlines() for _ in range(2))
+    assert list(tmp_path.rglob("*.nbc")) != []
+    assert len(compiled) > 10
+    assert compiled == read
