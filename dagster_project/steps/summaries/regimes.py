@@ -15,7 +15,7 @@ from geometry.running import F64
 from storage.warehouse.rows import batch
 from storage.zarr.layers import attending, of_layer
 
-BLOCK = 16
+BLOCK = 4
 """Sequences that are read at a time."""
 
 
