@@ -15,3 +15,6 @@ INTERRUPTS = 30 if NIGHTLY else 8
 
 PAIRS = 2 if NIGHTLY else 1
 """Pairs of runs that start at the same time."""
+
+KILLED_STUDIES = 6 if NIGHTLY else 2
+"""Studies that are killed in every one of their stages, half of them in the place of another."""

@@ -29,6 +29,7 @@ import sql
 from dagster_project.study.home import Home
 from dagster_project.upkeep.clearing import leftovers as leftovers_in
 from storage.warehouse.connection import connect
+from tests.campaigns import KILLED_STUDIES
 from tests.dagster_project.conftest import settings
 from tests.dagster_project.driver import attention_geometry, environment, files, instance_of
 from tests.dagster_project.forked import INSTANTS, STAGES, entered, start
@@ -202,19 +203,19 @@ def killed_often(
     return met
 
 
-SEED, ROUNDS = 20260, 6
+SEED = 20260
 
 
 @pytest.mark.timeout(1800)
 def test_killed_at_random_moments_it_ends_as_if_it_had_not_been(uninterrupted: Uninterrupted, tmp_path: Path) -> None:
-    """Forty-two kills, in every stage; half of the studies replace one with another seed, its stores and its tables."""
+    """Kills in every stage; half of the studies replace one with another seed, its stores and its tables."""
     draws, met = random.Random(SEED), list[str]()
-    for number in range(ROUNDS):
+    for number in range(KILLED_STUDIES):
         home = tmp_path / str(number)
         uninterrupted.begin(home, replaced=number % 2 == 1)
         met += killed_often(uninterrupted, home, STAGES, draws)
     sys.stdout.write(f"seed {SEED}: killed in {Counter(met)}\n")
-    assert len(met) == ROUNDS * len(STAGES)
+    assert len(met) == KILLED_STUDIES * len(STAGES)
     assert set(met) == set(STAGES)
 
 
