@@ -3,18 +3,18 @@
 import hashlib
 import re
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import cache, partial
 from pathlib import Path
 
 import duckdb
 
 from dagster_project.study.home import Home
 from storage.errors import UserError
-from storage.files.places import Place
 from storage.files.tables import read_table
 from storage.warehouse.connection import connect
-from storage.zarr.arrays import SELECTION, TENSORS, ArraySpec
+from storage.zarr.arrays import SELECTION, TENSORS
 from storage.zarr.sequences import SequenceStore
 from tests.dagster_project.driver import attention_geometry
 
@@ -38,15 +38,11 @@ def read_all(home: Home) -> Iterator[tuple[str, Callable[[], object]]]:
             columns = f"FROM (SELECT hash(t) AS h FROM {table} t)"
             yield f"database {table}", lambda q=columns: warehouse.execute(f"SELECT count(*), sum(h) {q}").fetchall()
     for place, specs in ((home.tensors("mine"), TENSORS), (home.metrics("mine"), SELECTION)):
+        store = cache(partial(SequenceStore.open, place, specs))
         for spec in specs:
-            yield f"{place} {spec.name}", lambda p=place, s=specs, n=spec.name: array(p, s, n)
+            yield f"{place} {spec.name}", lambda s=store, n=spec.name: s().read(n, slice(None)).tobytes()
     for path in sorted(home.summaries("mine").glob("*.parquet")):
         yield str(path), lambda p=path: [batch.to_pydict() for batch in read_table(p)]
-
-
-def array(place: Place, specs: Sequence[ArraySpec], name: str) -> bytes:
-    found: bytes = SequenceStore.open(place, specs).read(name, slice(None)).tobytes()
-    return found
 
 
 def delete_named(damage: str) -> None:
