@@ -154,6 +154,14 @@ def rows_together(model: PreTrainedModel, keys: int) -> int:
     return max(1, ROW_BYTES.get(model.device.type, ROW_BYTES["cpu"]) // row_bytes(model, keys))
 
 
+def ablation_bytes(model: PreTrainedModel, keys: int) -> int:
+    """Bytes that ``ablate`` takes at most beside the model's, from the sizes of the model; policies take less."""
+    text = model.config.get_text_config(decoder=True)
+    passed = model.dtype.itemsize * (text.vocab_size + text.num_hidden_layers * text.hidden_size)
+    rows = rows_together(model, keys) * row_bytes(model, keys)
+    return int(keys * (passed + torch.float32.itemsize * text.vocab_size) + rows)
+
+
 def row_bytes(model: PreTrainedModel, keys: int) -> int:
     """Bytes that one sequence takes in a forward pass at most, from the sizes of the model.
 

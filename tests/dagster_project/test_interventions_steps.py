@@ -278,6 +278,14 @@ def test_a_model_whose_attention_cannot_be_edited_is_skipped_with_one_line(
     assert said == ["tiny: what heads do is skipped: it computes its attention by itself"] * 2
 
 
+def test_too_little_memory_is_one_line_before_the_first_pass(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dagster_project.steps.memory.free_memory", lambda: 10**5)
+    for step in ("head_ablation", "sparsified_loss"):
+        with pytest.raises(UserError, match=r"to change what heads of 'tiny' do, needs .* MB of memory, but 0\.1 MB"):
+            making.make(home, NAME, [step], force=True)
+        assert not list((home.summaries(NAME) / f"{step}.pieces").glob("[0-9]*"))
+
+
 def test_losses_by_sequence_are_those_that_are_averaged(home: Home) -> None:
     found = rows(home, "sparsified_loss_by_sequence")
     for mean in rows(home, "sparsified_loss"):

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import sql
+from dagster_project.steps.memory import check_memory
 from dagster_project.steps.sources import Rows, Sources
 from dagster_project.study.studies import EffectsSettings
 from storage.files.pieces import Pieces
@@ -242,16 +243,29 @@ def _intervals(name: str, of_sequences: F64) -> Mapping[str, F64]:
 
 
 def _open(sources: Sources) -> "Opened | None":
-    """The study's model and the sequences that it has read; None, with a warning, if its attention cannot be edited."""
+    """The study's model and the sequences that it has read; None, with a warning, if its attention cannot be edited.
+
+    Raises
+    ------
+    UserError
+        If the model computes on the CPU and less memory is free than that takes.
+    """
+    from extract.ablation import ablation_bytes
     from extract.effects import open_study
     from extract.interventions import UneditableError
 
     logger.info("%s: loading the model again, to change what its heads do", sources.name)
     try:
-        return open_study(sources.study.extraction(), sources.tensors)
+        opened = open_study(sources.study.extraction(), sources.tensors)
     except UneditableError as error:
         logger.warning("%s: what heads do is skipped: %s", sources.name, error)
         return None
+    if opened.model.device.type == "cpu":
+        needed = ablation_bytes(opened.model, opened.tokens.shape[1])
+        check_memory(
+            f"A run, to change what heads of '{sources.name}' do,", needed, "leave out effects, or close programs"
+        )
+    return opened
 
 
 def _pieces(sources: Sources, step: str, version: int) -> Pieces:
