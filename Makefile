@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export ATTENTION_GEOMETRY_HOME ?= $(CURDIR)/data
 
-.PHONY: help demo test test-all test-slow lint bench ui picture clean
+.PHONY: help demo test test-all test-long test-slow lint bench ui picture clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/'
@@ -31,15 +31,18 @@ ui: .venv/dev  ## Dagster's web UI on the same project
 	$(BIN)/attention-geometry ui
 
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
-test test-slow test-all: export OMP_NUM_THREADS = 1
+test test-slow test-long test-all: export OMP_NUM_THREADS = 1
 
 test: .venv/dev  ## every behaviour once, a file at a time on each core
 	$(PYTEST) -m 'not slow'
 
-test-slow: .venv/dev  ## the rest, or that in TESTS: repeated kills, every model family, load, campaigns, the daemon
-	$(PYTEST) -m slow $(TESTS)
+test-slow: .venv/dev  ## every case of them, every model family, whole pages
+	$(PYTEST) -m 'slow and not long'
 
-test-all: .venv/dev  ## both
+test-long: .venv/dev  ## whole runs that are killed, damaged, interrupted and repeated, load, the daemon
+	$(PYTEST) -m long
+
+test-all: .venv/dev  ## all three
 	$(PYTEST)
 
 lint: .venv/dev  ## style and types

@@ -21,11 +21,13 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark all cases but the first of what is marked ``one_case`` as slow."""
+    """Mark what is ``long`` as slow, and all cases but the first of what is marked ``one_case``."""
     begun: set[str] = set()
     for item in items:
         function = item.nodeid.split("[")[0]
         if item.get_closest_marker("one_case") and function in begun:
+            item.add_marker(pytest.mark.slow)
+        if item.get_closest_marker("long"):
             item.add_marker(pytest.mark.slow)
         begun.add(function)
 

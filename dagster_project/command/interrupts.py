@@ -5,6 +5,7 @@ Imports nothing but Python's own, so that it can be set up before typer, PyTorch
 
 import os
 import signal
+import sys
 import time
 from contextlib import suppress
 from threading import Event, Lock, Thread
@@ -33,6 +34,7 @@ def watch() -> None:
     os.set_blocking(writing, False)
     signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     signal.signal(signal.SIGINT, _interrupt)
+    sys.unraisablehook = _hide_interrupts
     Thread(target=_watch, args=(reading,), daemon=True, name="interrupts").start()
 
 
@@ -42,9 +44,9 @@ def leave() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def stopping() -> bool:
-    """Whether the process has been interrupted, and its user been told."""
-    return _stopping.is_set()
+def stopping(within: float = 0.0) -> bool:
+    """Whether the process has been interrupted, and its user been told, now or within some seconds."""
+    return _stopping.wait(within)
 
 
 def end(number: int = signal.SIGINT) -> NoReturn:
@@ -59,14 +61,21 @@ def _interrupt(number: int, frame: object) -> NoReturn:  # noqa: ARG001 (a handl
     raise KeyboardInterrupt
 
 
+def _hide_interrupts(raised: "sys.UnraisableHookArgs") -> None:
+    """Say nothing of an interrupt that met a callback or a destructor, where it cannot be passed on."""
+    if issubclass(raised.exc_type, Exception):
+        sys.__unraisablehook__(raised)
+
+
 def _watch(reading: int) -> None:
     """Wait for the first signal, say that the command stops, and end the process if it does not end itself."""
     while (number := os.read(reading, 1)[0]) not in {signal.SIGINT, signal.SIGTERM}:
         pass
-    with _writing, suppress(OSError):
-        os.write(2, f"{chr(10) if os.isatty(2) else ''}{STOPPED}".encode())
+    terminal = os.dup(2)
     for stream in (1, 2):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
+    with _writing, suppress(OSError):
+        os.write(terminal, f"{chr(10) if os.isatty(terminal) else ''}{STOPPED}".encode())
     _stopping.set()
     Thread(target=_end_at_next, args=(reading, number), daemon=True).start()
     time.sleep(GRACE)

@@ -16,6 +16,9 @@ def program() -> None:
 
         atexit.register(_hide_standard_error)  # the first that is registered runs last
         main()
+    except KeyboardInterrupt:
+        if not interrupts.stopping(within=interrupts.GRACE / 2):  # a library's handler raises it before that is told
+            raise
     except BaseException:
         if not interrupts.stopping():
             raise

@@ -52,7 +52,7 @@ def test_records_of_a_fresh_data_root_are_opened_by_several_processes(tmp_path: 
         assert {f"study-{number}" for number in range(20)} < set(instance.get_dynamic_partitions("study"))
 
 
-@pytest.mark.slow  # pairs of runs in processes of their own
+@pytest.mark.long  # pairs of runs in processes of their own
 @pytest.mark.parametrize("again", range(PAIRS))
 def test_two_new_studies_are_run_at_once_on_a_fresh_data_root(tmp_path: Path, again: int) -> None:
     write_studies(tmp_path, one=TINY | {"seed": again}, two=TINY)

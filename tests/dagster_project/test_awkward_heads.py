@@ -81,7 +81,7 @@ def asked(home: Home, query: str) -> list[dict[str, Any]]:
     return rows
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_all_weight_on_one_token(tmp_path: Path) -> None:
     home = finished(tmp_path, keys=24)
     row = asked(home, "FROM assumption_weights WHERE head = 1")[0]
@@ -91,7 +91,7 @@ def test_all_weight_on_one_token(tmp_path: Path) -> None:
     assert asked(home, "SELECT count(*) AS n FROM elbows WHERE status = 'ok' OR elbow_n IS NULL") == [{"n": 2}]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_value_states_of_norm_0(tmp_path: Path) -> None:
     def silence(states: np.ndarray) -> None:
         states[0] = 0
@@ -105,7 +105,7 @@ def test_value_states_of_norm_0(tmp_path: Path) -> None:
     assert (row["precision_lower"], row["recall_upper"], row["margin"]) == (None, None, None)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_constant_cosines(tmp_path: Path) -> None:
     def align(states: np.ndarray) -> None:
         states[0] = np.arange(1, 25)[:, None] * np.ones(4)
@@ -117,7 +117,7 @@ def test_constant_cosines(tmp_path: Path) -> None:
     assert row["rho_0"] == pytest.approx(1)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("keys", "variations"), [(2, 0), (3, 2)])
 def test_the_norm_of_one_key_varies_over_nothing(tmp_path: Path, keys: int, variations: int) -> None:
     home = finished(tmp_path, keys=keys)
@@ -127,7 +127,7 @@ def test_the_norm_of_one_key_varies_over_nothing(tmp_path: Path, keys: int, vari
     assert asked(home, stable) == [{"judged": variations}]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("keys", [2, 3, 5])
 def test_contexts_too_short_for_a_phase(tmp_path: Path, keys: int) -> None:
     home = finished(tmp_path, keys=keys)
@@ -140,7 +140,7 @@ def test_contexts_too_short_for_a_phase(tmp_path: Path, keys: int) -> None:
     assert asked(home, "FROM parameter_effects") == []
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_window_without_sink(tmp_path: Path) -> None:
     home = finished(tmp_path, keys=24, first_key=4)
     rows = asked(home, "SELECT status, p_sink, p_sink_se, t_1 FROM assumption_weights WHERE head = 0")
@@ -150,7 +150,7 @@ def test_a_window_without_sink(tmp_path: Path) -> None:
     assert asked(home, "SELECT verdict FROM claims WHERE claim = 'sink_dominates'") == [{"verdict": "not testable"}]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_window_of_one_key_leaves_nothing_to_select(tmp_path: Path) -> None:
     home = finished(tmp_path, keys=12, first_key=11)
     for table in ("selection_means", "bound_means", "elbows", "selection_regimes"):
@@ -158,7 +158,7 @@ def test_a_window_of_one_key_leaves_nothing_to_select(tmp_path: Path) -> None:
     assert asked(home, "SELECT DISTINCT status FROM assumption_weights") == [{"status": "too_short"}]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_queries_that_see_next_to_nothing_beside_one_that_sees_much(tmp_path: Path) -> None:
     home = finished(tmp_path, keys=24, first_key=4, before=(1, 3, 19, 20))
     found = asked(
@@ -175,7 +175,7 @@ def test_queries_that_see_next_to_nothing_beside_one_that_sees_much(tmp_path: Pa
     assert rest == [{"norm_rest": 0, "total_rest": 0}]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_window_of_one_key_at_every_query(tmp_path: Path) -> None:
     home = finished(tmp_path, keys=12, first_key=11, before=(5,))
     for table in ("selection_counts", "selection_means", "elbows"):
@@ -186,7 +186,7 @@ def test_a_window_of_one_key_at_every_query(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_one_sequence_has_no_uncertainty(tmp_path: Path) -> None:
     home = finished(tmp_path, keys=24, sequences=1)
     for table in ("assumption_norms", "assumption_similarity", "assumption_weights", "selection_means"):

@@ -9,7 +9,7 @@ import pytest
 from tests.dagster_project.conftest import settings
 from tests.dagster_project.driver import attention_geometry, files
 
-pytestmark = pytest.mark.slow  # a hundred commands
+pytestmark = pytest.mark.long  # a hundred commands
 
 REFUSED, USAGE = 1, 2
 

@@ -153,7 +153,7 @@ def test_what_is_stale_is_what_another_version_names_and_what_follows_from_it(ro
     assert states(root) == before, "looking changes nothing"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_run_rebuilds_that_and_the_tables_hold_what_they_held(root: Path) -> None:
     columns, read, before = stored(root), tables(root), states(root)
     done = attention_geometry("run", NAME, home=root)

@@ -41,6 +41,27 @@ program.program()
 """A command that obeys no interrupt."""
 
 
+DESTROYED = """
+import signal, sys, time
+sys.path.insert(0, "{checkout}")
+from dagster_project.command import cli, program
+
+class Held:
+    def __del__(self):
+        time.sleep(60)
+
+def main():
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # as libraries do
+    print("begun", flush=True)
+    while True:
+        Held()
+
+cli.main = main
+program.program()
+"""
+"""A command that an interrupt meets in a destructor, which cannot pass it on."""
+
+
 def interrupted(command: list[object], after: float = 0.0, begun: str = "") -> tuple[int, str, float]:
     """Exit code, screen and seconds that a command took to end after Ctrl-C on its terminal.
 
@@ -93,12 +114,17 @@ def test_a_command_that_obeys_no_interrupt_is_ended() -> None:
     check(*interrupted([sys.executable, "-c", STUBBORN.format(checkout=checkout)], begun="begun"))
 
 
+def test_nothing_is_said_of_an_interrupt_that_meets_a_destructor() -> None:
+    checkout = Path(__file__).parents[2]
+    check(*interrupted([sys.executable, "-c", DESTROYED.format(checkout=checkout)], begun="begun"))
+
+
 def test_a_command_is_interrupted_while_it_loads(tmp_path: Path) -> None:
     write_studies(tmp_path, tiny=TINY)
     check(*interrupted([PROGRAM, "run", "tiny", "--home", tmp_path], after=0.5))
 
 
-@pytest.mark.slow  # runs in processes of their own, each as far as it comes
+@pytest.mark.long  # runs in processes of their own, each as far as it comes
 def test_a_run_is_interrupted_at_any_moment(tmp_path: Path) -> None:
     """The moments are drawn over all of a run; each run goes on with what the earlier ones left."""
     write_studies(tmp_path, tiny=TINY)

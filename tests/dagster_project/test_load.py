@@ -24,7 +24,7 @@ def manager() -> Iterator[SyncManager]:
         yield manager
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_eight_readers_and_four_landings_do_not_meet(tmp_path: Path, manager: SyncManager) -> None:
     known = load.prepare(tmp_path, 4, SIZES)
     writer = partial(load.write, folder=tmp_path, landings=1)
@@ -54,7 +54,7 @@ def in_place(folder: Path, number: int, tables: Any, ended: Any) -> None:
         file.truncate()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_study_that_is_copied_in_place_is_noticed(tmp_path: Path, manager: SyncManager) -> None:
     known, ended = load.prepare(tmp_path, 1, SIZES), manager.Queue()
     land_one = partial(in_place, ended=ended)
@@ -77,7 +77,7 @@ def test_what_went_wrong_is_refused(part: str) -> None:
             load.refuse([replace(whole, **{part: seen})])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_read_of_two_generations_is_torn(tmp_path: Path) -> None:
     known = load.prepare(tmp_path, 1, SIZES)
     assert {len(generations) for generations in known.values()} >= {1}

@@ -22,7 +22,7 @@ from tests.campaigns import POWER_LOSSES
 from tests.dagster_project import making
 from tests.dagster_project.damaging import contents, delete_named
 
-pytestmark = pytest.mark.slow  # metrics, tables and a landing for each case
+pytestmark = pytest.mark.long  # metrics, tables and a landing for each case
 
 RENAMES = 160
 """About as many files as are renamed while a study is measured, summarised and landed."""

@@ -88,7 +88,7 @@ def test_rich_metadata_for_the_web_ui(mine: Path) -> None:
     assert all("seconds" in metadata[asset] for asset in ASSETS[:3])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_other_kappas_or_another_scale_have_the_metrics_rebuilt_and_no_tensors(copied: Path) -> None:
     before, rows = stores(copied), attention_geometry(*ROWS, home=copied)
     assert attention_geometry(*BOUNDS, home=copied).text == '"kappa","scale","rows"\n0.5,"unit",1504\n'
@@ -107,7 +107,7 @@ def test_other_kappas_or_another_scale_have_the_metrics_rebuilt_and_no_tensors(c
     assert tensors == {name: before[name] for name in tensors}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_another_map_n_leaves_the_metrics_as_they_are(copied: Path) -> None:
     before = stores(copied)
     change(copied, analysis={"map_n": 2})
@@ -162,7 +162,7 @@ def test_the_landed_provenance_has_that_of_the_metrics(mine: Path) -> None:
     assert row["device"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_study_of_an_earlier_version_is_measured_and_landed_again(copied: Path) -> None:
     before, rows = stores(copied), attention_geometry(*ROWS, home=copied)
     metrics = copied / "metrics" / "mine.zarr"
@@ -187,7 +187,7 @@ def test_a_study_of_an_earlier_version_is_measured_and_landed_again(copied: Path
     }
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_metrics_of_an_earlier_version_of_the_same_arrays_are_rebuilt(copied: Path) -> None:
     metrics = copied / "metrics" / "mine.zarr"
     rewrite(metrics, provenance={**recorded(metrics), "metrics_version": 1})
@@ -208,7 +208,7 @@ def test_a_shipped_name_cannot_be_taken(inputs: Path, tmp_path: Path) -> None:
     assert files(tmp_path) == {}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_report_writes_the_page_again(copied: Path) -> None:
     page = copied / "reports" / "mine.html"
     whole = page.read_bytes()
@@ -219,7 +219,7 @@ def test_report_writes_the_page_again(copied: Path) -> None:
     assert b"</html>" in page.read_bytes()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_fresh_rebuilds_everything(copied: Path) -> None:
     shutil.rmtree(copied / "metrics" / "mine.zarr" / "k_in")  # whatever became of a store
     before, rows = stores(copied), attention_geometry(*ROWS, home=copied)

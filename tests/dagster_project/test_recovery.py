@@ -35,7 +35,7 @@ from tests.dagster_project.driver import attention_geometry, environment, files,
 from tests.dagster_project.forked import INSTANTS, STAGES, entered, start
 from tests.extract.tiny import text, write_checkpoint
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 HELD = """
 import sys, time

@@ -58,7 +58,7 @@ def comparison(two: Path) -> Iterator[Path]:
     path.unlink(missing_ok=True)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_every_report_is_in_the_index_and_links_back(two: Path) -> None:
     reports = {two / "reports" / "mine.html", two / "reports" / "drawn.html"}
     assert targets(two / "index.html") >= reports
@@ -66,7 +66,7 @@ def test_every_report_is_in_the_index_and_links_back(two: Path) -> None:
         assert targets(report) == {two / "index.html"}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_queries_of_an_option_are_those_of_the_study(two: Path) -> None:
     recorded = yaml.safe_load((two / "studies.yaml").read_text(encoding="utf-8"))["studies"]["drawn"]
     assert sorted(recorded["queries"]) == [15, 31]
@@ -96,7 +96,7 @@ def test_a_comparison_is_written_linked_and_links(two: Path, comparison: Path) -
     assert "mine, drawn" in (two / "index.html").read_text(encoding="utf-8")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_comparison_that_is_gone_leaves_the_index(two: Path, comparison: Path) -> None:
     comparison.unlink()
     assert attention_geometry("report", "mine", home=two).code == 0
@@ -128,7 +128,7 @@ def test_names_too_long_together_are_refused(tmp_path: Path) -> None:
         write_comparison(home, names)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_pictures_and_tables_come_with_a_report(two: Path, tmp_path: Path) -> None:
     pictures, tables = tmp_path / "deep" / "pictures", tmp_path / "tables"
     done = attention_geometry("report", "drawn", "--images", pictures, "--tables", tables, home=two)
@@ -144,7 +144,7 @@ def test_pictures_and_tables_come_with_a_report(two: Path, tmp_path: Path) -> No
     assert {"context-metrics.csv", "explorer.parquet"} <= {path.name for path in tables.iterdir()}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_folder_in_the_way_is_refused(two: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     refused = attention_geometry("report", "drawn", "--tables", tmp_path / "file", home=two)
@@ -152,7 +152,7 @@ def test_a_folder_in_the_way_is_refused(two: Path, tmp_path: Path) -> None:
     assert "cannot be written" in refused.complaint
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_what_a_killed_report_left_goes_with_the_next(two: Path) -> None:
     leftover = two / "reports" / unfinished("mine.html", ended())
     leftover.write_text("half")

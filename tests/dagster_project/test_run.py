@@ -70,7 +70,7 @@ def test_a_file_that_is_written_would_have_been_noticed(copied: Path) -> None:
     assert changed(before, states(copied)) == {"reports/mine.html"}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_page_alone_can_be_forced(copied: Path) -> None:
     before = states(copied)
     done = attention_geometry("run", "mine", "--force", "report", home=copied)
@@ -78,7 +78,7 @@ def test_the_page_alone_can_be_forced(copied: Path) -> None:
     assert changed(before, states(copied)) == {"reports/mine.html", "index.html"}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_what_follows_from_a_forced_asset_is_rebuilt_too(copied: Path) -> None:
     before, rows = states(copied), attention_geometry(*ROWS, home=copied)
     done = attention_geometry("run", "mine", "--force", "sink_effect", home=copied)
@@ -90,7 +90,7 @@ def test_what_follows_from_a_forced_asset_is_rebuilt_too(copied: Path) -> None:
     assert attention_geometry(*ROWS, home=copied) == rows
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("asset", "first"), [("tensors", 0), ("selection_metrics", 1)])
 def test_stores_that_are_forced_are_computed_again(copied: Path, asset: str, first: int) -> None:
     before, rows = states(copied), attention_geometry(*ROWS, home=copied)
@@ -121,7 +121,7 @@ def test_what_cannot_be_forced_is_refused(mine: Path) -> None:
     assert files(mine) == before
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("lost", [False, True])
 def test_metrics_that_are_damaged_are_rebuilt_by_the_run_that_reads_them(copied: Path, lost: bool) -> None:
     rows = attention_geometry(*ROWS, home=copied)
@@ -136,7 +136,7 @@ def test_metrics_that_are_damaged_are_rebuilt_by_the_run_that_reads_them(copied:
     assert attention_geometry(*ROWS, home=copied) == rows
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_database_that_cannot_be_read_is_named_and_rebuilt(copied: Path) -> None:
     rows = attention_geometry(*ROWS, home=copied)
     database = copied / "warehouse" / "mine.duckdb"

@@ -85,7 +85,7 @@ def of(found: list[dg.DagsterRun]) -> dict[str, str]:
     return {run.tags["dagster/partition"]: run.status.value for run in found}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(3 * PATIENCE)
 def test_ticks_run_what_is_stale_and_nothing_else(tmp_path: Path) -> None:
     home, log = tmp_path / "data", tmp_path / "daemon.log"

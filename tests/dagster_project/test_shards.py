@@ -137,7 +137,7 @@ def test_a_shard_that_there_is_not_is_refused(given: str, inputs: Path, tmp_path
     assert not (tmp_path / "tensors").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_dropped_tensors_leave_everything_that_was_made_of_them(copied: Path) -> None:
     home, before = Home(copied), Home(copied).tensors("mine").bytes_on_disk()
     dropped = attention_geometry("drop", "mine", home=copied)
@@ -161,7 +161,7 @@ def test_metrics_that_would_need_dropped_tensors_are_refused_and_kept(copied: Pa
     assert files(copied / "metrics") == before
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_dropped_tensors_are_extracted_again_where_metrics_need_them(copied: Path, mine: Path) -> None:
     attention_geometry("drop", "mine", home=copied)
     change(copied, analysis={"kappas": [0.25]})
@@ -181,7 +181,7 @@ def test_tensors_that_have_not_landed_are_not_dropped(inputs: Path, tmp_path: Pa
     assert len(arrays(Home(tmp_path))["attention"]) == SEQUENCES
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_study_may_drop_its_tensors_itself(inputs: Path, tmp_path: Path) -> None:
     record(tmp_path, inputs, keep_tensors=False)
     done = attention_geometry("run", "mine", home=tmp_path)
@@ -191,7 +191,7 @@ def test_a_study_may_drop_its_tensors_itself(inputs: Path, tmp_path: Path) -> No
     assert Home(tmp_path).report("mine").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_tensors_in_an_object_store(mine: Path, inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with object_store.bucket(monkeypatch) as remote:
         monkeypatch.setenv(TENSORS_VARIABLE, str(remote))

@@ -333,7 +333,7 @@ def peaks(root: Path, sequences: int) -> dict[str, int]:
     return found
 
 
-@pytest.mark.slow  # every asset of two larger studies, traced
+@pytest.mark.long  # every asset of two larger studies, traced
 @pytest.mark.usefixtures("home")  # what is compiled or imported once is there
 def test_memory_does_not_grow_with_the_sequences(tmp_path: Path) -> None:
     """Six times the sequences: beside what reading leaves to be collected, only their resampling takes more.

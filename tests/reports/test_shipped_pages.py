@@ -31,7 +31,7 @@ return words;
 """Words are runs without a space that have a letter or a digit, in sentences, headings and tables that are seen as
 delivered; what is folded and the labels within charts do not count."""
 
-pytestmark = pytest.mark.slow  # runs two whole studies
+pytestmark = pytest.mark.long  # runs two whole studies
 
 
 @pytest.fixture(scope="module")
