@@ -71,7 +71,10 @@ def _watch(reading: int) -> None:
     """Wait for the first signal, say that the command stops, and end the process if it does not end itself."""
     while (number := os.read(reading, 1)[0]) not in {signal.SIGINT, signal.SIGTERM}:
         pass
-    terminal = os.dup(2)
+    try:
+        terminal = os.dup(2)
+    except OSError:  # it is closed
+        terminal = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
     with _writing, suppress(OSError):

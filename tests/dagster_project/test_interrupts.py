@@ -114,6 +114,14 @@ def test_a_command_that_obeys_no_interrupt_is_ended() -> None:
     check(*interrupted([sys.executable, "-c", STUBBORN.format(checkout=checkout)], begun="begun"))
 
 
+def test_a_command_without_standard_error_ends_as_well() -> None:
+    checkout = Path(__file__).parents[2]
+    command = ["sh", "-c", 'exec "$0" -c "$1" 2>&-', sys.executable, STUBBORN.format(checkout=checkout)]
+    code, _, seconds = interrupted(command, begun="begun")
+    assert code == 130
+    assert seconds < PATIENCE
+
+
 def test_nothing_is_said_of_an_interrupt_that_meets_a_destructor() -> None:
     checkout = Path(__file__).parents[2]
     check(*interrupted([sys.executable, "-c", DESTROYED.format(checkout=checkout)], begun="begun"))
