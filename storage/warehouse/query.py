@@ -5,8 +5,8 @@ Holds ``query``.
 
 import re
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from typing import TypeVar
 
 import duckdb
@@ -82,9 +82,9 @@ def _wait(connection: duckdb.DuckDBPyConnection, call: Callable[[], Result]) -> 
         try:
             return running.result()
         except BaseException:  # the thread is waited for, whatever ends this one
-            connection.interrupt()
-            with suppress(duckdb.Error, OSError, pa.ArrowException):
-                running.result()
+            while not running.done():
+                connection.interrupt()  # again and again: a statement that only begins forgets it
+                wait([running], timeout=0.1)
             raise
 
 

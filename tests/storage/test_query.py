@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+from typing import Any
 
 import duckdb
 import pytest
@@ -26,6 +27,30 @@ def test_ctrl_c_stops_a_statement_at_once(text: str) -> None:
             query(connection, text).read_all()
         assert time.monotonic() - began < 20  # without a thread that waits: some minutes
         assert query(connection, "SELECT 42 AS answer").read_all().to_pylist() == [{"answer": 42}]
+
+
+class HardOfHearing:
+    """A connection that misses the first interrupt, as one does whose statement has not begun."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+        self._connection, self.calls = connection, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    def interrupt(self) -> None:
+        self.calls += 1
+        if self.calls > 1:
+            self._connection.interrupt()
+
+
+def test_ctrl_c_that_a_statement_misses_stops_it_all_the_same() -> None:
+    with duckdb.connect() as connection:
+        deaf: Any = HardOfHearing(connection)
+        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+        with pytest.raises(KeyboardInterrupt):
+            query(deaf, FOREVER["before the first row"])
+        assert deaf.calls > 1
 
 
 def test_an_error_shows_the_line_with_a_caret_under_the_place() -> None:
