@@ -31,10 +31,12 @@ def contents(home: Home) -> dict[str, str]:
 
 
 def read_all(home: Home) -> Iterator[tuple[str, Callable[[], object]]]:
-    """Every table, array and summary, with what reads it."""
+    """Every table, array and summary, with what reads it; no table of a database that is left out, with a warning."""
     with closing(connect(home.warehouse)) as warehouse:
         tables = warehouse.execute("SELECT view_name FROM duckdb_views() WHERE NOT internal ORDER BY ALL").fetchall()
-        for (table,) in tables:
+        attached = warehouse.execute("SELECT path FROM duckdb_databases() WHERE path IS NOT NULL").fetchall()
+        left_out = not any(str(path).endswith("mine.duckdb") for (path,) in attached)
+        for (table,) in tables if not left_out else []:
             columns = f"FROM (SELECT hash(t) AS h FROM {table} t)"
             yield f"database {table}", lambda q=columns: warehouse.execute(f"SELECT count(*), sum(h) {q}").fetchall()
     for place, specs in ((home.tensors("mine"), TENSORS), (home.metrics("mine"), SELECTION)):
