@@ -73,7 +73,8 @@ def test_every_subject_gives_positive_finite_ratios(subject: str) -> None:
         assert Result(**json.loads(json.dumps(asdict(result)))) == result
 
 
-@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("benchmark", [startup.BENCHMARK, first_run.BENCHMARK], ids=lambda benchmark: benchmark.name)
 def test_benchmarks_of_whole_processes_give_positive_finite_ratios(benchmark: Benchmark) -> None:
     results = benchmark.small()

@@ -16,7 +16,7 @@ from tests.campaigns import FLIPS
 from tests.dagster_project.damaging import contents, delete_named, run_named
 from tests.dagster_project.driver import attention_geometry
 
-pytestmark = pytest.mark.long  # seconds for every flip: everything is read
+pytestmark = pytest.mark.slow  # seconds for every flip: everything is read
 
 
 KINDS = {
