@@ -155,7 +155,7 @@ def rows_together(model: PreTrainedModel, keys: int) -> int:
 
 
 def ablation_bytes(model: PreTrainedModel, keys: int) -> int:
-    """Bytes that ``ablate`` takes at most beside the model's, from the sizes of the model; policies take less."""
+    """Bytes that ``ablate`` takes at most beside the model's over ``keys`` tokens, from the sizes of the model."""
     text = model.config.get_text_config(decoder=True)
     passed = model.dtype.itemsize * (text.vocab_size + text.num_hidden_layers * text.hidden_size)
     rows = rows_together(model, keys) * row_bytes(model, keys)

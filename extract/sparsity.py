@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from extract.ablation import row_bytes
 from extract.attention import attention_logits, by_kv_head, softmax
 from extract.capture import Attention
 from extract.interventions import Call, Edit, Unedited, intervening
@@ -22,7 +23,10 @@ from extract.losses import compare, log_probabilities
 from extract.policies import Block, Policy, fewest
 
 BLOCK_BYTES = 2**24
-"""Bytes of the float32 weights of a block of queries, one query at least; choosing keys takes up to 16 times that."""
+"""Bytes of the float32 weights of a block of queries, one query at least."""
+
+BLOCKS = 16
+"""How many times that choosing keys takes at most."""
 
 
 @dataclass
@@ -106,8 +110,8 @@ def policy_losses(
 ) -> PolicyLosses:
     """Let a model read one sequence with full attention, and once under each policy.
 
-    Memory beside that of a plain pass with its logits: K * V float32 numbers, and 16 ``BLOCK_BYTES`` or what 16 queries
-    take.
+    Memory beside that of a plain pass with its logits: K * V float32 numbers, and ``BLOCKS`` times ``BLOCK_BYTES`` or
+    what a query takes (``policy_bytes``).
 
     Parameters
     ----------
@@ -152,6 +156,13 @@ def mean_keys_of_mass(
         with intervening(model, attention, counts), torch.inference_mode():
             model.base_model(input_ids=one[None].to(model.device, torch.long), use_cache=False)
     return counts.kept / counts.queries
+
+
+def policy_bytes(model: PreTrainedModel, keys: int) -> int:
+    """Bytes that ``policy_losses`` takes at most beside the model's over ``keys`` tokens, from the model's sizes."""
+    text = model.config.get_text_config(decoder=True)
+    block = max(BLOCK_BYTES, text.num_attention_heads * keys * torch.float32.itemsize)
+    return int(row_bytes(model, keys) + keys * text.vocab_size * torch.float32.itemsize + BLOCKS * block)
 
 
 def blocks(call: Call) -> Iterator[Block]:

@@ -75,10 +75,11 @@ def _watch(reading: int) -> None:
         terminal = os.dup(2)
     except OSError:  # it is closed
         terminal = os.open(os.devnull, os.O_WRONLY)
-    for stream in (1, 2):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
-    with _writing, suppress(OSError):
-        os.write(terminal, f"{chr(10) if os.isatty(terminal) else ''}{STOPPED}".encode())
+    with _writing:
+        for stream in (1, 2):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
+        with suppress(OSError):
+            os.write(terminal, f"{chr(10) if os.isatty(terminal) else ''}{STOPPED}".encode())
     _stopping.set()
     Thread(target=_end_at_next, args=(reading, number), daemon=True).start()
     time.sleep(GRACE)

@@ -65,8 +65,8 @@ def _ablation(source: Source) -> tuple[Figure, ...]:
         "Loss without a head and its geometry",
         numbers.sentences(claims_findings.said(claims, "recall_predicts_loss"), findings.geometry(correlations)),
         "A dot for each head, coloured by its kind; the titles give Spearman’s rank correlation. Intervals resample KV "
-        "groups, permutations exchange them. A correlation whose interval holds 0 is none. The paper hopes for such "
-        "a relation and tests none.",
+        "groups, permutations exchange them. A correlation whose interval holds 0 is none. The table has the "
+        f"{ROWS} heads of largest increase, its SQL all of them. The paper hopes for such a relation and tests none.",
         answer.table.sort_by([("delta_loss", "descending")]).slice(0, ROWS),
         answer,
         whole=answer.table,

@@ -19,8 +19,10 @@ from dagster_project.steps.summaries import interventions
 from dagster_project.steps.summaries.claims.effects import CONTRASTS, NO_EFFECTS, PREDICTS
 from dagster_project.study.home import Home
 from dagster_project.study.studies import Study
+from extract.ablation import ablation_bytes
 from extract.budgets import Heads
 from extract.interventions import UneditableError
+from extract.sparsity import policy_bytes
 from geometry.bootstrap import resampling
 from storage.errors import UserError
 from storage.files.pieces import Pieces
@@ -58,7 +60,7 @@ def rows(home: Home, table: str) -> list[Row]:
 def test_ablation_is_that_of_a_slow_reading(home: Home) -> None:
     """z of one head replaced by a hook on what the output projection reads; means, intervals and KL in float64."""
     sources = open_sources(home, NAME, study_of(home))
-    opened = interventions._open(sources)
+    opened = interventions._open(sources, ablation_bytes)
     assert opened is not None
     ids = opened.ids(3)
 
@@ -105,7 +107,9 @@ def test_ablation_is_that_of_a_slow_reading(home: Home) -> None:
 def test_what_is_known_of_heads_is_what_the_tables_say(home: Home) -> None:
     sources, study = open_sources(home, NAME, study_of(home)), study_of(home)
     assert study.analysis.effects is not None
-    heads: Heads = interventions.known_of_heads(interventions._open(sources), sources, study.analysis.effects)
+    opened = interventions._open(sources, policy_bytes)
+    assert opened is not None
+    heads: Heads = interventions.known_of_heads(opened, sources, study.analysis.effects)
     assert heads.recall is not None
     assert heads.elbow is not None
     for row in rows(home, "selection_means"):

@@ -15,7 +15,7 @@ from extract.capture import Attention, probe
 from extract.hub import quiet
 from extract.interventions import Call, Edit, intervening
 from extract.policies import Block, Largest, Mass, Policy, SinkAndRecent, fewest, largest
-from extract.sparsity import Sparsified, mean_keys_of_mass, policy_losses
+from extract.sparsity import Sparsified, mean_keys_of_mass, policy_bytes, policy_losses
 from storage.errors import UserError
 from tests.extract.families import FAMILIES, KEYS, Family, attention_of, ids, model_of, plain_of
 from tests.extract.memory import Held
@@ -307,6 +307,7 @@ def test_memory_is_that_of_some_blocks(policy: str, monkeypatch: pytest.MonkeyPa
         policy_losses(model, attention, tokens, [POLICIES[policy]])
     assert held.largest < 2**23
     assert 2**20 < held.most <= bare.most + 16 * 2**20
+    assert held.most <= policy_bytes(model, 1024)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

@@ -8,7 +8,7 @@ A step that is stopped goes on where it was: what is done for one layer, or one 
 
 import dataclasses
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +24,8 @@ from storage.warehouse.rows import batch
 from storage.zarr.layers import attending, of_layer
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
     from extract.budgets import Heads
     from extract.effects import Opened
     from extract.policies import Policy
@@ -49,7 +51,9 @@ def head_ablation(sources: Sources) -> Rows:
     layers = attending(sources.tensors)
     done = {(int(sequence), int(layer)) for sequence, layer in (name.split("-") for name in pieces.names())}
     if len(done) < asked.sequences * len(layers):
-        opened = _open(sources)
+        from extract.ablation import ablation_bytes
+
+        opened = _open(sources, ablation_bytes)
         if opened is None:
             return
         _ablate(opened, sources, asked, pieces, done)
@@ -99,7 +103,9 @@ def sparsified_loss(sources: Sources) -> Rows:
     asked = sources.study.analysis.effects
     if asked is None or not asked.budgets:
         return
-    opened = _open(sources)
+    from extract.sparsity import policy_bytes
+
+    opened = _open(sources, policy_bytes)
     if opened is None:
         return
     policies = _policies(opened, sources, asked)
@@ -242,15 +248,14 @@ def _intervals(name: str, of_sequences: F64) -> Mapping[str, F64]:
     return {name: of_sequences.mean(axis=0), f"{name}_ci_low": low, f"{name}_ci_high": high}
 
 
-def _open(sources: Sources) -> "Opened | None":
+def _open(sources: Sources, bytes_of: "Callable[[PreTrainedModel, int], int]") -> "Opened | None":
     """The study's model and the sequences that it has read; None, with a warning, if its attention cannot be edited.
 
     Raises
     ------
     UserError
-        If the model computes on the CPU and less memory is free than that takes.
+        If the model computes on the CPU and less memory is free than ``bytes_of`` says of it and a number of tokens.
     """
-    from extract.ablation import ablation_bytes
     from extract.effects import open_study
     from extract.interventions import UneditableError
 
@@ -261,7 +266,7 @@ def _open(sources: Sources) -> "Opened | None":
         logger.warning("%s: what heads do is skipped: %s", sources.name, error)
         return None
     if opened.model.device.type == "cpu":
-        needed = ablation_bytes(opened.model, opened.tokens.shape[1])
+        needed = bytes_of(opened.model, opened.tokens.shape[1])
         check_memory(
             f"A run, to change what heads of '{sources.name}' do,", needed, "leave out effects, or close programs"
         )
