@@ -1,6 +1,6 @@
-"""Charts as pictures and tables as files, for papers, slides and notebooks.
+"""Charts as pictures and tables as files, for papers, slides, notebooks and Dagster's web UI.
 
-Holds ``write_images`` and ``write_tables``.
+Holds ``write_images``, ``draw_previews`` and ``write_tables``.
 """
 
 import json
@@ -22,6 +22,12 @@ SCALE = 2
 
 WIDTHS = {"alone": 640, "broad": 960, "beside": 440, "many": 280}
 """Widths of the plotting area of charts that take the width of their place on the page, in pixels."""
+
+Png = bytes
+"""A picture."""
+
+PREVIEWS = ("recall-by-n", "kinds-plane")
+"""The figures that show what a study came to where there is no room for a page."""
 
 REMEDY = "name a folder that can be written"
 
@@ -47,6 +53,17 @@ def write_images(sections: Sequence[Section], folder: Path) -> list[Path]:
             written.append(folder / f"{key}.{ending}")
             write_atomically(written[-1], content, remedy=REMEDY)
     return written
+
+
+def draw_previews(sections: Sequence[Section]) -> dict[str, Png]:
+    """Draw the charts of ``PREVIEWS``, as far as a study has them: PNGs by the titles of their figures."""
+    pictures = {}
+    for figure in figures(sections):
+        for chart in figure.charts if figure.key in PREVIEWS else ():
+            png = BytesIO()
+            _sized(figure, chart).save(png, format="png", engine="vl-convert")
+            pictures[figure.title] = png.getvalue()
+    return pictures
 
 
 def write_tables(sections: Sequence[Section], folder: Path) -> list[Path]:

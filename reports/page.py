@@ -6,12 +6,14 @@ Holds what is on the page of a study.
 import json
 import re
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
 import duckdb
 
+from reports.export import Png, draw_previews
 from reports.figures import Section, Source, find_source, sections
 from reports.findings import headlines as headlines_findings
 from reports.findings import numbers
@@ -72,6 +74,8 @@ class ReportSummary:
     bytes: int
     charts: int
     """Number of charts drawn; a figure may have none, or several."""
+    previews: Mapping[str, Png]
+    """Some of them as PNG, by the titles of their figures."""
 
 
 @unvalidated
@@ -115,7 +119,8 @@ def write_report(
     parts = sections(source)
     html = _page(source, parts, home, origin)
     charts = sum(len(figure.charts) for figure in figures(parts))
-    return ReportSummary(path, write_atomically(path, html.encode(), remedy=REMEDY), charts)
+    written = write_atomically(path, html.encode(), remedy=REMEDY)
+    return ReportSummary(path, written, charts, draw_previews(parts))
 
 
 def _page(source: Source, parts: tuple[Section, ...], home: str | None, origin: str) -> str:

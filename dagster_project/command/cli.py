@@ -675,9 +675,10 @@ def ui(home: HomeOption = None, port: Annotated[int, typer.Option(help="Port of 
     with open_records(root):  # which tells the processes started from here where they are
         pass
     typer.echo(f"http://127.0.0.1:{port} shows the assets in a moment; Ctrl-C ends web UI and daemon", err=True)
-    command = [sys.executable, "-m", "dagster", "dev", "-m", "dagster_project.definitions", "--port", str(port)]
+    quiet = "ignore:Function `dev_command` is superseded:FutureWarning"  # by a command of another package
+    command = [sys.executable, "-W", quiet, "-m", "dagster", "dev", "-m", "dagster_project.definitions"]
     interrupts.leave()
-    raise typer.Exit(serve([*command, "--log-level", "warning"]))
+    raise typer.Exit(serve([*command, "--port", str(port), "--log-level", "warning"]))
 
 
 def main() -> None:

@@ -56,20 +56,23 @@ def build_asset(record: Asset) -> dg.AssetsDefinition:
         made = make(data_root.home(), context.partition_key, record, replace=config.replace, force=config.force)
         return dg.MaterializeResult(
             metadata={name: _as_metadata(value) for name, value in made.metadata.items()},
-            check_results=[_as_result(result, checks[result.name]) for result in made.checks],
+            check_results=[_as_result(result, checks[result.name], context.partition_key) for result in made.checks],
         )
 
     return make_asset
 
 
-def _as_result(result: Checked, check: Check) -> dg.AssetCheckResult:
-    """A check's result; a failure that blocks nothing is a warning."""
+def _as_result(result: Checked, check: Check, study: str) -> dg.AssetCheckResult:
+    """A check's result; a failure that blocks nothing is a warning.
+
+    It names its study: Dagster keeps the results of all partitions together, and plots a number over time by its name.
+    """
     return dg.AssetCheckResult(
         check_name=result.name,
         passed=result.passed,
         severity=dg.AssetCheckSeverity.ERROR if check.blocking else dg.AssetCheckSeverity.WARN,
-        description=result.description,
-        metadata={name: _as_metadata(value) for name, value in result.metadata.items()},
+        description=": ".join(filter(None, (study, result.description))),
+        metadata={f"{study}: {name}": _as_metadata(value) for name, value in result.metadata.items()},
     )
 
 

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import re
+from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import cache
@@ -19,6 +20,7 @@ from dagster_project.steps.assets import (
     Asset,
     Made,
     MadeOf,
+    Markdown,
     Snapshot,
     Work,
     single_place,
@@ -55,7 +57,13 @@ def make_report(work: Work) -> Made:
             "charts": written.charts,
             "bytes": written.bytes,
         }
+        | {title: _shown(title, png) for title, png in written.previews.items()}
     )
+
+
+def _shown(title: str, png: bytes) -> Markdown:
+    """A picture as Dagster shows it beside the other metadata."""
+    return Markdown(f"![{title}](data:image/png;base64,{b64encode(png).decode()})")
 
 
 @cache

@@ -4,6 +4,8 @@ Holds ``parse_yaml``.
 """
 
 from collections.abc import Hashable
+from copy import deepcopy
+from functools import lru_cache
 from typing import Any
 
 import yaml
@@ -48,6 +50,11 @@ def parse_yaml(text: str) -> Any:
     yaml.YAMLError
         If it is not valid, a key is there twice, or it is nested or repeated beyond what a person writes.
     """
+    return deepcopy(_parsed(text))
+
+
+@lru_cache(maxsize=8)
+def _parsed(text: str) -> Any:
     if len(text) > LARGEST:
         msg = f"it has {len(text)} characters, at most {LARGEST} are read"
         raise yaml.YAMLError(msg)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import asdict
 from functools import partial
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -52,6 +53,8 @@ class SequenceStore:
         self.specs = {spec.name: spec for spec in specs}
         self._group = group
         self._arrays: dict[str, zarr.Array[Any]] = {}
+        self._kept: dict[tuple[str, int], NDArray[Any]] = {}
+        self._is_whole = False
         self.absent = frozenset(spec.name for spec in specs if spec.optional and self._found(spec.name) is None)
 
     @classmethod
@@ -330,8 +333,23 @@ class SequenceStore:
         """
         if name in self.absent:
             return np.array(self._fill(name)[index])
-        found = _Readable(self, name, self.array(name))[index]
+        readable = _Readable(self, name, self.array(name))
+        sequence, *others = index if isinstance(index, tuple) else (index,)
+        if self._is_whole and isinstance(sequence, int) and self._keeps(readable, sequence):
+            found = np.array(self._kept[name, sequence][tuple(others)])
+        else:
+            found = readable[index]
         return found.astype(np.float32) if found.dtype == np.float16 else found
+
+    def _keeps(self, readable: "_Readable", sequence: int) -> bool:
+        """Whether one sequence of an array is in memory, where it is put if it is small and there is room."""
+        key = readable.name, sequence
+        if key not in self._kept:
+            size = readable.dtype.itemsize * prod(readable.shape[1:])
+            if size > KEPT_SEQUENCE or size + sum(array.nbytes for array in list(self._kept.values())) > KEPT:
+                return False
+            self._kept[key] = readable[sequence]
+        return True
 
     def finished(self) -> NDArray[np.bool_]:
         """Which sequences are written whole, as the ledger has it: bool (sequence,).
@@ -348,7 +366,7 @@ class SequenceStore:
         return [int(index) for index in np.flatnonzero(~self.finished())]
 
     def whole(self) -> Self:
-        """The store itself, if its ledger is complete.
+        """The store itself, if its ledger is complete; it then keeps ``KEPT`` bytes of what is read of it, at most.
 
         Raises
         ------
@@ -361,6 +379,7 @@ class SequenceStore:
                 "run the study again, it continues after the last one"
             )
             raise UserError(msg)
+        self._is_whole = True
         return self
 
     def write(
@@ -468,7 +487,7 @@ class _Readable:
     """
 
     def __init__(self, store: SequenceStore, name: str, array: zarr.Array[Any]) -> None:
-        self._store, self._name, self._array = store, name, array
+        self._store, self.name, self._array = store, name, array
         self.shape, self.dtype, self.ndim = array.shape, array.dtype, array.ndim
 
     def __getitem__(self, index: Any) -> NDArray[Any]:
@@ -489,12 +508,12 @@ class _Readable:
 
     def _lacks(self, sequence: int) -> bool:
         """Whether a sequence is finished but not there."""
-        if self._name == LEDGER or self._store.path.holds(_shard(self._array, sequence)):
+        if self.name == LEDGER or self._store.path.holds(_shard(self._array, sequence)):
             return False
         return bool(self._store.finished()[sequence])
 
     def _damage(self, sequence: Any) -> UserError:
-        msg = f"The array '{self._name}' of {self._store.path} is damaged in sequence {sequence}"
+        msg = f"The array '{self.name}' of {self._store.path} is damaged in sequence {sequence}"
         kind = DerivedDamageError if self._store.is_derived else UserError
         return kind(f"{msg}; {self._store._remedy()}")
 
@@ -503,6 +522,12 @@ def _shard(array: zarr.Array[Any], sequence: int) -> str:
     """The name in its store of the file that holds one sequence of an array."""
     return f"{array.basename}/{array.metadata.encode_chunk_key((sequence, *[0] * (array.ndim - 1)))}"
 
+
+KEPT = 2**25
+"""Bytes that an open store keeps at most of the sequences read one at a time: of a small study, all that is read."""
+
+KEPT_SEQUENCE = 2**21
+"""Bytes of one sequence of an array above which it is read piece by piece, as it is asked for."""
 
 LEDGER = "finished"
 """The array that says which sequences are written."""

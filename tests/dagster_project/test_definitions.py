@@ -183,7 +183,7 @@ def test_the_records_say_which_claims_a_study_supports(mine: Path) -> None:
     found = {event.event_specific_data.check_name: event.event_specific_data for event in events}
     for claim, verdict in verdicts.items():
         assert found[claim].passed == (verdict == "supported"), claim
-        assert found[claim].description.startswith(verdict)
+        assert found[claim].description.startswith(f"mine: {verdict}")
         assert found[claim].severity is dg.AssetCheckSeverity.WARN
 
 
@@ -327,6 +327,10 @@ def _asset_that_looks(data_root: DataRoot) -> None:
     data_root.home()
 
 
+SUPERSEDED = "Function `dev_command` is superseded and its usage is discouraged."
+"""The beginning of what Dagster warns of, which a user of this command cannot help."""
+
+
 def test_ui_starts_dagster_on_the_same_records(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[list[str]] = []
     seen: dict[str, str] = {}
@@ -339,7 +343,7 @@ def test_ui_starts_dagster_on_the_same_records(copied: Path, monkeypatch: pytest
     monkeypatch.setattr(cli, "serve", remember)
     done = attention_geometry("ui", "--port", 4000, home=copied)
     assert done.code == 0
-    assert started[0][1:] == [
+    assert started[0][3:] == [
         "-m",
         "dagster",
         "dev",
@@ -350,6 +354,10 @@ def test_ui_starts_dagster_on_the_same_records(copied: Path, monkeypatch: pytest
         "--log-level",
         "warning",
     ]
+    warning = f"import warnings as w; w.warn('{SUPERSEDED}', FutureWarning); w.warn('Function `other`', FutureWarning)"
+    said = subprocess.run([*started[0][:3], "-c", warning], capture_output=True, text=True, check=True).stderr
+    assert "other" in said
+    assert "dev_command" not in said
     assert (seen["DAGSTER_HOME"], seen[HOME_VARIABLE]) == (str(copied / "dagster"), str(copied))
 
 

@@ -1,6 +1,8 @@
 """What a run leaves behind: a study of the data root's own, Dagster's records; what another run then does."""
 
+import base64
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -76,6 +78,19 @@ def test_dagster_has_the_partition_its_materialisations_and_checks(mine: Path) -
         assert {key: record.status.value for key, record in records.items()} == dict.fromkeys(keys, "SUCCEEDED")
 
 
+def test_results_of_checks_name_their_study(mine: Path) -> None:
+    """Dagster keeps those of all partitions together, and plots what has one name as one line."""
+    with instance_of(mine) as instance:
+        (run,) = instance.get_runs()
+        entries = instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION)
+    found = [entry.dagster_event.asset_check_evaluation_data for entry in entries]
+    assert len(found) > 20
+    for check in found:
+        assert str(check.description).split(":")[0] == "mine"
+        assert all(name.startswith("mine: ") for name in check.metadata)
+    assert any(isinstance(value.value, float) for check in found for value in check.metadata.values())
+
+
 def test_rich_metadata_for_the_web_ui(mine: Path) -> None:
     with instance_of(mine) as instance:
         metadata = {
@@ -86,6 +101,13 @@ def test_rich_metadata_for_the_web_ui(mine: Path) -> None:
     assert "| selection_counts | 1,504 |" in str(metadata["warehouse"]["tables"].value)
     assert str(metadata["report"]["path"].value) == f"{mine}/reports/mine.html"  # browsers follow no file://
     assert all("seconds" in metadata[asset] for asset in ASSETS[:3])
+    for title in ("Recall against N", "Heads beside the thresholds"):
+        shown = re.fullmatch(r"!\[(.*)\]\(data:image/png;base64,(.*)\)", str(metadata["report"][title].value))
+        assert shown
+        assert shown[1] == title
+        png = base64.b64decode(shown[2])
+        assert png.startswith(b"\x89PNG")
+        assert 5_000 < len(png) < 200_000
 
 
 @pytest.mark.long

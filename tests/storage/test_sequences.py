@@ -16,6 +16,7 @@ from zarr.storage import LocalStore
 
 from storage.errors import UserError
 from storage.files.places import Local, Place
+from storage.zarr import sequences
 from storage.zarr.arrays import CHUNK_BYTES, SELECTION, TENSORS, ArraySpec, Compression, LayerSize, tensor_specs
 from storage.zarr.sequences import SequenceStore
 from storage.zarr.shards import WORKERS
@@ -242,6 +243,83 @@ def test_what_is_derived_is_computed_anew_where_it_is_damaged(tmp_path: Path) ->
     _damage(Path(store.path) / "tokens" / "c" / "0" / "0", "flipped")
     with pytest.raises(UserError, match=r"'tokens' of .*in sequence 0; delete .*s\.zarr and run the study again"):
         store.read("tokens", 0)
+
+
+@pytest.fixture
+def accesses(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
+    """What is read from the disk: name of the array and index."""
+    found: list[tuple[str, Any]] = []
+
+    def read(readable: Any, index: Any) -> Any:
+        found.append((readable.name, index))
+        return plain(readable, index)
+
+    plain = sequences._Readable.__getitem__
+    monkeypatch.setattr(sequences._Readable, "__getitem__", read)
+    return found
+
+
+PLACES: list[Any] = [1, (1,), (1, 0), (1, slice(None), -1), (1, slice(0, 1), slice(None), 2), (1, Ellipsis, 1)]
+
+
+@pytest.mark.parametrize("index", PLACES, ids=str)
+@pytest.mark.parametrize("name", ["attention", "values", "first_key"])
+def test_one_sequence_of_a_complete_store_is_read_once(
+    tmp_path: Path, name: str, index: Any, accesses: list[tuple[str, Any]]
+) -> None:
+    specs = tensor_specs(values="float16", computed="float16")
+    store = SequenceStore.resume(Local(tmp_path / "s.zarr"), specs, SIZES, provenance())
+    for sequence in range(SIZES["sequence"]):
+        store.write(sequence, one_sequence(sequence))
+    if name == "first_key" and isinstance(index, tuple):
+        index = index[:3]  # it has fewer axes
+    piecewise = SequenceStore.open(store.path, specs).read(name, index)
+    store = SequenceStore.open(store.path, specs).whole()
+    store.read(name, 0)
+    accesses.clear()
+    for _ in range(3):
+        found = store.read(name, index)
+        np.testing.assert_array_equal(found, piecewise)
+        assert (found.dtype, found.shape) == (piecewise.dtype, piecewise.shape)
+        found[...] = 0  # which is the caller's own
+    assert accesses == [(name, 1)]
+
+
+def test_what_is_kept_of_a_store_is_bounded(
+    tmp_path: Path, accesses: list[tuple[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tensor_store(tmp_path / "s.zarr").path
+    one, larger = (one_sequence(0)[name].nbytes for name in ("values", "attention"))
+    assert one < larger
+    monkeypatch.setattr(sequences, "KEPT_SEQUENCE", one)
+    monkeypatch.setattr(sequences, "KEPT", 2 * one)
+    store = SequenceStore.open(path, TENSORS).whole()
+    accesses.clear()
+    for _ in range(2):
+        for sequence in range(3):
+            np.testing.assert_array_equal(
+                store.read("attention", (sequence, 0)), one_sequence(sequence)["attention"][0]
+            )
+            np.testing.assert_array_equal(store.read("values", (sequence, 0)), one_sequence(sequence)["values"][0])
+    assert [index for name, index in accesses if name == "values"] == [0, 1, (2, 0), (2, 0)]
+    assert [index for name, index in accesses if name == "attention"] == [(sequence, 0) for sequence in (0, 1, 2)] * 2
+
+
+def test_nothing_is_kept_of_a_store_that_is_being_written(tmp_path: Path, accesses: list[tuple[str, Any]]) -> None:
+    store = SequenceStore.resume(Local(tmp_path / "s.zarr"), TENSORS, SIZES, provenance())
+    assert np.isnan(store.read("attention", 0)).all()
+    store.write(0, one_sequence(0))
+    np.testing.assert_array_equal(store.read("attention", 0), one_sequence(0)["attention"])
+    assert [index for name, index in accesses if name == "attention"] == [0, 0]
+
+
+def test_damage_of_another_sequence_does_not_matter_to_one_that_is_kept(tmp_path: Path) -> None:
+    store = tensor_store(tmp_path / "s.zarr").whole()
+    _damage(Path(store.path) / "values" / "c/1/0/0/0/0", "flipped")
+    for sequence in (0, 2):
+        np.testing.assert_array_equal(store.read("values", (sequence, 1)), one_sequence(sequence)["values"][1])
+    with pytest.raises(UserError, match=r"'values' of .* is damaged in sequence 1; run again with --fresh"):
+        store.read("values", (1, 0))
 
 
 def test_a_damaged_ledger_is_named(tmp_path: Path) -> None:

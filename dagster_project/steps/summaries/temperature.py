@@ -114,7 +114,7 @@ class _Store:
 @lru_cache(maxsize=2)
 def _opened(store: _Store) -> SequenceStore:
     """The store with this provenance, opened once in a process."""
-    return SequenceStore.open(store.place, TENSORS)
+    return SequenceStore.open(store.place, TENSORS).whole()
 
 
 def _of_sequence(asked: _Asked, sequence: int, *, whole: bool) -> _Found:
