@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import rankdata
 
 REPLICATES = 1000
 """Resamplings of the groups, and as many permutations."""
@@ -85,6 +84,8 @@ def rank_correlation(
 
 def _spearman(x: F64, y: F64) -> F64:
     """Rank correlations along the last axis, (R, heads) or (1, heads) each; NaN where one side is constant."""
+    from scipy.stats import rankdata  # which takes longer to load than most commands take
+
     ranks = [rankdata(part, axis=-1) for part in (x, y)]
     one, other = (part - part.mean(axis=-1, keepdims=True) for part in ranks)
     scale = np.sqrt((one**2).sum(axis=-1) * (other**2).sum(axis=-1))
