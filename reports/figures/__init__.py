@@ -6,6 +6,10 @@ A figure that a study has no data for keeps its place and says why it is empty. 
 questions), and one per subject.
 """
 
+from collections.abc import Callable
+
+from tqdm import tqdm
+
 from reports.figures import (
     assumptions,
     bounds,
@@ -27,24 +31,29 @@ from reports.figures.parts import Chart, Figure, Section, Source, find_source, o
 __all__ = ["Chart", "Figure", "Section", "Source", "find_source", "only_row", "sections"]
 
 
+BUILDERS: tuple[Callable[[Source], Section | tuple[Section, ...]], ...] = (
+    lambda _: intuition.section(),
+    separation.separation,
+    explorer.section,
+    separation.heads,
+    taxonomy.section,
+    geometry.section,
+    contexts.section,
+    limits.sections,
+    effects.sections,
+    sink.section,
+    assumptions.section,
+    recovery.sections,
+    bounds.bounds,
+    bounds.analysis,
+    bounds.expectation,
+    claims.section,
+    chance.exactness,
+)
+"""What makes the sections, in reading order."""
+
+
 def sections(source: Source) -> tuple[Section, ...]:
     """The figures of the report, in reading order."""
-    return (
-        intuition.section(),
-        separation.separation(source),
-        explorer.section(source),
-        separation.heads(source),
-        taxonomy.section(source),
-        geometry.section(source),
-        contexts.section(source),
-        *limits.sections(source),
-        *effects.sections(source),
-        sink.section(source),
-        assumptions.section(source),
-        *recovery.sections(source),
-        bounds.bounds(source),
-        bounds.analysis(source),
-        *bounds.expectation(source),
-        claims.section(source),
-        chance.exactness(source),
-    )
+    found = (build(source) for build in tqdm(BUILDERS, "page", unit="section", disable=None))
+    return tuple(section for several in found for section in (several if isinstance(several, tuple) else (several,)))

@@ -16,6 +16,7 @@ from typing import Any, Self
 
 import duckdb
 import pyarrow as pa
+from tqdm import tqdm
 
 import sql
 from storage.errors import UserError
@@ -155,7 +156,8 @@ def _build(
         with aside.cursor() as cursor:
             create_tables(cursor)
         jobs, after = _jobs(aside, study, tables)
-        done = in_lanes(jobs, after, lanes=LANES, stop=aside.stop)
+        with tqdm(desc="landing", total=len(jobs), unit="step", disable=None) as bar:
+            done = in_lanes(jobs, after, lanes=LANES, stop=aside.stop, ended=bar.update)
     rows = {name: done[name] for name in (*tables, *sql.names("derived"))}
     return rows, {name: done[_check(name)] for name in sql.names("checks")}
 

@@ -15,6 +15,7 @@ def in_lanes(
     *,
     lanes: int,
     stop: Callable[[], object],
+    ended: Callable[[], object] = lambda: None,
 ) -> dict[str, Any]:
     """Run every job once, as soon as those that it comes after are done and a lane is free, earlier ones first.
 
@@ -28,6 +29,8 @@ def in_lanes(
         Threads that work at jobs.
     stop
         Called when a job has failed, or this thread is interrupted: makes the running jobs end early.
+    ended
+        Called in this thread when a job is done.
 
     Returns
     -------
@@ -52,10 +55,11 @@ def in_lanes(
                 for name in sorted(waiting, key=rank.__getitem__)[: lanes - len(running)]:
                     waiting.remove(name)
                     running[pool.submit(jobs[name])] = name
-                for ended in wait(running, return_when=FIRST_COMPLETED).done:
-                    name = running.pop(ended)
-                    results[name] = ended.result()
+                for job in wait(running, return_when=FIRST_COMPLETED).done:
+                    name = running.pop(job)
+                    results[name] = job.result()
                     order.done(name)
+                    ended()
         except BaseException:
             stop()
             raise

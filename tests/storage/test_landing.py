@@ -57,7 +57,10 @@ def test_a_job_begins_once_those_it_comes_after_are_done() -> None:
         return name.upper()
 
     jobs = {name: (lambda name=name: job(name)) for name in "abcd"}
-    assert in_lanes(jobs, {"a": "d", "d": "c"}, lanes=1, stop=pytest.fail) == {name: name.upper() for name in "abcd"}
+    done: list[int] = []
+    found = in_lanes(jobs, {"a": "d", "d": "c"}, lanes=1, stop=pytest.fail, ended=lambda: done.append(len(done)))
+    assert found == {name: name.upper() for name in "abcd"}
+    assert done == [0, 1, 2, 3]
     assert begun == ["b", "c", "d", "a"]
 
 

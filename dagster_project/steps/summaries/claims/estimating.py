@@ -7,6 +7,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 from threadpoolctl import threadpool_limits
+from tqdm import tqdm
 
 from dagster_project.steps.sources import Sources
 from dagster_project.steps.summaries.claims import chance, fits, kinds, regimes
@@ -19,6 +20,7 @@ from dagster_project.steps.summaries.claims.separation import Separation
 from dagster_project.steps.summaries.claims.sink import Sink
 from geometry.resampling import resample
 from storage.warehouse.relations import create_relations, create_tables, paper_claims
+from storage.zarr.layers import attending
 
 SCHEMA = pa.schema(
     [
@@ -49,7 +51,7 @@ def estimate_all(sources: Sources, least: dict[str, int]) -> dict[str, Estimated
     separation, sink, norms = Separation(n, statistics), Sink(n, statistics), Norms(statistics)
     bounds = Bounds(n, statistics, sources.study.analysis.kappas, least=least)
     function = Function(statistics)
-    for layer in read_layers(sources, n):
+    for layer in tqdm(read_layers(sources, n), "claims", len(attending(sources.metrics)), unit="layer", disable=None):
         resampled = Resampled(layer, statistics.resampling)
         for subject in (separation, sink, norms, bounds, function):
             subject.add(resampled)
