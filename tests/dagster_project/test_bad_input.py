@@ -301,7 +301,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, number: int, fails: Callable[[Seque
     monkeypatch.setattr(SequenceStore, "write", maybe)
 
 
-@pytest.mark.slow
+@pytest.mark.long  # a run that the disk stops at every stage
 def test_a_full_disk_keeps_what_is_whole_and_the_next_run_continues(
     mine: Path, inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
