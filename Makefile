@@ -53,11 +53,10 @@ lint: .venv/dev  ## style and types
 bench: .venv/dev  ## performance, as ratios measured in one run
 	$(BIN)/python -m benchmarks
 
-picture: demo  ## the README's pictures: the embedded study's page in headless Chromium, and two of its charts
+picture: demo  ## the README's pictures: the embedded study's page in headless Chromium, and its explorer
 	$(BIN)/attention-geometry report embedded --images $(ATTENTION_GEOMETRY_HOME)/pictures
 	mkdir -p docs
 	cp $(ATTENTION_GEOMETRY_HOME)/pictures/explorer.png docs/explorer.png
-	cp $(ATTENTION_GEOMETRY_HOME)/pictures/kinds-plane.png docs/heads.png
 	chromium --headless --no-sandbox --disable-gpu --disable-background-networking --hide-scrollbars \
 		--window-size=1280,1600 --virtual-time-budget=20000 --screenshot=docs/report.png \
 		file://$(ATTENTION_GEOMETRY_HOME)/reports/embedded.html
