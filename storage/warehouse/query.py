@@ -120,7 +120,11 @@ def _run(connection: duckdb.DuckDBPyConnection, statements: list[duckdb.Statemen
     for statement in statements:
         for _ in reader or ():
             pass
-        relation: duckdb.DuckDBPyRelation | None = connection.sql(statement.query)
+        try:
+            relation: duckdb.DuckDBPyRelation | None = connection.sql(statement.query)
+        except duckdb.ProgrammingError:
+            connection.execute(statement.query)  # fails alike, and says at which place of the text
+            raise
         reader = None if relation is None else relation.to_arrow_reader()
     return reader
 

@@ -53,6 +53,23 @@ def test_ctrl_c_that_a_statement_misses_stops_it_all_the_same() -> None:
         assert deaf.calls > 1
 
 
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("SELECT 1 AS recall;\nSELECT recal FROM (SELECT 1 AS recall)", "recal"),
+        ("FROM nosuch", "nosuch"),
+        ("SELECT avg(1, 2, 3)", "avg"),
+        ("SELECT 1 WHERE WHERE", "WHERE"),
+    ],
+)
+def test_an_error_of_any_kind_shows_its_place(text: str, place: str) -> None:
+    with duckdb.connect() as connection, pytest.raises(UserError) as refused:
+        query(connection, text)
+    *_, line, caret = str(refused.value).splitlines()
+    assert line.startswith("LINE 1: ")
+    assert line[caret.index("^") :].startswith(place)
+
+
 def test_an_error_shows_the_line_with_a_caret_under_the_place() -> None:
     with duckdb.connect() as connection, pytest.raises(UserError) as refused:
         query(connection, "SELECT 1,\n  FROM range(3) LIMITS 2")
