@@ -54,6 +54,7 @@ class SequenceStore:
         self._group = group
         self._arrays: dict[str, zarr.Array[Any]] = {}
         self._kept: dict[tuple[str, int], NDArray[Any]] = {}
+        self._kept_bytes = 0
         self._is_whole = False
         self.absent = frozenset(spec.name for spec in specs if spec.optional and self._found(spec.name) is None)
 
@@ -346,8 +347,9 @@ class SequenceStore:
         key = readable.name, sequence
         if key not in self._kept:
             size = readable.dtype.itemsize * prod(readable.shape[1:])
-            if size > KEPT_SEQUENCE or size + sum(array.nbytes for array in list(self._kept.values())) > KEPT:
+            if size > KEPT_SEQUENCE or self._kept_bytes + size + KEPT_BESIDE > KEPT:
                 return False
+            self._kept_bytes += size + KEPT_BESIDE
             self._kept[key] = readable[sequence]
         return True
 
@@ -528,6 +530,9 @@ KEPT = 2**25
 
 KEPT_SEQUENCE = 2**21
 """Bytes of one sequence of an array above which it is read piece by piece, as it is asked for."""
+
+KEPT_BESIDE = 2**9
+"""Bytes that keeping one takes beside its numbers, so that many tiny ones stay within the bound too."""
 
 LEDGER = "finished"
 """The array that says which sequences are written."""

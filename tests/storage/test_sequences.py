@@ -292,7 +292,7 @@ def test_what_is_kept_of_a_store_is_bounded(
     one, larger = (one_sequence(0)[name].nbytes for name in ("values", "attention"))
     assert one < larger
     monkeypatch.setattr(sequences, "KEPT_SEQUENCE", one)
-    monkeypatch.setattr(sequences, "KEPT", 2 * one)
+    monkeypatch.setattr(sequences, "KEPT", 2 * (one + sequences.KEPT_BESIDE))
     store = SequenceStore.open(path, TENSORS).whole()
     accesses.clear()
     for _ in range(2):
@@ -303,6 +303,27 @@ def test_what_is_kept_of_a_store_is_bounded(
             np.testing.assert_array_equal(store.read("values", (sequence, 0)), one_sequence(sequence)["values"][0])
     assert [index for name, index in accesses if name == "values"] == [0, 1, (2, 0), (2, 0)]
     assert [index for name, index in accesses if name == "attention"] == [(sequence, 0) for sequence in (0, 1, 2)] * 2
+
+
+def test_what_many_tiny_sequences_take_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside its few bytes each takes an array and an entry of its own."""
+    monkeypatch.setattr(sequences, "KEPT", 2**17)
+    sizes, few = SIZES | {"sequence": 100}, ("first_key", "query_position", "learned_sink", "batch")
+    store = SequenceStore.resume(Local(tmp_path / "s.zarr"), TENSORS, sizes, provenance())
+    for sequence in range(100):
+        store.write(sequence, one_sequence(0))
+    store.whole()
+    tracemalloc.start()
+    for name in few:
+        for sequence in range(100):
+            store.read(name, sequence)
+    kept = len(store._kept)
+    before = tracemalloc.get_traced_memory()[0]
+    store._kept.clear()
+    freed = before - tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert 200 < kept < 256
+    assert 2**14 < freed <= 2**17
 
 
 def test_nothing_is_kept_of_a_store_that_is_being_written(tmp_path: Path, accesses: list[tuple[str, Any]]) -> None:
