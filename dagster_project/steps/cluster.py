@@ -88,9 +88,7 @@ def connected(scheduler: str) -> "Iterator[Client | None]":
         libraries are not those of this process.
     """
     if scheduler == "threads":
-        import dask
-
-        with dask.config.set(scheduler="threads"), _in_use(None):
+        with _in_use(None):
             yield None
         return
     try:
@@ -181,19 +179,23 @@ def _without_interrupts() -> Iterator[None]:
 
 @contextmanager
 def _client(address: str) -> "Iterator[Client]":
-    """A client of the scheduler at ``address``, which Dask uses by default until it is closed."""
+    """A client of the scheduler at ``address``, which Dask uses in the body alone.
+
+    Dask's own default would stay with a client that failed while it connected, and all that is computed later would
+    wait for it without end.
+    """
     from distributed import Client
     from distributed.versions import VersionMismatchWarning
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", VersionMismatchWarning)  # they are refused below, in our words
         try:
-            client = Client(address, timeout=CONNECT, name="attention-geometry")
+            client = Client(address, timeout=CONNECT, name="attention-geometry", set_as_default=False)
         except (OSError, TypeError, ValueError) as error:  # the latter two where certificates are missing or unreadable
             secure = ", with its certificates in Dask's configuration" if address.startswith("tls:") else ""
             msg = f"The Dask scheduler at {address} cannot be reached; see that it runs there{secure}, and run again"
             raise UserError(msg) from error
-        with closing(client):
+        with closing(client), client.as_current():
             yield client
 
 
@@ -447,7 +449,8 @@ def in_parallel(
         dask.config.set({"num_workers": threads} if threads else {}),
     ):
         seeing = (partial(_seeing, task, probes) for task in tasks)
-        return list(compute(*(delayed(_checked, pure=False)(task, libraries) for task in seeing)))
+        checked = (delayed(_checked, pure=False)(task, libraries) for task in seeing)
+        return list(compute(*checked, scheduler=client or "threads"))
 
 
 def _seeing(task: Callable[[], T], probes: tuple[Place, ...]) -> T:

@@ -12,6 +12,7 @@ from threading import Timer
 from typing import Any
 
 import pytest
+from dask import config as dask_config
 
 from dagster_project.steps import cluster, measuring, tables
 from dagster_project.steps.catalogue import find_asset
@@ -463,6 +464,7 @@ def test_an_unreachable_scheduler_is_said_in_one_line(monkeypatch: pytest.Monkey
         cluster.connected("tls://127.0.0.1:9"),
     ):
         pass
+    assert dask_config.get("scheduler", None) is None, "nothing that is computed later waits for that client"
 
 
 def test_without_distributed_what_to_install_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
