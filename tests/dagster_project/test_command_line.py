@@ -2,6 +2,8 @@
 
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -116,3 +118,34 @@ def test_the_console_script_is_this_program(mine: Path) -> None:
     assert PROGRAM.exists()
     done = in_own_process("--home", mine, *COUNT)
     assert (done.code, done.text, done.errors) == (0, ONE, "")
+
+
+ENDINGS = """
+import atexit, sys
+from types import ModuleType
+
+from dagster_project.command import cli, program
+
+class Taken:
+    def __del__(self):
+        print("taken apart", flush=True)
+
+def main():
+    sys.modules["kept"] = kept = ModuleType("kept")
+    kept.taken = Taken()
+    atexit.register(print, "handled")
+    print("written")
+    {end}
+
+cli.main = main
+program.program()
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "code"), [("pass", 0), ("sys.exit()", 0), ("sys.exit(3)", 3), ("sys.exit('said')", 1), ("1 / 0", 1)]
+)
+def test_a_process_ends_with_its_exit_handlers(end: str, code: int) -> None:
+    done = subprocess.run([sys.executable, "-c", ENDINGS.format(end=end)], check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (code, "written\nhandled\n"), done.stderr
+    assert ("ZeroDivisionError" in done.stderr) == ("/" in end)
