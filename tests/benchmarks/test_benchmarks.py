@@ -191,6 +191,7 @@ def test_a_model_of_the_paper_goes_through_the_whole_pipeline_narrowed(
     assert "width / 32" in printed
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("name", "parameters"), [("llama-2-7b", 6_738_415_616), ("mistral-7b", 7_241_732_096), ("gemma-7b", 8_537_680_896)]
 )

@@ -333,6 +333,7 @@ def test_an_object_store_that_does_not_answer_is_not_damaged(tmp_path: Path, mon
         doctor._settled(Home(tmp_path), "small", Remote("s3://b/small.zarr"), lambda: "damaged")
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("command", ["clear", "drop", "run"])
 def test_a_study_between_two_steps_of_a_run_is_kept_for_it(copied: Path, command: str) -> None:
     before = results(copied)
@@ -357,6 +358,7 @@ def with_another_name_of_a_column(home: Path) -> Path:
     return table
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("of", [without_a_key, with_another_name_of_a_column])
 def test_damaged_metadata_hides_no_other_study_and_is_named(copied: Path, of: Callable[[Path], Path]) -> None:
     shutil.copytree(copied / "metrics" / "mine.zarr", copied / "metrics" / "other.zarr")
@@ -382,6 +384,7 @@ def test_a_study_that_cannot_be_read_hides_no_other(copied: Path) -> None:
     assert "'bad'" in listed.complaint
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("part", ["tensors", "metrics"])
 def test_a_store_that_is_a_link_is_read_and_neither_replaced_nor_deleted(
     copied: Path, tmp_path: Path, part: str

@@ -140,6 +140,7 @@ def test_distances_norms_and_cosines_are_those_of_eager_attention(case: tuple[Pa
         np.testing.assert_allclose(landed[name][sure], wanted[name][sure], rtol=1e-3, atol=2e-5, err_msg=name)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("mutation", [{"grouped": False}, {"query": -2}], ids=["GQA order", "query before the last"])
 def test_the_comparison_would_notice(mine: Path, inputs: Path, mutation: dict[str, object]) -> None:
     found = eager(inputs / "llama", stored_tokens(mine), **mutation)
@@ -147,6 +148,7 @@ def test_the_comparison_would_notice(mine: Path, inputs: Path, mutation: dict[st
     assert (wrong & (margin > ROUNDING)).mean() > 0.1
 
 
+@pytest.mark.one_case
 def test_counts_are_exactly_those_of_the_stored_tensors(case: tuple[Path, Path, int]) -> None:
     home, _, first = case
     tensors, landed = SequenceStore.open(Local(home / "tensors" / "mine.zarr"), TENSORS), selection(home)
@@ -233,6 +235,7 @@ def upper_bounds(home: Path, sequence: int, layer: int) -> np.ndarray:
     return np.array(rows, np.float32).T.reshape(2, HEADS, -1)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("scale", ["unit", "raw"])
 def test_upper_bounds_are_those_of_the_stored_tensors(case: tuple[Path, Path, int], scale: Scale) -> None:
     """And not those of another scale."""
@@ -248,6 +251,7 @@ def test_upper_bounds_are_those_of_the_stored_tensors(case: tuple[Path, Path, in
     assert np.array_equal(landed, computed, equal_nan=True) == (scale == "unit")
 
 
+@pytest.mark.slow
 def test_a_window_leaves_only_its_keys_and_no_sink(windowed: Path) -> None:
     rows = ask(windowed, "SELECT min(n_keys) a, max(n_keys) b, max(n) c, any_value(query) d FROM selection")
     assert rows == [{"a": str(WINDOW), "b": str(WINDOW), "c": str(WINDOW - 1), "d": str(CONTEXT - 1)}]

@@ -36,6 +36,7 @@ def refused(*arguments: object) -> str:
     return line
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -50,6 +51,7 @@ def test_a_new_study(inputs: Path, tmp_path: Path, changes: dict[str, object], s
     assert not (tmp_path / "studies.yaml").exists()
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("command", [("run",), ("extract",), ("report",), ("export", "--out", "x.csv"), ("compare",)])
 def test_an_unknown_study(tmp_path: Path, command: tuple[str, ...]) -> None:
     line = refused(*command, "embeded", *(["embedded"] if command == ("compare",) else []), "--home", tmp_path)

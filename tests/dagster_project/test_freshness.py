@@ -158,6 +158,7 @@ def of_page(patched: pytest.MonkeyPatch) -> None:
     patched.setattr(reporting, "report_version", lambda: "99")
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("raise_version", "first", "all_stale"),
     [
@@ -184,6 +185,7 @@ def test_another_version_of_code(
     assert re.fullmatch(r"made by version [\w-]+ of its code, now [\w-]+", reasons[first])
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("asset", making.TABLES)
 def test_another_version_of_the_code_of_small_tables(mine: Path, asset: str) -> None:
     """What reads them is stale too, and no other asset of small tables."""
@@ -306,6 +308,7 @@ def test_unfinished_tensors_of_another_device_are_refused_and_not_replaced(copie
     assert list(copied.rglob("*.replaced")) == []
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("name", "first", "all_stale"),
     [

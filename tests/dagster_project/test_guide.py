@@ -60,6 +60,7 @@ def test_the_page_has_every_question_and_answers_of_the_study(mine: Path) -> Non
     assert "Results are of the study mine." in page
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

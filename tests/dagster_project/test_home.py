@@ -197,6 +197,7 @@ def test_an_unfinished_store_is_not_measured(tmp_path: Path) -> None:
     assert not home.metrics("small").exists()
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("name", "at", "value"),
     [
@@ -259,6 +260,7 @@ def test_without_triton_the_cpu_computes_and_one_line_says_so(
     assert caplog.messages[0].startswith("Triton is not installed, so the CPU computes the metrics; ")
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("error", "said"),
     [

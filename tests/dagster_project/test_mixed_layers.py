@@ -205,6 +205,7 @@ def test_what_is_no_ones_would_change_something_if_it_were_read(mixed: Home) -> 
     assert whole.size > sum(part.size for part in own)
 
 
+@pytest.mark.slow
 def test_value_states_in_float16_are_those_rounded(tmp_path: Path) -> None:
     def rounded(arrays: Arrays) -> Arrays:
         return arrays | {"values": arrays["values"].astype(np.float16).astype(np.float32)}

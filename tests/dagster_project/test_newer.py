@@ -44,6 +44,7 @@ def format_of_database(home: Path) -> None:
         connection.execute("UPDATE studies SET format_version = 99")
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     "newer", [tensors, format_of_tensors, metrics, format_of_metrics, database, format_of_database]
 )
@@ -59,6 +60,7 @@ def test_what_a_newer_version_made_is_refused_in_a_line_and_listed(copied: Path,
     assert files(copied) == before
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(("newer", "asset"), [(metrics, "selection_metrics"), (database, "warehouse")])
 def test_an_asset_alone_replaces_it_when_told_to(copied: Path, newer: Callable[[Path], None], asset: str) -> None:
     """As when someone materialises it in the web UI."""

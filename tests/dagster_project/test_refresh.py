@@ -256,6 +256,7 @@ def test_among_records_of_several_data_roots_each_buries_its_own(tmp_path: Path)
         assert not lock.exists()
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("status", [dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.STARTED])
 def test_a_run_that_no_process_took_on_is_dead_after_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: dg.DagsterRunStatus

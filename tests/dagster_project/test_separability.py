@@ -88,6 +88,7 @@ def exact(home: Home) -> dict[tuple[int, int, int], dict[str, np.ndarray]]:
     return {place: literally(tensors, place) for place in HEADS}
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("place", HEADS)
 def test_rows_of_a_head_are_those_of_exact_arithmetic(
     home: Home, exact: dict[tuple[int, int, int], dict[str, np.ndarray]], place: tuple[int, int, int]
@@ -109,6 +110,7 @@ def test_rows_of_a_head_are_those_of_exact_arithmetic(
         assert (row["low"], row["high"]) == pytest.approx((expected.low, expected.high), abs=1e-6)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("reading", "measures"),
     [

@@ -48,6 +48,7 @@ def test_output_that_nobody_reads_is_no_error() -> None:
     assert through_shell("AG tour 99 >&- 2>&-") == (1, b"", "")
 
 
+@pytest.mark.one_case
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 @pytest.mark.parametrize("command", ["tour", "--version", "sql 'SELECT 1' --format csv --home HOME"])
 def test_output_that_is_full_is_named_as_such(command: str, tmp_path: Path) -> None:

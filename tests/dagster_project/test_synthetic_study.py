@@ -106,6 +106,7 @@ def test_the_criterion_finds_the_oscillation_and_the_floor(planted: Path) -> Non
         assert row["floor"] == pytest.approx(row["rho_0"] ** 2, abs=0.05)
 
 
+@pytest.mark.slow
 def test_the_scale_free_bound_holds_where_directions_are_independent(planted: Path) -> None:
     rows = ask(planted, "FROM monte_carlo WHERE family = 'scale_free'")
     assert {row["beta"] for row in rows} == {0.1, None}  # JSON has no infinity
@@ -116,6 +117,7 @@ def test_the_scale_free_bound_holds_where_directions_are_independent(planted: Pa
     assert [(row["kappa"], row["scale"]) for row in printed] == [(0.5, "raw"), (0.5, "unit"), (5, "raw"), (5, "unit")]
 
 
+@pytest.mark.slow
 def test_table_1_has_every_parameter(planted: Path) -> None:
     rows = ask(planted, "SELECT parameter, effect, paper_effect, agrees FROM parameter_effects")
     found = {row["parameter"]: row for row in rows}

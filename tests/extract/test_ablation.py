@@ -215,6 +215,7 @@ def test_the_mean_is_that_of_other_sequences() -> None:
         ablated(name, means=None)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("family", ["llama", "gemma2", "gpt_oss"])
 def test_half_precision(family: str, dtype: torch.dtype) -> None:

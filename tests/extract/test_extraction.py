@@ -453,6 +453,7 @@ def test_nan_from_the_start_is_refused_by_its_layer(family: str, inputs: Path, t
     assert not (tmp_path / "data").exists()
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("family", EVERY_WAY)
 def test_nan_in_mid_study_is_refused_by_its_layer_and_what_is_written_stays(
     family: str, inputs: Path, uninterrupted: Path, tmp_path: Path
@@ -827,6 +828,7 @@ def test_who_is_asked_before_may_refuse(inputs: Path, tmp_path: Path) -> None:
 # --- value states as stored, layers of other kinds, tokenizers without BOS ---
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 def test_value_states_may_be_stored_in_float16(dtype: str, inputs: Path, tmp_path: Path) -> None:
     run(inputs, tmp_path / "full", dtype=dtype)
@@ -958,6 +960,7 @@ def checkpoint_of(inputs: Path, tmp_path: Path, architecture: str) -> Path:
     return folder
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("family", "path", "sizes"),
     [

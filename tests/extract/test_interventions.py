@@ -46,6 +46,7 @@ def attending(name: str) -> list[int]:
     return [layer for layer, size in enumerate(attention_of(name).layers) if size.heads]
 
 
+@pytest.mark.one_case
 @through_the_interface
 def test_nothing_edited_is_the_plain_pass_to_the_last_bit(family: Family) -> None:
     model = model_of(family.name)
@@ -90,6 +91,7 @@ def by_hook(name: str, layer: int, head: int, *, after: bool = False) -> Tensor:
         return plain(model_of(name))
 
 
+@pytest.mark.one_case
 @through_the_interface
 def test_a_zeroed_head_is_zero_in_what_goes_into_the_projection(family: Family) -> None:
     layers, expected = attending(family.name), plain(model_of(family.name))

@@ -109,6 +109,7 @@ def farthest(family: Family) -> float:
     return largest
 
 
+@pytest.mark.one_case
 @through_the_interface
 def test_norms_are_those_of_the_vectors_that_are_multiplied(family: Family) -> None:
     assert sorted(multiplied(family.name)) == [
@@ -122,6 +123,7 @@ def test_norms_are_those_of_the_vectors_that_are_multiplied(family: Family) -> N
             assert norms[layer, :, :, size.heads :].isnan().all()
 
 
+@pytest.mark.one_case
 @through_the_interface
 def test_no_logit_is_larger_and_every_weight_lies_in_the_interval_they_imply(family: Family) -> None:
     found = captured(family)

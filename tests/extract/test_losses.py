@@ -35,6 +35,7 @@ def definition(logits: Tensor, plain: Tensor, ids: Tensor) -> tuple[list[float],
     return losses, divergences
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("bytes_", [module.BLOCK_BYTES, 4 * ROWS * WORDS * 7, 1], ids=["whole", "blocks", "single"])
 @pytest.mark.parametrize("scale", [1.0, 1e-3])
 def test_losses_are_those_of_the_definition(scale: float, bytes_: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -327,6 +327,7 @@ def test_random_weights_are_those_of_the_architecture_s_initialisation(checkpoin
             assert weight.std() == pytest.approx(0.3, rel=0.05), name
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name.replace(" ", ""))
 def test_every_family_initialises_all_of_its_weights(family: Family) -> None:
     """Memory that nobody writes is filled with NaN, so that a weight left out is found."""

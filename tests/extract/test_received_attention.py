@@ -50,6 +50,7 @@ def farthest(family: Family, definition: Callable[[Tensor], Tensor]) -> float:
     return largest
 
 
+@pytest.mark.one_case
 @through_the_interface
 @pytest.mark.parametrize("bytes_", [attention.BLOCK_BYTES, 4 * 2 * 4 * KEYS * 7], ids=["whole", "blocks"])
 def test_it_is_what_the_definition_makes_of_eager_s_matrices(

@@ -225,6 +225,7 @@ def test_windows_name_the_commit_and_repeat(hub: DatasetHub) -> None:
     assert not [asked for asked in hub.asked if "/resolve/" in asked and COMMIT not in asked]
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("fault", [CUT, RESET, 500, 503, 429])
 @pytest.mark.parametrize("name", ["acme/web", "acme/lines"])
 def test_a_stream_that_breaks_goes_on_where_it_was(
@@ -291,6 +292,7 @@ MISTAKES: dict[str, tuple[CorpusSettings, str]] = {
 }
 
 
+@pytest.mark.one_case
 @pytest.mark.usefixtures("hub")
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_mistakes_are_said_at_once(mistake: str, waits: list[float]) -> None:

@@ -430,6 +430,7 @@ def test_the_sink_effect_is_the_correlation_over_heads_of_means_over_sequences()
         assert not agrees(made, found, wrong), wrong
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("name", "change"),
     [

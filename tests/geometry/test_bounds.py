@@ -33,6 +33,7 @@ def test_equal_the_definitions(kind: str, n: int, d: int, sink: bool, scale: str
     assert unexplained(profile, found, weights, values, **asked) == {}
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("seed", range(8))
 def test_the_bounds_of_nearly_equal_keys_stay_in_range(seed: int) -> None:
     """Equal weights and values that differ in their last digits: which pairs have ξ < 0 is decided in float64."""
@@ -312,6 +313,7 @@ def test_the_right_reading_is_not_noticed() -> None:
     assert all_departures() == set()
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_wrong_reading_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     target, mutate, differing = MUTANTS[name]

@@ -44,6 +44,7 @@ def assert_right(found: Separability, weights: np.ndarray, values: np.ndarray, d
 class TestAgainstTheDefinitions:
     """In rational arithmetic, which decides every comparison, or in long double."""
 
+    @pytest.mark.one_case
     @pytest.mark.parametrize("kind", HEADS)
     @pytest.mark.parametrize(("n", "d"), [(2, 3), (3, 1), (14, 6)])
     @pytest.mark.parametrize("sink", [True, False])
@@ -123,6 +124,7 @@ class TestGrid:
             for name in ("observed", *NULLS):
                 np.testing.assert_array_equal(getattr(part, name), getattr(whole, name)[:, np.array(sizes) - 1])
 
+    @pytest.mark.one_case
     @pytest.mark.parametrize("points", [2, 24, 48, 161])
     def test_log_grid_is_that_of_sql(self, points: int) -> None:
         lengths = [*range(2, 200), 257, 511, 512, 513, 1000, 1024, 2048, 4096, 8192, 32768, 131072, 10**6 + 1]

@@ -105,6 +105,7 @@ def test_equals_the_definitions(n: int, d: int, settings: dict[str, Any]) -> Non
     assert_right([draw(n, d, n + d) for draw in HEADS.values()], **settings)
 
 
+@pytest.mark.one_case
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("n", [32, 35])
 def test_heads_longer_than_a_block(n: int) -> None:
@@ -115,6 +116,7 @@ def test_no_kappa() -> None:
     assert_right([random_head(6, 3, 1)], kappas=())
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("weights", "values"),
     [
@@ -172,6 +174,7 @@ def test_the_public_function_goes_where_the_device_says(monkeypatch: pytest.Monk
         selection_profile(-weights, values, device="cuda")
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(("tile", "extent"), [(8 * 7 * 4, (1, 4)), (8 * 7 * 7 * 2, (2, 6)), (1, (1, 1))])
 def test_tiles_of_some_rows_of_some_heads(tile: int, extent: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     heads = [HEADS[kind](7, 4, 3) for kind in ("random", "aligned", "repeated")]
@@ -274,6 +277,7 @@ class TestTies:
         assert_right([(weights, values)])
         assert not calls
 
+    @pytest.mark.one_case
     @pytest.mark.parametrize(
         ("weights", "values"),
         [

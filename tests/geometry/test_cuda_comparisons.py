@@ -55,6 +55,7 @@ def test_auc_equals_the_definition(n: int, d: int, sizes: list[int]) -> None:
     np.testing.assert_array_equal(auc(heads, sizes), expected)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("sink", [True, False])
 def test_measures_and_nulls_are_those_of_the_cpu(sink: bool) -> None:
     heads = [HEADS[kind](11, 4, 3) for kind in ("random", "repeated", "zeroed", "underflowed")]
@@ -136,6 +137,7 @@ def spy(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return flagged
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("tile", "extent"), [(2**28, (3, 4)), (2 * 96 * 9 * 4, (2, 4)), (96 * 9 * 2, (1, 2)), (1, (1, 1))]
 )

@@ -141,6 +141,7 @@ def floors(fits: list[DecayFit]) -> int:
     return sum(fit.preferred == "floor" for fit in fits)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("study", range(4))
 def test_a_floor_is_found_where_there_is_one_and_nowhere_else(study: int) -> None:
     without, found = drawn_heads(0.0, study), drawn_heads(0.1, study)
@@ -157,6 +158,7 @@ def test_residuals_taken_as_independent_show_a_floor_where_there_is_none(monkeyp
     assert floors(drawn_heads(0.1, 0)) == 16
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("name", ["floor", "two rates", "gaps", "four"])
 @pytest.mark.parametrize("parameter", ["beta", "beta_floor", "floor"])
 def test_influence_is_the_derivative(name: str, parameter: str) -> None:

@@ -119,6 +119,7 @@ def test_n_runs_to_the_last_query_not_to_the_end_of_the_context() -> None:
     assert computed["cos_last_of_keys"].shape[-1] == KEYS
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("kv_chunk", [1, 2, 4])
 def test_blocks_equal_the_whole(kv_chunk: int) -> None:
     attention, values, first_key = study()

@@ -168,6 +168,7 @@ def peak_bytes(keys: int, head_dim: int, threads: int) -> int:
     return peak
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("threads", [1, 2])
 def test_memory_is_bounded_by_blocks(threads: int) -> None:
     """Dask's own bookkeeping, which the same graph over blocks of two keys shows, is not the blocks'."""

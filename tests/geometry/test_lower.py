@@ -38,6 +38,7 @@ def differs(left: np.ndarray, right: np.ndarray) -> bool:
     return not np.allclose(left, right, rtol=1e-5, atol=1e-6, equal_nan=True)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("kind", HEADS)
 @pytest.mark.parametrize("scale", ["unit", "raw"])
 @pytest.mark.parametrize("sink", [True, False])

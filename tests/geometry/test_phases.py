@@ -244,6 +244,7 @@ def oscillations(variants: list[PhaseVariant | None]) -> int:
     return sum(variant in {"tied", "untied"} for variant in variants)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("time", [0.0, 1.5, 4.5])
 def test_an_oscillation_is_found_where_there_is_one_and_nowhere_else(time: float) -> None:
     assert oscillations(drawn_variants(oscillates=False, time=time)) <= 2
@@ -373,6 +374,7 @@ def test_slopes_and_bends_of_the_descent_are_derivatives(tied: bool) -> None:
     np.testing.assert_allclose(state[3:6], [twice[0], both, twice[1]], rtol=1e-4)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("variant", PHASE_VARIANTS)
 @pytest.mark.parametrize("first", [0, 9])
 def test_influence_is_the_derivative(variant: PhaseVariant, first: int) -> None:

@@ -47,6 +47,7 @@ def bounds(shape: str, n: int, d: int) -> np.ndarray:
     return np.array([found.precision_lower, found.recall_lower])
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("d", [2, 16, 128])
 def test_equal_the_note(shape: str, d: int) -> None:
@@ -68,6 +69,7 @@ def test_the_worst_pair_is_the_worst(total: float, least: float, most: float) ->
     assert scale_free.pair_square(1.0, total, least, most) == pytest.approx(gammas.min() ** 2, rel=1e-5)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("tail", [0.5, 3.0, 12.0])
 @pytest.mark.parametrize("most", [1e-6, 0.01, 1.0, 30.0])
 @pytest.mark.parametrize("d", [2, 32])
@@ -110,6 +112,7 @@ def broken(shape: str, n: int, d: int) -> bool:
     return bool((bounds(shape, n, d) > mean + 4 * error + 1e-9).any())
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize(("n", "d"), [(12, 2), (40, 8), (40, 32), (40, 128)])
 def test_holds(shape: str, n: int, d: int) -> None:
@@ -127,6 +130,7 @@ def test_says_something() -> None:
     assert flat.recall_lower[:3].min() > 0.9
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("d", [2, 3, 8, 64])
 def test_no_pair_is_passed_more_often_than_its_bound(d: int) -> None:
     """P(D_j ≤ D_i) of simulated pairs, the rest of the selection being one vector or many."""

@@ -99,6 +99,7 @@ def test_what_is_no_row_or_no_temperature_is_refused(arguments: tuple[Any, ...],
         temper(*arguments)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("kind", [draws.random_head, draws.repeated_head, draws.underflowed_head, draws.zeroed_head])
 @pytest.mark.parametrize("grid", [None, [1, 2, 5, 11], [3], list(range(1, 12))])
 def test_counts_at_every_temperature_are_exact(kind: draws.Head, grid: list[int] | None) -> None:

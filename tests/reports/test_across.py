@@ -49,6 +49,7 @@ def index(several: duckdb.DuckDBPyConnection, tmp_path_factory: pytest.TempPathF
     return write_index(several, tmp_path_factory.mktemp("index") / "index.html", **links)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("order", [("small", "wide"), ("wide", "small")])
 def test_a_study_of_an_earlier_version_can_be_compared(order: tuple[str, str], tmp_path: Path) -> None:
     """It has no kinds of heads, so that its table of them is empty and has columns of its own."""

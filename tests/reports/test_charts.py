@@ -107,6 +107,7 @@ NOTHING_OF = {
 """Charts that a study with one selection, or none of whose heads has an elbow, has no rows for; its report says so."""
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("name", CHARTS)
 def test_a_chart_says_what_it_shows(small: duckdb.DuckDBPyConnection, name: str) -> None:
     spec = CHARTS[name](small, SMALL).to_dict()
@@ -120,6 +121,7 @@ def test_a_chart_says_what_it_shows(small: duckdb.DuckDBPyConnection, name: str)
     assert all(line.get("title") for tooltip in tooltips for line in tooltip)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("name", CHARTS)
 def test_colours_come_from_the_theme_alone(small: duckdb.DuckDBPyConnection, name: str) -> None:
     spec = CHARTS[name](small, SMALL).to_dict()
@@ -127,6 +129,7 @@ def test_colours_come_from_the_theme_alone(small: duckdb.DuckDBPyConnection, nam
     assert "#" not in str({key: value for key, value in spec.items() if key != "$schema"})
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("name", CHARTS)
 def test_a_chart_is_the_same_each_time(small: duckdb.DuckDBPyConnection, name: str) -> None:
     assert CHARTS[name](small, SMALL).to_dict() == CHARTS[name](small, SMALL).to_dict()

@@ -80,6 +80,7 @@ def made_up() -> Iterator[duckdb.DuckDBPyConnection]:
         yield connection
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("name", CHARTS)
 def test_a_chart_says_what_it_shows(made_up: duckdb.DuckDBPyConnection, name: str) -> None:
     spec = CHARTS[name](made_up, STUDY).to_dict()
@@ -93,6 +94,7 @@ def test_a_chart_says_what_it_shows(made_up: duckdb.DuckDBPyConnection, name: st
     assert all(line.get("title") for tooltip in tooltips for line in tooltip)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("name", CHARTS)
 def test_colours_come_from_the_theme_alone_and_nothing_changes(made_up: duckdb.DuckDBPyConnection, name: str) -> None:
     spec = CHARTS[name](made_up, STUDY).to_dict()
@@ -116,6 +118,7 @@ def changed(connection: duckdb.DuckDBPyConnection, change: str, rows: int | None
 HEAD = "layer = 1 AND head = 2"
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("name", "change"),
     [

@@ -172,6 +172,7 @@ def turned(turns: float) -> tuple[float, float]:
     return cos(2 * pi * turns), sin(2 * pi * turns)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("n", [2, 4, 16])
 @pytest.mark.parametrize("lean", [0.0, 1.0])
 def test_keys_chosen_at_random_seldom_seem_close(n: int, lean: float) -> None:

@@ -302,6 +302,7 @@ def test_runs_of_positions_average_the_fit() -> None:
         assert row["fitted"] == pytest.approx(np.mean([phase(position, fit) for position in run]))
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(("query", "relation"), [("bounds_by_n", "_model"), ("bounds_of_head", "")])
 def test_bounds_at_the_best_kappa(query: str, relation: str) -> None:
     study = Synthetic("kappas", kappas=(0.1, 2.0))

@@ -228,6 +228,7 @@ def test_means_of_bounds_ignore_what_has_none() -> None:
         compare_means(connection)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("name", "old", "new"),
     [
@@ -252,6 +253,7 @@ def test_the_comparison_notices_other_means(monkeypatch: pytest.MonkeyPatch, nam
         compare_means(connection)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -358,6 +360,7 @@ def envelope(kappa: float, lower: float, upper: float, n: int) -> Row:
     }  # fmt: skip
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("envelopes", "best"),
     [

@@ -188,6 +188,7 @@ def test_what_is_rare_is_not_broken(changed: duckdb.DuckDBPyConnection, check: s
     assert violations(changed, check) == []
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("study", [Synthetic(sequences=1), Synthetic(context=4), Synthetic(context=2, layers=1)])
 def test_small_studies_break_no_check(study: Synthetic) -> None:
     """One sequence, no N of 4, a single N."""

@@ -90,6 +90,7 @@ def test_a_verdict_follows_from_the_whole_interval(changed: duckdb.DuckDBPyConne
     assert verdicts(changed) == [verdict for *_, verdict in CASES]
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("old", "new"),
     [

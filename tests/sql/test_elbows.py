@@ -69,6 +69,7 @@ def test_elbows_are_where_a_plain_search_finds_them() -> None:
     assert len({row["elbow_n"] for row in found}) > 5
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("old", "new"),
     [
@@ -90,6 +91,7 @@ def test_the_comparison_notices_another_elbow(monkeypatch: pytest.MonkeyPatch, o
         compare()
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("separability", "elbow_n"),
     [

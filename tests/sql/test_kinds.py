@@ -443,6 +443,7 @@ def test_a_plain_reading_agrees_on_heads_of_every_kind(empty: duckdb.DuckDBPyCon
     assert any(row["single_key"] for row in found)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(("old", "new"), BREAKS)
 def test_a_wrong_rule_would_be_noticed(monkeypatch: pytest.MonkeyPatch, old: str, new: str) -> None:
     break_statement(monkeypatch, "label_heads", old, new)

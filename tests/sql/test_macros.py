@@ -217,6 +217,7 @@ def test_arguments_are_checked(two: duckdb.DuckDBPyConnection, call: str, said: 
         rows(two, call)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("name", "old", "new"),
     [

@@ -314,6 +314,7 @@ COMPARISONS = (
 )
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("compare", COMPARISONS)
 def test_heads_are_told_apart_as_a_plain_reading_does(compare: Callable[[duckdb.DuckDBPyConnection], None]) -> None:
     with database(**STUDY) as connection:

@@ -117,6 +117,7 @@ def test_a_damaged_chunk_of_metrics_is_said_as_the_store_says_it(tmp_path: Path,
         land(tmp_path / "warehouse", "small", tables | {"selection_counts": rows.selection_rows(metrics, QUERIES)})
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("error", [PermissionError("no"), duckdb.IOException("no")])
 def test_a_study_that_is_published_has_landed_even_without_its_script(
     tmp_path: Path,

@@ -197,6 +197,7 @@ def test_a_drop_in_an_object_store_that_is_killed_is_ended_by_another(
     assert [path.joined(name, "c").bytes_on_disk() for name in store.dropped] == [0, 0]
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("how", ["missing", "empty", "flipped"])
 def test_damage_in_an_object_store_names_its_sequence(remote: Remote, how: str) -> None:
     import obstore

@@ -18,6 +18,7 @@ FOREVER = {
 }
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("text", FOREVER.values(), ids=FOREVER)
 def test_ctrl_c_stops_a_statement_at_once(text: str) -> None:
     with duckdb.connect() as connection:

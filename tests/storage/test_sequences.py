@@ -222,6 +222,7 @@ READS: dict[str, Callable[[SequenceStore, str], object]] = {
 }
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("name", ["attention", "first_key"])
 @pytest.mark.parametrize("how", ["flipped", "missing", "empty", "cut"])
 def test_damage_is_said_in_a_line_that_names_the_sequence(tmp_path: Path, how: str, name: str) -> None:
@@ -521,6 +522,7 @@ def _die_at(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("storage.files.staging.shutil", SimpleNamespace(rmtree=deleting))
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("step", range(8))
 def test_a_killed_drop_leaves_arrays_whole_or_dropped_and_another_ends_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
@@ -573,6 +575,7 @@ def test_lost_chunks_are_no_data(tmp_path: Path) -> None:
     assert SequenceStore.resume(Local(tmp_path / "new.zarr"), TENSORS, SIZES, provenance()).dropped == ()
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("compression", ["none", "blosclz"])
 def test_strided_views_are_written_within_a_bound_of_memory(
     tmp_path: Path, compression: Compression, monkeypatch: pytest.MonkeyPatch

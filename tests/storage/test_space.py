@@ -26,6 +26,7 @@ def _used(path: Place) -> int:
     return sum(max(4096, -(-found.stat().st_size // 4096) * 4096) for found in Path(str(path)).rglob("c/**/*"))
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("specs", [TENSORS, SELECTION], ids=["tensors", "metrics"])
 @pytest.mark.parametrize("compressed", [False, True])
 def test_a_store_takes_no_more_than_said_and_nearly_as_much(

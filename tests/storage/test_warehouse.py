@@ -100,6 +100,7 @@ def test_a_full_disk_is_explained(
     assert contents(tmp_path) == before
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("column", ["k_in", "k_out"])
 def test_rows_that_break_a_check_are_not_published(
     tmp_path: Path, tables: dict[str, list[pa.RecordBatch]], column: str

@@ -177,6 +177,7 @@ def test_what_is_explained_or_pivots_must_read_too(text: str, does: str | None) 
             query(connection, text)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("unlocked", [False, True])
 def test_a_query_that_needs_too_much_memory_is_told_so(folder: Path, unlocked: bool) -> None:
     with connect(folder, unlocked=unlocked) as connection:
@@ -270,6 +271,7 @@ def test_one_who_stays_keeps_what_they_have_when_it_cannot_be_opened_anew(
         assert reader.refresh() == "landed: other"
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("version", "oldest", "said"),
     [
@@ -317,6 +319,7 @@ def test_a_header_that_is_damaged_leaves_the_study_out(folder: Path, caplog: pyt
     assert "strange.duckdb cannot be read" in line
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("content", [b"not a database" * 1000, b""], ids=["other bytes", "empty"])
 def test_a_damaged_file_does_not_keep_others_from_being_read(
     folder: Path, caplog: pytest.LogCaptureFixture, content: bytes
@@ -588,6 +591,7 @@ FOREIGN = {
 """What somebody may put into a database, by what it is called."""
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("what", FOREIGN)
 def test_a_database_with_anything_that_nobody_landed_is_left_out(
     landed: Path, folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, what: str
