@@ -125,4 +125,4 @@ def weight_variants(heads: pa.Table) -> alt.LayerChart:
     tooltip = [alt.Tooltip("variant:N", title="Variant"), alt.Tooltip("heads:Q", title="Heads", format=",d")]
     bars = alt.Chart().mark_bar(style="bar").encode(x=x, y=y, tooltip=tooltip)
     description = f"Bar chart of the number of heads by variant of the fit. {findings.weight_variants(found)}"
-    return layered(rows, "Phases of the heads", description, bars).properties(height=theme.HEIGHT)
+    return layered(rows, "Phases of the heads", description, bars, height=theme.HEIGHT)

@@ -101,7 +101,8 @@ def chance_map(heads: pa.Table, *, null: str) -> alt.LayerChart:
             base.mark_text(style=style).encode(text="clear:N").transform_filter(f"abs(datum.difference) {which}")
             for style, which in (("on-small", f"<= {reach / 2}"), ("on-large", f"> {reach / 2}"))
         ),
-    ).properties(height=height)
+        height=height,
+    )
 
 
 def _clear(row: Row) -> str:

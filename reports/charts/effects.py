@@ -55,7 +55,8 @@ def kind_map(heads: pa.Table) -> alt.LayerChart:
         "Map of the kinds of heads, layers by heads.",
         base.mark_rect().encode(color=label_colour(symbol="square", letters=True), tooltip=_tooltip()),
         base.mark_text(style="on-large").encode(text="letter:N"),
-    ).properties(height=height)
+        height=height,
+    )
 
 
 def _map(heads: pa.Table, column: str, title: str, says: str, *, log: bool) -> alt.LayerChart:
@@ -75,9 +76,7 @@ def _map(heads: pa.Table, column: str, title: str, says: str, *, log: bool) -> a
         for style, which in (("on-small", "<="), ("on-large", ">"))
     ]
     described = f"Heat map, layers by heads. {says}"
-    return layered(rows, title, described, cells.encode(tooltip=_tooltip()), *(texts if written else [])).properties(
-        height=height
-    )
+    return layered(rows, title, described, cells.encode(tooltip=_tooltip()), *(texts if written else []), height=height)
 
 
 SHOWN = {
@@ -139,7 +138,8 @@ def loss_against(heads: pa.Table, *, measure: str, correlation: RankCorrelation)
             shape=label_shape().legend(None),
             tooltip=tooltip,
         ),
-    ).properties(height=theme.PANEL_HEIGHT)
+        height=theme.PANEL_HEIGHT,
+    )
 
 
 def loss_by_keys(policies: pa.Table, *, needs: str) -> alt.LayerChart:

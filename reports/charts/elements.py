@@ -27,15 +27,26 @@ DASHES = (SOLID, DOTTED, DASHED, DASH_DOT)
 """Dashes of the lines of a chart, in the order of their legend."""
 
 
-def layered(rows: Sequence[Row], title: str, description: str, *layers: alt.Chart | alt.LayerChart) -> alt.LayerChart:
-    """Layers over the same rows, as wide as the place they are put in.
+def layered(
+    rows: Sequence[Row],
+    title: str,
+    description: str,
+    *layers: alt.Chart | alt.LayerChart,
+    height: int | None = None,
+) -> alt.LayerChart:
+    """Layers over the same rows, as wide as the place they are put in, and ``height`` pixels high (or as the theme is).
 
     Six significant digits of each number are embedded: more than a screen shows. A number that is not finite is NULL,
     since JSON has none.
     """
-    data = alt.InlineData(values=[{name: _short(value) for name, value in row.items()} for row in rows])
-    chart = alt.LayerChart(layer=list(layers), data=data)
-    return chart.properties(title=title, description=description, width="container")
+    return alt.LayerChart(  # in one step: Altair copies all layers twice in each
+        layer=list(layers),
+        data=alt.InlineData(values=[{name: _short(value) for name, value in row.items()} for row in rows]),
+        title=title,
+        description=description,
+        width="container",
+        height=alt.Undefined if height is None else height,
+    )
 
 
 def _short(value: Any) -> Any:

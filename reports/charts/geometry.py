@@ -55,7 +55,7 @@ def norms(curve: pa.Table, *, title: str) -> alt.LayerChart:
     y = partial(alt.Y, title="Norm (model units)", scale=alt.Scale(zero=True))
     lines = _lines(rows, findings.NORMS, NORM_DASHES, y)
     description = f"Line chart of norms against N on a log axis. {findings.norms(rows)}"
-    return layered(rows, title, description, *lines).properties(height=PAIRED)
+    return layered(rows, title, description, *lines, height=PAIRED)
 
 
 def cosines(curve: pa.Table, *, title: str, domain: tuple[float, float]) -> alt.LayerChart:
@@ -74,7 +74,7 @@ def cosines(curve: pa.Table, *, title: str, domain: tuple[float, float]) -> alt.
     y = partial(alt.Y, title="Cosine of the sum with", scale=alt.Scale(domain=list(domain)))
     lines = _lines(rows, findings.COSINES, COSINE_DASHES, y)
     description = f"Line chart of cosines against N on a log axis. {findings.cosines(rows)}"
-    return layered(rows, title, description, *lines).properties(height=PAIRED)
+    return layered(rows, title, description, *lines, height=PAIRED)
 
 
 def _lines(
@@ -226,7 +226,8 @@ def sphere(directions: pa.Table, *, title: str, of_kv_head: Row, n: int) -> alt.
         _names(x, y),
         note(f"filled: {len(heavy)} heaviest", "left"),
         note("dashed: typical length", "right", upper=True),
-    ).properties(height=SIDE)
+        height=SIDE,
+    )
 
 
 def view(vectors: np.ndarray) -> np.ndarray:

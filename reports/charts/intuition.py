@@ -88,7 +88,7 @@ def balls(keys: pa.Table, *, s: tuple[float, float], r_min: float, r_max: float)
 
 
 def _chart(rows: Sequence[Row], title: str, description: str, *layers: alt.Chart) -> alt.LayerChart:
-    return layered(rows, title, description, *layers).properties(height=SIDE)
+    return layered(rows, title, description, *layers, height=SIDE)
 
 
 def _rows(keys: pa.Table, drawn: str, *, aside: float = 0) -> list[Row]:

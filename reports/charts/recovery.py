@@ -42,4 +42,5 @@ def recovery(heads: pa.Table, *, parameter: str) -> alt.LayerChart:
         f"Scatter plot of {name} as fitted against the same as planted. {findings.recovery(found, parameter)}",
         diagonal.mark_line(style="reference").encode(x=x, y=y),
         alt.Chart().mark_point(style="head", filled=True, size=40).encode(x=x, y=y, tooltip=tooltip),
-    ).properties(height=theme.PANEL_HEIGHT)
+        height=theme.PANEL_HEIGHT,
+    )

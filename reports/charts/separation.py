@@ -247,7 +247,8 @@ def _map(heads: pa.Table, metric: str, n: int) -> alt.LayerChart:
         f"Heat map of {name}, layers by heads, at N = {n}. {findings.extremes(rows, metric)}",
         cells,
         *(written if columns <= WRITTEN_HEADS else []),
-    ).properties(height=height)
+        height=height,
+    )
 
 
 def _middle(rows: Sequence[Row], metric: str) -> float:

@@ -89,7 +89,8 @@ def kinds_map(heads: pa.Table) -> alt.LayerChart:
         f"Map of the kind of every head, layers by heads. {findings.kinds(heads.to_pylist())}",
         base.mark_rect().encode(color=color, tooltip=[*_HEAD, *_scores()]),
         sign,
-    ).properties(height=height)
+        height=height,
+    )
 
 
 def _scores() -> list[alt.Tooltip]:
