@@ -78,6 +78,7 @@ def test_flipped_bits_are_harmless_or_named(mine: Path, copied: Path, kind: str)
     assert named or kind not in CHECKED
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["chunks", "documents", "footers", "databases"])
 def test_the_remedy_that_is_named_mends_it(mine: Path, copied: Path, kind: str) -> None:
     home, draw = Home(copied), random.Random(1)

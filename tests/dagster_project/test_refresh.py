@@ -90,7 +90,7 @@ def test_a_dry_run_only_says_what_it_would_do(copied: Path) -> None:
     assert files(copied) == before
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("command", ["refresh", "run"])
 def test_other_settings_replace_the_stores_and_keep_what_is_published_until_then(
     copied: Path, monkeypatch: pytest.MonkeyPatch, command: str
