@@ -417,6 +417,7 @@ def last_of(sources: Sources, asset: str) -> None:
         pass
 
 
+@pytest.mark.slow
 def test_memory_of_means_by_position_does_not_grow_with_sequences(tmp_path: Path) -> None:
     """A fifth of what the sequences more would take is left for what reading leaves to be collected."""
     sizes, peaks = SIZES | {"query": 1, "layer": 2, "key": 2000, "head": 8, "head_dim": 8}, []

@@ -173,6 +173,7 @@ def test_intervals_of_the_model_resample_the_groups_of_all_layers(home: Home) ->
         assert narrow.high - narrow.low < row["high"] - row["low"]
 
 
+@pytest.mark.slow
 def test_settings_say_how_many_sequences_and_draws(tmp_path: Path) -> None:
     home = measured(tmp_path, several())
     study, place = with_nulls(sequences=2, draws=3), (0, 0, 3)

@@ -363,6 +363,7 @@ def launches(monkeypatch: pytest.MonkeyPatch, n: int, d: int, dtype: torch.dtype
         yield name, (signature, constants | width, *rest)
 
 
+@pytest.mark.slow
 def test_kernels_compile_for_hopper_in_float64(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     kernels = [*launches(monkeypatch, 16, 16, torch.bfloat16, 128), *launches(monkeypatch, 2, 1, torch.float64, 1)]
     assert len(kernels) == 10

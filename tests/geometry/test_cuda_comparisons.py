@@ -182,6 +182,7 @@ def test_memory_is_bounded_whatever_the_number_of_heads() -> None:
 # Compilation for a GPU that is not there
 
 
+@pytest.mark.slow
 def test_kernels_compile_for_hopper_in_float64(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(cuda_comparisons, "ROW_BLOCK", 256)
     recorders = []

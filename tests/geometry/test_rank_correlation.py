@@ -79,6 +79,7 @@ def test_heads_that_share_a_group_are_not_independent() -> None:
     assert wrong[False] > 0.25 * 200
 
 
+@pytest.mark.slow
 def test_the_interval_holds_what_is_true() -> None:
     inside = 0
     for _ in range(100):

@@ -41,7 +41,7 @@ def test_a_page_says_what_its_verdicts_say(study: Synthetic, tmp_path: Path) -> 
     assert contradictions(text, claims) == []
 
 
-@pytest.mark.one_case
+@pytest.mark.slow
 @pytest.mark.parametrize("verdict", ["supported", "not supported", "undecided", "not testable"])
 def test_every_verdict_reaches_the_page_alike(verdict: str, tmp_path: Path) -> None:
     """With all claims alike, so that every sentence that can be said is said in one of the pages."""

@@ -526,6 +526,7 @@ CHANGES = (
 """What changes the finding of which figure; statements of one round touch different tables, or columns."""
 
 
+@pytest.mark.slow
 @pytest.mark.one_case
 @pytest.mark.parametrize("changes", CHANGES, ids=range(len(CHANGES)))
 def test_changed_rows_change_the_findings(page: Page, tmp_path: Path, changes: dict[str, str]) -> None:
