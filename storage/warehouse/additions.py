@@ -16,7 +16,7 @@ from storage.errors import UserError
 from storage.files.locks import exclusive
 from storage.files.staging import beside, sweep, synchronise
 from storage.warehouse.connection import ForeignError, database, opened
-from storage.warehouse.landing import LOCK_WAIT
+from storage.warehouse.landing import LOCK_WAIT, space_needed
 from storage.warehouse.relations import literal, tables_read
 
 
@@ -38,31 +38,28 @@ def replace_rows(folder: Path, study: str, table: str, rows: pa.Table) -> None:
     ------
     UserError
         If the study has not landed, or by an earlier version that does not know the table; if the rows break a check,
-        another process is landing the study, or the disk is full.
+        another process is landing the study, the disk is full or memory is too small.
     """
     path = database(folder, study)
     aside = beside(folder / study)
     with exclusive(folder / f"{study}.lock", f"the tables of study '{study}'", wait=LOCK_WAIT):
         sweep(folder / study)
-        try:
-            shutil.copyfile(path, aside)
-            with opened(aside):
-                pass
-            _replace(aside, study, table, rows)
-            synchronise(aside)
-            aside.replace(path)
-        except FileNotFoundError as error:
+        if not path.is_file():
             msg = f"The warehouse holds nothing of the study '{study}'; run it first: attention-geometry run {study}"
-            raise UserError(msg) from error
+            raise UserError(msg)
+        try:
+            with space_needed(folder, study):
+                shutil.copyfile(path, aside)
+                with opened(aside):
+                    pass
+                _replace(aside, study, table, rows)
+                synchronise(aside)
+                aside.replace(path)
         except ForeignError as error:
             msg = f"{path} is not changed: {error}; rebuild it: attention-geometry run {study}"
             raise UserError(msg) from error
         except duckdb.CatalogException as error:
             msg = f"The study '{study}' was landed by an earlier version; run it again: attention-geometry run {study}"
-            raise UserError(msg) from error
-        except (OSError, duckdb.IOException, duckdb.OutOfMemoryException) as error:
-            why = " ".join(str(error).split())
-            msg = f"The tables of study '{study}' could not be written to {folder} ({why}); free space and run again"
             raise UserError(msg) from error
         finally:
             sweep(folder / study)

@@ -94,7 +94,7 @@ def land(folder: Path, study: str, tables: Mapping[str, Batches], expected: Mapp
     Raises
     ------
     UserError
-        If another process is landing the same study, or the disk is full.
+        If another process is landing the same study, the disk is full or memory is too small.
     Exception
         What a stream of ``tables`` raised.
     """
@@ -103,23 +103,46 @@ def land(folder: Path, study: str, tables: Mapping[str, Batches], expected: Mapp
     with exclusive(folder / f"{study}.lock", f"the tables of study '{study}'", wait=LOCK_WAIT):
         sweep(folder / study)
         try:
-            rows, violations = _build(aside, study, tables)
-            violations["row_count"] = [
-                (table, rows[table], count) for table, count in (expected or {}).items() if rows[table] != count
-            ]
-            size = aside.stat().st_size
-            if not any(violations.values()):
-                _publish(aside, database(folder, study))
-        except (OSError, duckdb.IOException, duckdb.FatalException, duckdb.OutOfMemoryException) as error:
-            why = " ".join(str(error).split())
-            msg = f"The tables of study '{study}' could not be written to {folder} ({why}); free space and run again"
-            raise UserError(msg) from error
+            with space_needed(folder, study):
+                rows, violations = _build(aside, study, tables)
+                violations["row_count"] = [
+                    (table, rows[table], count) for table, count in (expected or {}).items() if rows[table] != count
+                ]
+                size = aside.stat().st_size
+                if not any(violations.values()):
+                    _publish(aside, database(folder, study))
         finally:
             sweep(folder / study)
     landed = Landing(database(folder, study), rows, violations, size, time.monotonic() - started)
     if landed.published:
         _renew_script(folder)
     return landed
+
+
+@contextmanager
+def space_needed(folder: Path, study: str) -> Iterator[None]:
+    """Say in one line that a study's tables could not be written: no space on the disk, or too little memory.
+
+    A transaction that runs out of either while it commits is DuckDB's ``TransactionException``; nobody else writes to
+    the database, so that no other transaction can be why.
+
+    Raises
+    ------
+    UserError
+        If the body runs out of disk or memory.
+    """
+    try:
+        yield
+    except (
+        OSError,
+        duckdb.IOException,
+        duckdb.FatalException,
+        duckdb.OutOfMemoryException,
+        duckdb.TransactionException,
+    ) as error:
+        why = " ".join(str(error).partition("\n\n")[0].split())  # DuckDB's hints are for who writes SQL
+        msg = f"The tables of study '{study}' could not be written to {folder} ({why}); free space and run again"
+        raise UserError(msg) from error
 
 
 def _renew_script(folder: Path) -> None:

@@ -206,6 +206,31 @@ def test_too_little_memory_is_a_users_error(tmp_path: Path, tables: Tables, monk
     assert not list(tmp_path.glob("small*partial*"))
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        duckdb.TransactionException(
+            "TransactionContext Error: Failed to commit: could not allocate block\n\nHints:\n* one"
+        ),
+        duckdb.OutOfMemoryException("Out of Memory Error: could not allocate block\n\nHints:\n* one"),
+        duckdb.FatalException("FATAL Error: could not allocate block"),
+        duckdb.IOException("IO Error: could not allocate block"),
+        OSError("could not allocate block"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_whatever_runs_out_of_space_is_one_line(tmp_path: Path, error: Exception) -> None:
+    """DuckDB reports a commit without memory, which happens once in some fifty tiny landings, as a transaction's."""
+    message = r"small.*could not allocate block\); free space and run again$"
+    with pytest.raises(UserError, match=message), landing.space_needed(tmp_path, "small"):
+        raise error
+
+
+def test_other_errors_of_a_landing_are_not_said_to_be_of_space(tmp_path: Path) -> None:
+    with pytest.raises(duckdb.BinderException), landing.space_needed(tmp_path, "small"):
+        raise duckdb.BinderException("no such column")  # noqa: EM101
+
+
 def test_a_database_is_on_the_disk_before_it_is_published(
     tmp_path: Path, tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
