@@ -1,7 +1,8 @@
 """Running assets from the command line: in this process, with the same records as from the web UI."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from dagster_project.steps.assets import UNREADABLE
@@ -10,7 +11,7 @@ from dagster_project.steps.memory import check_start
 from dagster_project.study.home import Home
 from dagster_project.study.studies import check_twin, find_study
 from dagster_project.study.twins import twin_of
-from dagster_project.upkeep.freshness import stale
+from dagster_project.upkeep.freshness import stale, stale_of_twin
 from storage.errors import DerivedDamageError, UserError
 
 logger = logging.getLogger(__name__)
@@ -25,6 +26,7 @@ QUIET: dict[str, Any] = {"loggers": {"console": {"config": {"log_level": "CRITIC
 def run_study(home: Home, name: str, *, fresh: bool = False, force: str | None = None) -> list[str]:
     """Make what is missing or stale of a study, and first of its twin; tensors that cannot be continued are replaced.
 
+    Of the twin that is the tables, and what shows them only if it has a page.
     Where nothing is, no file is written, and neither Dagster nor PyTorch is loaded.
 
     Parameters
@@ -51,36 +53,39 @@ def run_study(home: Home, name: str, *, fresh: bool = False, force: str | None =
         raise UserError(msg)
     check_twin(home, name, study)
     if (twin := twin_of(name, study)) is not None:
-        run_study(home, twin)
+        _make_stale(home, twin, partial(stale_of_twin, home, twin))
     if fresh:
         home.prepare()
         with home.running(name), home.without_stores(name):
             _materialise(home, name, known, force="warehouse")
         return known
-    reasons = stale(home, name, study, force)
-    logger.info("%s: %s", name, _describe_current(known, list(reasons)))
-    for asset in ASSETS:
-        if reasons.get(asset.name) == UNREADABLE:
-            logger.warning("%s: %s cannot be read, and is rebuilt", name, ", ".join(map(str, asset.places(home, name))))
-    if reasons:
-        _rebuild(home, name, list(reasons), force)
-    return list(reasons)
+    return _make_stale(home, name, partial(stale, home, name, study), force)
 
 
-def _rebuild(home: Home, name: str, assets: Sequence[str], force: str | None) -> None:
-    """Materialise some assets; where the metrics turn out to be damaged, these too and what follows from them.
+def _make_stale(
+    home: Home, name: str, find_stale: Callable[[str | None], Mapping[str, str]], force: str | None = None
+) -> list[str]:
+    """Say what of a study is current, and make the rest; return its assets.
+
+    Where the metrics turn out to be damaged, these too and what follows from them.
 
     Raises
     ------
     UserError
         As ``run_study``.
     """
-    try:
-        run_assets(home, name, assets, force=force)
-    except DerivedDamageError as error:
-        logger.warning("%s: %s, and is rebuilt", name, str(error).partition(";")[0])
-        again = stale(home, name, find_study(home, name), METRICS)
-        run_assets(home, name, list(again), force=METRICS)
+    reasons = find_stale(force)
+    logger.info("%s: %s", name, _describe_current([asset.name for asset in ASSETS], list(reasons)))
+    for asset in ASSETS:
+        if reasons.get(asset.name) == UNREADABLE:
+            logger.warning("%s: %s cannot be read, and is rebuilt", name, ", ".join(map(str, asset.places(home, name))))
+    if reasons:
+        try:
+            run_assets(home, name, list(reasons), force=force)
+        except DerivedDamageError as error:
+            logger.warning("%s: %s, and is rebuilt", name, str(error).partition(";")[0])
+            run_assets(home, name, list(find_stale(METRICS)), force=METRICS)
+    return list(reasons)
 
 
 def _describe_current(known: Sequence[str], stale: Sequence[str]) -> str:

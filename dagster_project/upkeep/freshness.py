@@ -12,8 +12,8 @@ from dagster_project.study.home import Home
 from dagster_project.study.studies import Study, find_study
 from dagster_project.study.twins import twin_of
 
-BESIDE_TWIN = ("claims", "report")
-"""The assets that show a study beside its twin."""
+SHOWING = ("claims", "report")
+"""The assets that show what has landed of a study, beside its twin; nothing is made of them."""
 
 FOLLOWS = "follows from"
 """How the reason of an asset begins that is stale because a parent is."""
@@ -47,14 +47,31 @@ def stale(home: Home, name: str, study: Study, force: str | None = None) -> dict
     return reasons
 
 
+def stale_of_twin(home: Home, twin: str, force: str | None = None) -> dict[str, str]:
+    """The same of a study that others are held against, which takes its tables: a page it only keeps if it has one.
+
+    Raises
+    ------
+    UserError
+        As ``stale``.
+    """
+    reasons = stale(home, twin, find_study(home, twin), force)
+    return reasons if home.report(twin).exists() else _without_showing(reasons)
+
+
+def _without_showing(reasons: Mapping[str, str]) -> dict[str, str]:
+    """The reasons of the assets that others are made of."""
+    return {asset: why for asset, why in reasons.items() if asset not in SHOWING}
+
+
 def _of_twin(snapshot: Snapshot) -> dict[str, str]:
-    """Why what stands beside a twin is stale, if the twin has landed and is."""
+    """Why what stands beside a twin is stale, if the twin has landed and its tables are."""
     twin = twin_of(snapshot.name, snapshot.study)
     if twin is None or snapshot.landed_twin is None:
         return {}
-    if not stale(snapshot.home, twin, find_study(snapshot.home, twin)):
+    if not _without_showing(stale(snapshot.home, twin, find_study(snapshot.home, twin))):
         return {}
-    return dict.fromkeys(BESIDE_TWIN, f"its twin '{twin}' is stale")
+    return dict.fromkeys(SHOWING, f"its twin '{twin}' is stale")
 
 
 def _with_followers(own: Mapping[str, str]) -> dict[str, str]:

@@ -5,17 +5,18 @@ The schedule and the command line share it.
 
 import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from dagster_project.steps.catalogue import ASSETS
 from dagster_project.study.home import Home
 from dagster_project.study.studies import Study, find_study, read_studies, readable_studies, shipped_file
-from dagster_project.study.twins import RANDOM
-from dagster_project.upkeep.freshness import FOLLOWS, stale
+from dagster_project.study.twins import RANDOM, twin_of
+from dagster_project.upkeep.freshness import FOLLOWS, stale, stale_of_twin
 from storage.errors import UserError, in_a_line
 from storage.files.staging import write_atomically
 
@@ -94,7 +95,8 @@ def plan(
 ) -> Report:
     """What has to be done of all studies, or of those named; one that cannot be examined does not hide the others.
 
-    Shipped studies of which nothing was ever made are left alone unless they are named: some are large.
+    Shipped studies of which nothing was ever made are left alone unless they are named: some are large. So is the page
+    of a twin that was made for a study.
 
     Raises
     ------
@@ -108,6 +110,7 @@ def plan(
     for name in set(names) - unreadable.keys():
         find_study(home, name)
     running, shipped = unended_runs(instance), read_studies(shipped_file()).keys() - set(names)
+    unseen = {twin_of(name, study) for name, study in studies.items() if study.twin == RANDOM} - set(names)
     entries = [Entry(name, "error", message=str(error)) for name, error in unreadable.items()]
     for name in sorted(names or studies, key=lambda name: name not in studies or not _is_twin(studies[name])):
         if name in running:
@@ -115,7 +118,9 @@ def plan(
         elif name in studies and home.is_claimed(name):
             entries.append(Entry(name, "running", message="another process works on it, or on a shard of it"))
         elif name in studies:
-            entries.append(_examined(home, name, studies[name], start=name not in shipped))
+            whole = partial(stale, home, name, studies[name])
+            needed = partial(stale_of_twin, home, name) if name in unseen else whole
+            entries.append(_examined(home, name, needed, start=name not in shipped))
     wanted = [entry for entry in entries if not names or entry.study in names]
     return Report(f"{datetime.now(UTC):%Y-%m-%dT%H-%M-%S.%fZ}", by, tuple(wanted))
 
@@ -125,12 +130,12 @@ def _is_twin(study: Study) -> bool:
     return study.model.weights == RANDOM
 
 
-def _examined(home: Home, name: str, study: Study, *, start: bool) -> Entry:
-    """What is stale of a study; ``start``: also if it was never run."""
+def _examined(home: Home, name: str, needed: Callable[[], dict[str, str]], *, start: bool) -> Entry:
+    """What is stale of what is needed of a study; ``start``: also if it was never run."""
     try:
         if not (start or _was_run(home, name)):
             return Entry(name, "never run", message=NEVER_RUN)
-        why = stale(home, name, study)
+        why = needed()
     except Exception as error:  # noqa: BLE001 (whatever it is, the other studies go on)
         return Entry(name, "error", message=in_a_line(error))
     return Entry(name, "stale" if why else "fresh", why)

@@ -2,14 +2,22 @@
 
 from pathlib import Path
 
+import dagster as dg
 import pytest
 import yaml
 
 from dagster_project.command import runs
+from dagster_project.steps.assets import Asset, Snapshot
 from dagster_project.study.home import Home
 from dagster_project.study.studies import Study, all_studies, check_twin, find_study, read_studies, shipped_file
 from dagster_project.study.twins import SEQUENCES, random_twin, twin_of
-from storage.errors import UserError
+from dagster_project.upkeep import freshness
+from dagster_project.upkeep.plan import plan
+from storage.errors import DerivedDamageError, UserError
+from tests.dagster_project.making import NAMES
+
+TABLES = tuple(name for name in NAMES if name not in freshness.SHOWING)
+"""The assets that a study needs of its twin."""
 
 GIVEN = {"model": "embedded", "corpus": "embedded", "context_length": 64, "sequences": 20, "queries": [31, 63]}
 
@@ -20,6 +28,24 @@ def home_with(folder: Path, **studies: dict[str, object]) -> Home:
     home.prepare()
     home.studies_file.write_text(yaml.safe_dump({"studies": studies}), encoding="utf-8")
     return home
+
+
+def note_runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, tuple[str, ...], object]]:
+    """Have runs do nothing but note the study, its assets and the one that is forced."""
+    made: list[tuple[str, tuple[str, ...], object]] = []
+
+    def note(_home: Home, name: str, assets: list[str], **given: object) -> None:
+        made.append((name, tuple(assets), given.get("force")))
+
+    monkeypatch.setattr(runs, "run_assets", note)
+    return made
+
+
+def write_page(home: Home, name: str) -> None:
+    """A page of a study, stale."""
+    page = home.report(name)
+    page.parent.mkdir(parents=True, exist_ok=True)
+    page.write_text("<!doctype html>", encoding="utf-8")
 
 
 def test_a_twin_is_the_same_study_on_random_weights(tmp_path: Path) -> None:
@@ -87,14 +113,75 @@ def test_what_is_no_twin_is_refused_in_a_line(tmp_path: Path, studies: dict[str,
 
 def test_a_run_makes_the_twin_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = home_with(tmp_path, mine={**GIVEN, "twin": "random"}, other={**GIVEN, "model": RANDOM_MODEL})
-    made: list[tuple[str, bool]] = []
-
-    def note(_home: Home, name: str, _assets: list[str], **given: object) -> None:
-        made.append((name, given.get("force") is not None))
-
-    monkeypatch.setattr(runs, "run_assets", note)
+    made = note_runs(monkeypatch)
     runs.run_study(home, "mine", force="report")
-    assert made == [("mine-random", False), ("mine", True)]
+    assert [(name, force) for name, _assets, force in made] == [("mine-random", None), ("mine", "report")]
     made.clear()
     runs.run_study(home, "other")
-    assert made == [("other", False)]
+    assert [(name, force) for name, _assets, force in made] == [("other", None)]
+
+
+def test_a_run_makes_the_twins_tables_and_its_page_if_it_has_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = home_with(tmp_path, mine={**GIVEN, "twin": "random"})
+    made = note_runs(monkeypatch)
+    runs.run_study(home, "mine")
+    assert [assets for _name, assets, _force in made] == [TABLES, NAMES]
+    made.clear()
+    runs.run_study(home, "mine-random")
+    assert [assets for _name, assets, _force in made] == [NAMES]
+    made.clear()
+    write_page(home, "mine-random")
+    runs.run_study(home, "mine")
+    assert [assets for _name, assets, _force in made] == [NAMES, NAMES]
+
+
+def test_damaged_metrics_of_a_twin_are_rebuilt_without_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = home_with(tmp_path, mine={**GIVEN, "twin": "random"})
+    made = note_runs(monkeypatch)
+
+    def fail_once(home: Home, name: str, assets: list[str], **given: object) -> None:
+        note(home, name, assets, **given)
+        if len(made) == 1:
+            raise DerivedDamageError("damaged; run again")  # noqa: EM101
+
+    note = runs.run_assets
+    monkeypatch.setattr(runs, "run_assets", fail_once)
+    runs.run_study(home, "mine")
+    assert made == [("mine-random", TABLES, None), ("mine-random", TABLES, runs.METRICS), ("mine", NAMES, None)]
+
+
+def test_a_refresh_leaves_the_page_of_a_twin_alone_unless_it_is_named_or_there(tmp_path: Path) -> None:
+    home = home_with(
+        tmp_path,
+        mine={**GIVEN, "twin": "random"},
+        held={**GIVEN, "twin": "other"},
+        other={**GIVEN, "model": RANDOM_MODEL},
+    )
+
+    def planned(*names: str) -> dict[str, tuple[str, ...]]:
+        with dg.DagsterInstance.ephemeral() as instance:
+            return {entry.study: tuple(entry.why) for entry in plan(home, instance, "command", names).entries}
+
+    assert planned()["mine-random"] == TABLES
+    assert planned()["mine"] == planned()["held"] == planned()["other"] == NAMES
+    assert planned("mine-random") == {"mine-random": NAMES}
+    write_page(home, "mine-random")
+    assert planned()["mine-random"] == NAMES
+
+
+def test_a_page_beside_a_twin_is_stale_with_the_twins_tables_but_not_with_its_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = home_with(tmp_path, mine={**GIVEN, "twin": "random"})
+    examined = freshness.stale
+    reasons: dict[str, str] = {}
+    monkeypatch.setattr(freshness, "stale", lambda *_given: reasons)
+    monkeypatch.setattr(Snapshot, "landed_twin", {"landing": 0})
+    monkeypatch.setattr(Asset, "why_stale", lambda _asset, _snapshot: None)
+    mine = find_study(home, "mine")
+    reasons.update(report="missing", claims="missing")
+    assert examined(home, "mine", mine) == {}
+    reasons.update(warehouse="missing")
+    assert examined(home, "mine", mine) == dict.fromkeys(("claims", "report"), "its twin 'mine-random' is stale")

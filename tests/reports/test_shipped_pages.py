@@ -39,7 +39,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data root with the shipped studies ``embedded``, its twin and ``synthetic``."""
 
     def build(folder: Path) -> None:
-        for study in ("embedded", "synthetic"):
+        for study in ("embedded", "embedded-random", "synthetic"):
             done = attention_geometry("run", study, home=folder)
             assert done.code == 0, done.errors
 
