@@ -15,6 +15,7 @@ import pytest
 
 import sql
 from dagster_project.steps.measuring import open_metrics
+from dagster_project.steps.summaries import SUMMARIES
 from dagster_project.study.home import Home
 from dagster_project.study.studies import Study
 from reports.figures import find_source, sections
@@ -47,6 +48,16 @@ PROVENANCE = {
     "versions": {"device": "cpu"},
 }
 Arrays = dict[str, np.ndarray]
+
+OF_HEADS = (
+    "assumption_norms",
+    "assumption_similarity",
+    "assumption_weights",
+    "selection_means",
+    "contributions",
+    "principal_directions",
+    "value_directions",
+)
 
 
 def drawn(sequence: int, layer: int, learned: float) -> Arrays:
@@ -130,10 +141,10 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Home:
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Home]:
-    """For each layer with attention, a study of that layer alone."""
+    """For each layer with attention, a study of that layer alone, with its tables of heads."""
     homes = {layer: measured(tmp_path_factory.mktemp(f"layer-{layer}"), (layer,)) for layer in (0, 2)}
     for home in homes.values():
-        making.summarise(home, NAME, STUDY)
+        making.summarise(home, NAME, STUDY, [asset.name for asset in SUMMARIES if {*asset.tables} & {*OF_HEADS}])
     return homes
 
 
@@ -236,17 +247,6 @@ def test_weights_that_sum_to_less_than_1_keep_what_does_not_depend_on_their_sum(
     np.testing.assert_allclose(half.read("weight_sum", slice(None)), 0.5, rtol=1e-6)
     assert (half.read("learned_sink", slice(None)) == 0.5).all()
     assert (whole.read("learned_sink", slice(None)) == 0).all()
-
-
-OF_HEADS = (
-    "assumption_norms",
-    "assumption_similarity",
-    "assumption_weights",
-    "selection_means",
-    "contributions",
-    "principal_directions",
-    "value_directions",
-)
 
 
 @pytest.mark.parametrize("table", OF_HEADS)

@@ -1,6 +1,7 @@
 """Reports, index, comparisons, pictures and tables as the command line writes them."""
 
 import re
+import shutil
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -12,10 +13,14 @@ import yaml
 from dagster_project.steps.reporting import LONGEST, write_comparison
 from dagster_project.study.home import Home
 from storage.errors import UserError
+from tests.dagster_project import making
 from tests.dagster_project.driver import attention_geometry
+from tests.dagster_project.recorded import write_studies
 from tests.storage.leftovers import ended, unfinished
 
-DRAWN = ("--model", "synthetic", "--context-length", 32, "--sequences", 2, "--queries", "31,15")
+DRAWN = {"model": "synthetic", "corpus": "synthetic", "context_length": 32, "sequences": 2, "queries": [15, 31]}
+
+OPTIONS = ("--model", "synthetic", "--context-length", 32, "--sequences", 2)
 
 
 class Links(HTMLParser):
@@ -40,13 +45,12 @@ def targets(page: Path) -> set[Path]:
 @pytest.fixture(scope="module")
 def two(mine: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data root with the finished studies ``mine`` and ``drawn``, the second at two queries."""
-    import shutil
-
-    home = Path(shutil.copytree(mine, tmp_path_factory.mktemp("two") / "home"))
-    done = attention_geometry("run", "--name", "drawn", *DRAWN, home=home)
-    assert done.code == 0, done.errors
-    assert f"All studies: {home}/index.html" in done.text
-    return home
+    home = Home(Path(shutil.copytree(mine, tmp_path_factory.mktemp("two") / "home")))
+    recorded = yaml.safe_load(home.studies_file.read_text(encoding="utf-8"))["studies"]
+    write_studies(home.root, **recorded, drawn=DRAWN)
+    making.extract(home, "drawn")
+    making.finish(home, "drawn")
+    return home.root
 
 
 @pytest.fixture
@@ -67,24 +71,26 @@ def test_every_report_is_in_the_index_and_links_back(two: Path) -> None:
 
 
 @pytest.mark.long
-def test_the_queries_of_an_option_are_those_of_the_study(two: Path) -> None:
-    recorded = yaml.safe_load((two / "studies.yaml").read_text(encoding="utf-8"))["studies"]["drawn"]
+def test_the_queries_of_an_option_are_those_of_the_study(tmp_path: Path) -> None:
+    done = attention_geometry("run", "--name", "other", *OPTIONS, "--queries", "31,15", home=tmp_path)
+    assert done.code == 0, done.errors
+    assert f"All studies: {tmp_path}/index.html" in done.text
+    recorded = yaml.safe_load((tmp_path / "studies.yaml").read_text(encoding="utf-8"))["studies"]["other"]
     assert sorted(recorded["queries"]) == [15, 31]
-    found = attention_geometry(
-        "sql", "SELECT DISTINCT query FROM selection WHERE study = 'drawn' ORDER BY query", "--format", "csv", home=two
-    )
+    query = "SELECT DISTINCT query FROM selection WHERE study = 'other' ORDER BY query"
+    found = attention_geometry("sql", query, "--format", "csv", home=tmp_path)
     assert found.text == '"query"\n15\n31\n'
 
 
 @pytest.mark.parametrize("given", ["", "1;2", "first", "1,,2", "0x1f"])
 def test_queries_that_are_no_numbers_are_refused(given: str, tmp_path: Path) -> None:
-    refused = attention_geometry("run", "--name", "other", *DRAWN[:-1], given, home=tmp_path)
+    refused = attention_geometry("run", "--name", "other", *OPTIONS, "--queries", given, home=tmp_path)
     assert f"--queries {given} is no list of positions" in refused.complaint
     assert "--queries 63,127" in refused.complaint
 
 
 def test_queries_beyond_the_context_are_refused(tmp_path: Path) -> None:
-    refused = attention_geometry("run", "--name", "other", *DRAWN[:-1], "15,32", home=tmp_path)
+    refused = attention_geometry("run", "--name", "other", *OPTIONS, "--queries", "15,32", home=tmp_path)
     assert "field 'queries'" in refused.complaint
     assert "below context_length, which is 32" in refused.complaint
 
