@@ -4,6 +4,7 @@ Triton's kernels are interpreted where there is no GPU; Triton reads this when i
 """
 
 import os
+import signal
 from collections.abc import Iterator
 
 import duckdb
@@ -12,6 +13,9 @@ import torch
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as of a shell's job in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
