@@ -11,7 +11,7 @@ from dagster_project.steps.memory import check_start
 from dagster_project.study.home import Home
 from dagster_project.study.studies import check_twin, find_study
 from dagster_project.study.twins import twin_of
-from dagster_project.upkeep.freshness import stale, stale_of_twin
+from dagster_project.upkeep.freshness import needed_of_twin, stale, stale_of_twin
 from storage.errors import DerivedDamageError, UserError
 
 logger = logging.getLogger(__name__)
@@ -53,19 +53,23 @@ def run_study(home: Home, name: str, *, fresh: bool = False, force: str | None =
         raise UserError(msg)
     check_twin(home, name, study)
     if (twin := twin_of(name, study)) is not None:
-        _make_stale(home, twin, partial(stale_of_twin, home, twin))
+        _make_stale(home, twin, needed_of_twin(home, twin), partial(stale_of_twin, home, twin))
     if fresh:
         home.prepare()
         with home.running(name), home.without_stores(name):
             _materialise(home, name, known, force="warehouse")
         return known
-    return _make_stale(home, name, partial(stale, home, name, study), force)
+    return _make_stale(home, name, known, partial(stale, home, name, study), force)
 
 
 def _make_stale(
-    home: Home, name: str, find_stale: Callable[[str | None], Mapping[str, str]], force: str | None = None
+    home: Home,
+    name: str,
+    needed: Sequence[str],
+    find_stale: Callable[[str | None], Mapping[str, str]],
+    force: str | None = None,
 ) -> list[str]:
-    """Say what of a study is current, and make the rest; return its assets.
+    """Say what of the needed assets of a study is current, and make the others; return their names.
 
     Where the metrics turn out to be damaged, these too and what follows from them.
 
@@ -75,7 +79,7 @@ def _make_stale(
         As ``run_study``.
     """
     reasons = find_stale(force)
-    logger.info("%s: %s", name, _describe_current([asset.name for asset in ASSETS], list(reasons)))
+    logger.info("%s: %s", name, _describe_current(needed, list(reasons)))
     for asset in ASSETS:
         if reasons.get(asset.name) == UNREADABLE:
             logger.warning("%s: %s cannot be read, and is rebuilt", name, ", ".join(map(str, asset.places(home, name))))

@@ -47,21 +47,22 @@ def stale(home: Home, name: str, study: Study, force: str | None = None) -> dict
     return reasons
 
 
+def needed_of_twin(home: Home, twin: str) -> tuple[str, ...]:
+    """The assets of a study that others are held against: what its tables are made of, and its page if it has one."""
+    page = home.report(twin).exists()
+    return tuple(asset.name for asset in ASSETS if page or asset.name not in SHOWING)
+
+
 def stale_of_twin(home: Home, twin: str, force: str | None = None) -> dict[str, str]:
-    """The same of a study that others are held against, which takes its tables: a page it only keeps if it has one.
+    """The same of what is needed of a twin.
 
     Raises
     ------
     UserError
         As ``stale``.
     """
-    reasons = stale(home, twin, find_study(home, twin), force)
-    return reasons if home.report(twin).exists() else _without_showing(reasons)
-
-
-def _without_showing(reasons: Mapping[str, str]) -> dict[str, str]:
-    """The reasons of the assets that others are made of."""
-    return {asset: why for asset, why in reasons.items() if asset not in SHOWING}
+    reasons, needed = stale(home, twin, find_study(home, twin), force), needed_of_twin(home, twin)
+    return {asset: why for asset, why in reasons.items() if asset in needed}
 
 
 def _of_twin(snapshot: Snapshot) -> dict[str, str]:
@@ -69,7 +70,7 @@ def _of_twin(snapshot: Snapshot) -> dict[str, str]:
     twin = twin_of(snapshot.name, snapshot.study)
     if twin is None or snapshot.landed_twin is None:
         return {}
-    if not _without_showing(stale(snapshot.home, twin, find_study(snapshot.home, twin))):
+    if not stale(snapshot.home, twin, find_study(snapshot.home, twin)).keys() - {*SHOWING}:
         return {}
     return dict.fromkeys(SHOWING, f"its twin '{twin}' is stale")
 

@@ -122,12 +122,14 @@ def test_a_run_makes_the_twin_first(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_run_makes_the_twins_tables_and_its_page_if_it_has_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO")
     home = home_with(tmp_path, mine={**GIVEN, "twin": "random"})
     made = note_runs(monkeypatch)
     runs.run_study(home, "mine")
     assert [assets for _name, assets, _force in made] == [TABLES, NAMES]
+    assert caplog.messages == ["mine-random: current: nothing", "mine: current: nothing"]
     made.clear()
     runs.run_study(home, "mine-random")
     assert [assets for _name, assets, _force in made] == [NAMES]
