@@ -90,10 +90,10 @@ def selection_arrays(
         If axes that must agree do not, or a query is no position.
     """
     _check(attention, values, first_key, queries)
-    values = values.rechunk({0: 1, 1: 1, 3: -1, 4: -1})
+    values = _chunked(values, {0: 1, 1: 1, 3: -1, 4: -1})
     group = attention.shape[3] // values.shape[2]
     head_chunks = tuple(group * length for length in values.chunks[2])
-    of_heads = (attention.rechunk((1, 1, 1, head_chunks, -1)), "sqlhk")
+    of_heads = (_chunked(attention, (1, 1, 1, head_chunks, -1)), "sqlhk")
     of_values = (values, "slhkd")  # h here counts KV heads: their blocks pair off with those of the query heads
     of_keys = _keys(first_key, queries)
     stacked = _over_queries(
@@ -150,7 +150,7 @@ def _check(attention: da.Array, values: da.Array, first_key: da.Array, queries: 
 
 def _keys(first_key: da.Array, queries: Sequence[int]) -> tuple[da.Array, str, da.Array, str]:
     """What tells a block its query's keys, for ``_over_queries``: the first, and the position of the query."""
-    return first_key.rechunk((1, 1, 1)), "sql", da.from_array(np.asarray(queries), chunks=1), "q"
+    return _chunked(first_key, (1, 1, 1)), "sql", da.from_array(np.asarray(queries), chunks=1), "q"
 
 
 def _over_queries(block: Callable[..., F32], axes: str, *arrays: object, **settings: Any) -> da.Array:
@@ -161,9 +161,15 @@ def _over_queries(block: Callable[..., F32], axes: str, *arrays: object, **setti
     return result
 
 
+def _chunked(array: da.Array, chunks: Any) -> da.Array:
+    """``array`` in these chunks, by tasks; to choose between these and shuffles, Dask loads all of distributed."""
+    result: da.Array = array.rechunk(chunks, method="tasks")
+    return result
+
+
 def value_norms(values: da.Array) -> da.Array:
     """‖v_i‖ of every value state: float32 (sequence, layer, kv_head, key), in model units."""
-    norms: da.Array = da.map_blocks(_norm_block, values.rechunk({4: -1}), dtype=np.float32, drop_axis=4)
+    norms: da.Array = da.map_blocks(_norm_block, _chunked(values, {4: -1}), dtype=np.float32, drop_axis=4)
     return norms
 
 
@@ -181,7 +187,7 @@ def similarities(values: da.Array) -> dict[str, da.Array]:
         ``mean_cosine``, float32 (sequence, layer, kv_head, key): ``cosine_by_distance``, element i for distance i;
         ``rho_0`` and ``rho_0_sd``, float32 (sequence, layer, kv_head): ``sink_cosines``.
     """
-    whole = values.rechunk({0: 1, 1: 1, 3: -1, 4: -1})
+    whole: Any = _chunked(values, {0: 1, 1: 1, 3: -1, 4: -1})
     cosines: da.Array = whole.map_blocks(_cosine_block, dtype=np.float32, drop_axis=4, meta=_empty(4))
     sinks: da.Array = whole.map_blocks(_sink_block, dtype=np.float32, drop_axis=4, chunks=_pairs(whole), meta=_empty(4))
     return {"mean_cosine": cosines, "rho_0": sinks[..., 0], "rho_0_sd": sinks[..., 1]}
@@ -211,9 +217,9 @@ def scale_free_bounds(
     stacked = _over_queries(
         _scale_free_block,
         "msqlhn",
-        attention.rechunk((1, 1, 1, -1, -1)),
+        _chunked(attention, (1, 1, 1, -1, -1)),
         "sqlhk",
-        norms.rechunk((1, 1, -1, -1)),
+        _chunked(norms, (1, 1, -1, -1)),
         "slgk",
         *_keys(first_key, queries),
         new_axes={"m": len(declared(ScaleFreeBounds)), "n": max(queries)},

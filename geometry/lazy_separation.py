@@ -13,7 +13,7 @@ from geometry.chance import scratch_bytes, separability
 from geometry.comparison_kernels import I64
 from geometry.comparisons import MEASURES
 from geometry.kernels import F32
-from geometry.lazy import Index, _attended, _check, _keys, _of_group, _over_queries
+from geometry.lazy import Index, _attended, _check, _chunked, _keys, _of_group, _over_queries
 from geometry.nulls import NULLS
 
 SOURCES = ("observed", *NULLS)
@@ -68,7 +68,7 @@ def separability_arrays(
     if (len(sequences), len(layers)) != values.shape[:2]:
         msg = f"{len(sequences)} sequences and {len(layers)} layers do not match values {values.shape}"
         raise ValueError(msg)
-    values = values.rechunk({0: 1, 1: 1, 3: -1, 4: -1})
+    values = _chunked(values, {0: 1, 1: 1, 3: -1, 4: -1})
     group = attention.shape[3] // values.shape[2]
     head_chunks = tuple(group * length for length in values.chunks[2])
     places = np.meshgrid(sequences, queries, layers, np.arange(attention.shape[3]), indexing="ij")
@@ -76,7 +76,7 @@ def separability_arrays(
     stacked = _over_queries(
         _separability_block,
         "xsqlhmn",
-        *(attention.rechunk((1, 1, 1, head_chunks, -1)), "sqlhk"),
+        *(_chunked(attention, (1, 1, 1, head_chunks, -1)), "sqlhk"),
         *(values, "slhkd"),  # h here counts KV heads: their blocks pair off with those of the query heads
         *_keys(first_key, queries),
         *(da.from_array(words, chunks=(1, 1, 1, head_chunks, -1)), "sqlhw"),
