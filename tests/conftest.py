@@ -3,6 +3,7 @@
 Triton's kernels are interpreted where there is no GPU; Triton reads this when it is first imported.
 """
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -16,6 +17,15 @@ if not torch.cuda.is_available():
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as of a shell's job in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+gc.disable()  # until all is collected: thousands of tests stay to the end, and need not be looked at again and again
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was collected out of what the garbage collector visits."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
