@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from dagster_project.command.loading import loading
 from dagster_project.steps.assets import UNREADABLE
 from dagster_project.steps.catalogue import ASSETS
 from dagster_project.steps.memory import check_start
@@ -138,17 +139,18 @@ def _materialise(
 ) -> None:
     """Run some assets of the job ``study`` for one partition, and wait."""
     check_start()
-    import dagster as dg
-    from dagster._core.errors import (  # Dagster exports no names for them
-        DagsterAssetCheckFailedError,
-        DagsterExecutionInterruptedError,
-    )
-    from dagster._core.utils import make_new_run_id
+    with loading():
+        import dagster as dg
+        from dagster._core.errors import (  # Dagster exports no names for them
+            DagsterAssetCheckFailedError,
+            DagsterExecutionInterruptedError,
+        )
+        from dagster._core.utils import make_new_run_id
 
-    from dagster_project.definitions import defs
-    from dagster_project.defs.assets import configure_assets
-    from dagster_project.records.opening import open_records
-    from dagster_project.records.registration import living_run
+        from dagster_project.definitions import defs
+        from dagster_project.defs.assets import configure_assets
+        from dagster_project.records.opening import open_records
+        from dagster_project.records.registration import living_run
 
     try:
         run_id = make_new_run_id()
