@@ -23,6 +23,7 @@ from uuid import uuid4
 
 from dagster_project.study.home import scratch
 from dagster_project.study.studies import SCHEDULER, Study
+from geometry.threads import one_blas_thread
 from storage.errors import UserError
 from storage.files.places import Place
 from storage.files.staging import beside
@@ -385,8 +386,8 @@ def _checked(function: Callable[..., T], libraries: dict[str, str | None], /, *g
     for what, wanted in libraries.items():
         if here[what] != wanted:
             raise _other_library(_worker_name(), what, here[what], wanted)
-    one_blas_thread()
-    return function(*given, **settings)
+    with one_blas_thread:
+        return function(*given, **settings)
 
 
 def _worker_name() -> str:
@@ -440,11 +441,10 @@ def in_parallel(
     import dask
     from dask.base import compute
     from dask.delayed import delayed
-    from threadpoolctl import threadpool_limits
 
     libraries, client = installed(LIBRARIES), _client_in_use.get()
     with (
-        threadpool_limits(limits=1, user_api="blas"),
+        one_blas_thread,
         nullcontext(()) if client is None else probed(client, reads) as probes,
         dask.config.set({"num_workers": threads} if threads else {}),
     ):
@@ -457,10 +457,3 @@ def _seeing(task: Callable[[], T], probes: tuple[Place, ...]) -> T:
     """The result of a task in a process that sees these probes."""
     check_seen(probes)
     return task()
-
-
-def one_blas_thread() -> None:
-    """Have this process keep to one BLAS thread for good: tasks of a worker share it, so none may lift the limit."""
-    from threadpoolctl import threadpool_limits
-
-    threadpool_limits(limits=1, user_api="blas")

@@ -35,6 +35,7 @@ from dagster_project.steps.space import check_space
 from dagster_project.steps.tensors import TENSOR_STORE
 from dagster_project.study.home import Home
 from dagster_project.study.studies import MEASURED, AnalysisSettings
+from geometry.threads import one_blas_thread
 from storage.errors import NewerError, UserError, refuse_newer
 from storage.files.locks import exclusive
 from storage.files.places import Place
@@ -180,11 +181,10 @@ def _measure_here(
 ) -> None:
     """Measure sequences one after the other, on all cores or on a device."""
     import dask
-    from threadpoolctl import threadpool_limits
 
     cores = os.cpu_count() or 1
     with (
-        threadpool_limits(limits=1, user_api="blas"),
+        one_blas_thread,
         dask.config.set(num_workers=min(cores, CUDA_WORKERS) if device else cores),
     ):
         for sequence in _progress(missing, len(missing)):

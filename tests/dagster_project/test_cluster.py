@@ -6,6 +6,7 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from hashlib import sha256
+from importlib import import_module
 from pathlib import Path
 from sysconfig import get_python_version
 from threading import Timer
@@ -76,7 +77,7 @@ def ready(processes: Cluster, workers: int = 1) -> Cluster:
     with cluster.connected(processes.address) as client:
         assert client is not None
         client.wait_for_workers(workers, timeout=120)
-        client.run(cluster.one_blas_thread)
+        client.run(import_module, cluster.__name__)
     return processes
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from dagster_project.steps.sources import Rows, Sources
+from geometry.threads import one_blas_thread
 from storage.warehouse.rows import batch
 from storage.zarr.layers import attending, of_layer
 
@@ -36,13 +37,11 @@ def value_directions(sources: Sources) -> Rows:
 
 def _directions_of_layer(tensors: "SequenceStore", layer: int) -> "Heads":
     """Principal directions of the KV heads of a layer, over all sequences and all positions but the sink."""
-    from threadpoolctl import threadpool_limits
-
     from geometry.directions import DirectionMoments
 
     size = tensors.layers[layer]
     moments = [DirectionMoments(size.head_dim) for _ in range(size.kv_heads)]
-    with threadpool_limits(limits=1, user_api="blas"):  # products this small take longer on more threads
+    with one_blas_thread:  # products this small take longer on more threads
         for sequence in range(tensors.sizes["sequence"]):
             values = of_layer(tensors, "values", layer, sequence=sequence)
             for of_head, states in zip(moments, values, strict=True):

@@ -6,7 +6,6 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
-from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
 from dagster_project.steps.sources import Sources
@@ -19,6 +18,7 @@ from dagster_project.steps.summaries.claims.reading import grid_of, group_counts
 from dagster_project.steps.summaries.claims.separation import Separation
 from dagster_project.steps.summaries.claims.sink import Sink
 from geometry.resampling import resample
+from geometry.threads import one_blas_thread
 from storage.warehouse.relations import create_relations, create_tables, paper_claims
 from storage.zarr.layers import attending
 
@@ -37,7 +37,7 @@ SCHEMA = pa.schema(
 def rows_of_claims(sources: Sources) -> pa.RecordBatch:
     """The rows of ``claim_estimates`` of a study."""
     claims = {claim["claim"]: claim for claim in paper_claims()}
-    with threadpool_limits(limits=1, user_api="blas"):
+    with one_blas_thread:
         found = estimate_all(sources, {name: claim["least_rows"] for name, claim in claims.items()})
     sequences = sources.metrics.sizes["sequence"]
     rows = [row_of(claim, found[name], sequences) for name, claim in claims.items()]
