@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.measure import Benchmark, Result, alternate, compare
-from benchmarks.startup import STUDY
+from benchmarks.startup import PROGRAM, STUDY
 
 IMPORTS = "import torch, dagster, altair"
 FORWARD = """
@@ -70,8 +70,7 @@ def _run_cold(study: Sequence[str]) -> None:
 def _run(study: Sequence[str], compiled: str) -> None:
     """Run a study in an empty data root, with compiled kernels kept in a folder."""
     with TemporaryDirectory() as home:
-        code = "from dagster_project.command.cli import main; main()"
-        _python("-c", code, "run", *study, ATTENTION_GEOMETRY_HOME=home, NUMBA_CACHE_DIR=compiled)
+        _python(*PROGRAM, "run", *study, ATTENTION_GEOMETRY_HOME=home, NUMBA_CACHE_DIR=compiled)
 
 
 def _python(*arguments: str, **variables: str) -> None:

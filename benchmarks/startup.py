@@ -13,6 +13,9 @@ from benchmarks.measure import Benchmark, Result, alternate, compare
 STUDY = ("--name", "small", "--model", "embedded", "--corpus", "embedded", "--sequences", "2", "--context-length", "32")
 """A small study of the embedded model, so that preparing the benchmark takes seconds."""
 
+PROGRAM = ("-m", "dagster_project.command.program")
+"""What the console script runs, by the same Python."""
+
 COMMANDS = {
     "sql": ("sql", "SELECT 1"),
     "studies": ("studies",),
@@ -56,8 +59,7 @@ def _shown(arguments: Sequence[str]) -> str:
 
 def _call(home: str, *arguments: str) -> None:
     """Run the command line in a process of its own."""
-    code = "from dagster_project.command.cli import main; main()"
-    _python(home, "-c", code, *arguments)
+    _python(home, *PROGRAM, *arguments)
 
 
 def _python(home: str, *arguments: str) -> None:

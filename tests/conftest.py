@@ -6,7 +6,7 @@ Triton's kernels are interpreted where there is no GPU; Triton reads this when i
 import gc
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import duckdb
 import pytest
@@ -19,13 +19,20 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as of a shell's job in 
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-gc.disable()  # until all is collected: thousands of tests stay to the end, and need not be looked at again and again
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Leave what is collected, which stays to the end, out of what the garbage collector visits again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
-def pytest_collection_finish() -> None:
-    """Leave what was collected out of what the garbage collector visits."""
-    gc.freeze()
-    gc.enable()
+def pytest_unconfigure() -> None:
+    """Have all removed at the end; DuckDB and Triton report what is left of theirs."""
+    gc.unfreeze()
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
