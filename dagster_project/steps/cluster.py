@@ -444,7 +444,6 @@ def in_parallel(
 
     libraries, client = installed(LIBRARIES), _client_in_use.get()
     with (
-        one_blas_thread,
         nullcontext(()) if client is None else probed(client, reads) as probes,
         dask.config.set({"num_workers": threads} if threads else {}),
     ):

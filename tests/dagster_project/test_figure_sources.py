@@ -11,7 +11,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
-from threadpoolctl import threadpool_info, threadpool_limits
+from threadpoolctl import threadpool_limits
 
 import sql
 from dagster_project.steps.catalogue import find_asset
@@ -29,6 +29,7 @@ from storage.files.tables import read_table, write_tables
 from storage.warehouse.relations import create_tables
 from storage.zarr.arrays import SELECTION, TENSORS, ArraySpec
 from storage.zarr.sequences import SequenceStore
+from tests.blas import blas_threads
 
 SIZES = {"sequence": 5, "query": 3, "layer": 3, "head": 4, "kv_head": 2, "key": 24, "head_dim": 5}
 QUERIES = (7, 15, 23)
@@ -286,10 +287,6 @@ def test_a_head_of_norm_0_has_no_directions(tmp_path: Path) -> None:
     assert {row[name] for name in ("share_1", "share_2", "share_3", "effective_dimension")} == {None}
     places = {(row["layer"], row["kv_head"]) for row in rows(empty, "value_directions")}
     assert places == set(product(range(3), range(2))) - {(1, 1)}
-
-
-def blas_threads() -> set[int]:
-    return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
 
 
 def test_directions_take_one_blas_thread_and_leave_the_others_to_the_rest(

@@ -11,11 +11,11 @@ from threading import Barrier
 
 import numpy as np
 import pytest
-import scipy.linalg  # noqa: F401  its BLAS is one of those that are limited
-from threadpoolctl import threadpool_info, threadpool_limits
+from threadpoolctl import threadpool_limits
 
 from geometry import selection_profile
 from geometry.threads import one_blas_thread
+from tests.blas import blas_threads
 from tests.geometry.draws import random_head
 
 COMPUTE = """
@@ -72,11 +72,6 @@ results["parameter_effects"] = digest(
 )
 print(json.dumps([[pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"], results]))
 """
-
-
-def blas_threads() -> set[int]:
-    """How many threads the BLAS libraries of this process may use."""
-    return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
 
 
 def computed(threads: int) -> tuple[list[int], dict[str, str]]:
