@@ -510,8 +510,9 @@ def _quantiles(resampled: NDArray[np.floating], level: float) -> F64:
     ends = np.empty((2, len(resampled)))
     for first in range(0, len(resampled), rows):
         part = slice(first, first + rows)
-        copied = resampled[part].copy()  # else NumPy copies it as well, to where it sorts across its rows, slower
-        ends[:, part] = np.quantile(copied, [(1 - level) / 2, (1 + level) / 2], axis=1, overwrite_input=True)
+        tails = [(1 - level) / 2, (1 + level) / 2]
+        # a copy of its own, since NumPy's is slower to sort; without a name, so that it ends before the next is made
+        ends[:, part] = np.quantile(resampled[part].copy(), tails, axis=1, overwrite_input=True)
     return ends
 
 

@@ -570,6 +570,12 @@ def test_a_sink_effect_of_other_sequences_keys_or_numbers_is_refused() -> None:
         found.interval(95)
 
 
+def test_quantiles_copy_what_is_sorted_at_a_time_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bootstrap, "QUANTILE_ELEMENTS", 2**16)
+    resampled = np.random.default_rng(0).standard_normal((8 * 2**16 // 400, 400)).astype(np.float32)
+    assert peak(lambda: bootstrap._quantiles(resampled, 0.95)) < 1.5 * 4 * 2**16
+
+
 @pytest.mark.parametrize("repeats", [1, 6])
 def test_memory_of_a_sink_effect_is_bounded_whatever_the_heads(repeats: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bootstrap, "ACCUMULATOR_BYTES", 2**22)
