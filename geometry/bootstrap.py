@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg.blas import dgemm, sgemm
 
 from geometry.accelerate import compiled
+from geometry.quantiles import quantiles_of_replicates
 from geometry.threads import one_blas_thread
 
 REPLICATES = 1000
@@ -510,9 +511,7 @@ def _quantiles(resampled: NDArray[np.floating], level: float) -> F64:
     ends = np.empty((2, len(resampled)))
     for first in range(0, len(resampled), rows):
         part = slice(first, first + rows)
-        tails = [(1 - level) / 2, (1 + level) / 2]
-        # a copy of its own, since NumPy's is slower to sort; without a name, so that it ends before the next is made
-        ends[:, part] = np.quantile(resampled[part].copy(), tails, axis=1, overwrite_input=True)
+        ends[:, part] = quantiles_of_replicates(resampled[part], [(1 - level) / 2, (1 + level) / 2])
     return ends
 
 

@@ -12,6 +12,8 @@ import duckdb
 import pytest
 import torch
 
+from dagster_project.command.loading import loading
+
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 
@@ -22,12 +24,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as of a shell's job in 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """Leave what is collected, which stays to the end, out of what the garbage collector visits again and again."""
-    gc.disable()
-    try:
+    with loading():
         return (yield)
-    finally:
-        gc.freeze()
-        gc.enable()
 
 
 def pytest_unconfigure() -> None:

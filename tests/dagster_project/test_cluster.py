@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 from dask import config as dask_config
-from threadpoolctl import threadpool_limits
 
 from dagster_project.steps import cluster, measuring, tables
 from dagster_project.steps.catalogue import find_asset
@@ -24,7 +23,7 @@ from storage.errors import UserError
 from storage.files.places import Local, Place, Remote
 from storage.zarr.arrays import SELECTION, TENSORS
 from storage.zarr.sequences import SequenceStore
-from tests.blas import blas_threads
+from tests.blas import blas_threads, two_blas_threads
 from tests.dagster_project import making
 from tests.dagster_project.dask_cluster import Cluster, kill, running
 from tests.dagster_project.drawn_study import NAME, SIZES, STUDY, several
@@ -486,9 +485,7 @@ def test_a_local_cluster_lives_as_long_as_its_step(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_task_has_one_blas_thread() -> None:
-    with threadpool_limits(limits=2, user_api="blas"):
-        if blas_threads() != {2}:
-            pytest.skip("BLAS cannot use two threads here")
+    with two_blas_threads():
         assert cluster.in_parallel([blas_threads] * 3) == [{1}] * 3
         assert blas_threads() == {2}
 

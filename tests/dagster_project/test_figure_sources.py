@@ -11,7 +11,6 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
-from threadpoolctl import threadpool_limits
 
 import sql
 from dagster_project.steps.catalogue import find_asset
@@ -29,7 +28,7 @@ from storage.files.tables import read_table, write_tables
 from storage.warehouse.relations import create_tables
 from storage.zarr.arrays import SELECTION, TENSORS, ArraySpec
 from storage.zarr.sequences import SequenceStore
-from tests.blas import blas_threads
+from tests.blas import blas_threads, two_blas_threads
 
 SIZES = {"sequence": 5, "query": 3, "layer": 3, "head": 4, "kv_head": 2, "key": 24, "head_dim": 5}
 QUERIES = (7, 15, 23)
@@ -302,7 +301,7 @@ def test_directions_take_one_blas_thread_and_leave_the_others_to_the_rest(
             return work(*given)
 
         monkeypatch.setattr(DirectionMoments, name, noted)
-    with threadpool_limits(limits=2, user_api="blas"):
+    with two_blas_threads():
         for _ in batches(sources, "value_directions"):
             assert blas_threads() == {2}
     assert len(seen) == 3 * 2 * (5 + 1)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from geometry import quantiles
-from geometry.quantiles import quantile_bytes, quantile_over_ln_n, stream_quantiles
+from geometry.quantiles import quantile_bytes, quantile_over_ln_n, quantiles_of_replicates, stream_quantiles
 
 PROBABILITIES = (0.05, 0.25, 0.5, 0.75, 0.95)
 Blocks = list[np.ndarray]
@@ -96,6 +96,15 @@ def test_a_count_under_other_prefixes_is_noticed(change: Callable, monkeypatch: 
     assert not noticed()
     monkeypatch.setattr(quantiles, "_count", lambda bits, patterns, *rest: count(bits, change(patterns), *rest))
     assert noticed()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_replicates_have_the_quantiles_numpy_finds_and_stay_as_they_are(dtype: type) -> None:
+    replicates = np.random.default_rng(0).standard_normal((5, 3, 400)).astype(dtype)
+    before, probabilities = replicates.copy(), [0.025, 0.5, 0.975]
+    wanted = np.quantile(replicates, probabilities, axis=-1)
+    np.testing.assert_array_equal(quantiles_of_replicates(replicates, probabilities), wanted, strict=True)
+    np.testing.assert_array_equal(replicates, before)
 
 
 def test_no_numbers_have_no_quantiles() -> None:

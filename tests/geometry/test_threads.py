@@ -5,17 +5,17 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
 
 import numpy as np
 import pytest
-from threadpoolctl import threadpool_limits
 
 from geometry import selection_profile
 from geometry.threads import one_blas_thread
-from tests.blas import blas_threads
+from tests.blas import blas_threads, two_blas_threads
 from tests.geometry.draws import random_head
 
 COMPUTE = """
@@ -103,11 +103,9 @@ def test_statistics_do_not_depend_on_the_number_of_threads() -> None:
 
 
 @pytest.fixture
-def two_threads() -> object:
+def two_threads() -> Iterator[None]:
     """BLAS may use two threads."""
-    with threadpool_limits(limits=2, user_api="blas"):
-        if blas_threads() != {2}:
-            pytest.skip("BLAS cannot use two threads here")
+    with two_blas_threads():
         yield
 
 
