@@ -322,8 +322,8 @@ def each(
     Raises
     ------
     UserError
-        If a number ends every worker that takes it on, a worker has other libraries than this process, or there are no
-        workers any more; and what ``function`` raises.
+        If workers keep ending that were given a number, be it for that one or another that they had beside it; a worker
+        has other libraries than this process, or there are no workers any more; and what ``function`` raises.
     """
     from distributed import KilledWorker
 
@@ -338,7 +338,7 @@ def each(
                     future.result()  # which raises
             except KilledWorker as error:
                 msg = (
-                    f"Each of {error.allowed_failures + 1} Dask workers ended while it computed {what} {number}, most "
+                    f"Each of {error.allowed_failures + 1} Dask workers that were given {what} {number} ended, most "
                     "likely for lack of memory; give them more and run again, which continues after what is written"
                 )
                 raise UserError(msg) from error

@@ -336,8 +336,10 @@ def test_a_worker_killed_in_mid_run_changes_no_byte(
 def test_a_number_that_ends_its_workers_is_named_and_so_is_their_absence(
     tmp_path: Path, dask: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def deadly(number: int) -> int:
+    def deadly(number: int, others: str) -> int:
         if number == 3:
+            while not Path(others).exists():  # what a worker has beside it when it ends is held to be as deadly
+                time.sleep(0.01)
             os._exit(1)
         return number
 
@@ -347,16 +349,18 @@ def test_a_number_that_ends_its_workers_is_named_and_so_is_their_absence(
     with cluster.connected(dask.address) as client:
         assert client is not None
         client.run_on_scheduler(allow, 0)
-        found: list[tuple[int, int]] = []
-        with pytest.raises(UserError, match="ended while it computed sequence 3, most likely for lack of memory; "):
-            found.extend(cluster.each(client, deadly, [0, 1, 3], what="sequence", of=Local(tmp_path)))
-        assert set(found) <= {(0, 0), (1, 1)}
+        others = tmp_path / "others"
+        results = cluster.each(client, deadly, [0, 1, 3], what="sequence", of=Local(tmp_path), others=str(others))
+        assert {next(results), next(results)} == {(0, 0), (1, 1)}
+        others.touch()
+        with pytest.raises(UserError, match="1 Dask workers that were given sequence 3 ended, most likely for lack of"):
+            next(results)
         client.run_on_scheduler(allow, 3)
         for worker in dask.workers:
             kill(worker)
         monkeypatch.setattr(cluster, "PATIENCE", 1.0)
         with pytest.raises(UserError, match=r"has no workers; start some \(dask worker tcp://[\d.:]+\)"):
-            list(cluster.each(client, deadly, [0], what="sequence", of=Local(tmp_path)))
+            list(cluster.each(client, deadly, [0], what="sequence", of=Local(tmp_path), others=str(others)))
 
 
 @pytest.mark.slow
