@@ -29,13 +29,13 @@ from storage.zarr.sequences import SequenceStore
 NAME = "cluster"
 
 TARGET = 0.85
-"""The speed a cluster should reach of as many threads, connecting to it included."""
+"""Speed of a cluster relative to the same number of threads, connecting included."""
 
 
 def cluster(
     *, sequences: int, layers: int, heads: int, context: int, fitted: int, positions: int, repeats: int
 ) -> list[Result]:
-    """The metrics of some sequences, and four-phase fits of some heads, on a cluster that has computed before."""
+    """The metrics of some sequences, and four-phase fits of some heads, on a cluster that is already warm."""
     sizes = {"sequence": sequences, "query": 1, "layer": layers, "head": heads, "kv_head": heads, "key": context}
     weights = draw(fitted, positions)
     with (
@@ -75,7 +75,7 @@ def cluster(
 
 
 def _tensors(home: Home, sizes: Mapping[str, int]) -> None:
-    """The tensor store of a made-up study."""
+    """Write the tensor store of an artificial study."""
     provenance = {"study": NAME, "settings": {}, "inputs": {}, "versions": {"device": "cpu"}}
     store = SequenceStore.resume(home.tensors(NAME), TENSORS, sizes, provenance)
     layers, heads, context = sizes["layer"], sizes["head"], sizes["key"]
@@ -95,7 +95,7 @@ def _tensors(home: Home, sizes: Mapping[str, int]) -> None:
 
 
 def _measure(home: Home, scheduler: str) -> None:
-    """All metrics, rebuilt."""
+    """Remove and recompute all metrics."""
     home.metrics(NAME).remove()
     settings = {"model": "made-up", "corpus": "made-up", "context_length": 2, "sequences": 1}
     study = Study.model_validate(settings | {"dask": {"scheduler": scheduler}})

@@ -1,7 +1,7 @@
-"""Effects of heads: ablation of every head against a forward pass for each.
+"""Effects of heads: ablation of every head, compared with one forward pass for each head.
 
-Holds the benchmarks ``effects.*``: the embedded model measured whole, and the shape of LLaMA-2-7B computed from
-measured parts. What does not belong here: correctness (``tests.extract.test_ablation``).
+Holds the benchmarks ``effects.*``: the embedded model, measured in full, and the shape of LLaMA-2-7B, computed from
+measured parts. Correctness is tested in ``tests.extract.test_ablation``.
 """
 
 import time
@@ -26,7 +26,7 @@ TARGET = 0.6
 
 
 class _Heads:
-    """A model, one sequence, and two ways to find what heads lose when they are replaced."""
+    """A model, one sequence, and two ways to measure the loss when heads are replaced."""
 
     def __init__(self, model: PreTrainedModel, context: int) -> None:
         self.model = model
@@ -39,13 +39,13 @@ class _Heads:
         self.plain = losses.log_probabilities(self.logits(Replaced({})))
 
     def ablated(self, heads: list[tuple[int, int]], kinds: tuple[Kind, ...] = KINDS) -> None:
-        """As the product does it, layer by layer."""
+        """Ablate as the program does, layer by layer."""
         layers = sorted({layer for layer, _ in heads})
         given = partial(ablate, kinds=kinds, means=self.means, layers=layers, heads=heads)
         list(given(self.resumable, self.attention, self.ids))
 
     def one_by_one(self, heads: list[tuple[int, int]], kinds: tuple[Kind, ...] = KINDS) -> None:
-        """By a forward pass for each head and kind."""
+        """Ablate by a forward pass for each head and kind."""
         for kind, head in product(kinds, heads):
             losses.compare(self.logits(Replaced({head: kind}, self.means))[None], self.plain, self.ids)
 
@@ -57,7 +57,7 @@ class _Heads:
 
 
 def ablation(*, context: int, repeats: int, heads: int | None = None) -> list[Result]:
-    """All heads of the embedded model, or so many of each layer, replaced in three ways over one sequence."""
+    """All heads of the embedded model, or ``heads`` of each layer, replaced in three ways over one sequence."""
     asked = {"model": "embedded", "corpus": "embedded", "context_length": context, "sequences": 1, "device": "cpu"}
     model = load(describe(ExtractionSettings.model_validate(asked)))
     both, count = _Heads(model, context), heads or model.config.num_attention_heads
@@ -74,16 +74,17 @@ def ablation(*, context: int, repeats: int, heads: int | None = None) -> list[Re
     what = ("ablation of the heads of the embedded model: losses and divergences", seconds[:, 0])
     against = ("the same by a forward pass for each head and kind", seconds[:, 1])
     bare = np.median(seconds[:, 0] / seconds[:, 2]) / (len(chosen) * len(KINDS))
-    note = f"{bare:.2f} of as many plain passes whose losses are not computed"
+    note = f"{bare:.2f} times the same number of plain passes without losses"
     return [compare("effects.ablation", "cost", what, against, sizes=sizes, target=TARGET, note=note)]
 
 
 def at_full_size(
     *, hidden: int, intermediate: int, heads: int, layers: int, words: int, context: int, repeats: int
 ) -> list[Result]:
-    """The same for a head of a model of a shape, computed from the parts of one with two layers.
+    """The same for one head of a model of the given shape, computed from measurements of a model with two layers.
 
-    A head costs as much as its own layer but the part before its attention, the layers above, and logits and losses.
+    The cost of a head is that of its own layer without the part before its attention, of the layers above, and of
+    logits and losses.
     """
     config = LlamaConfig(
         vocab_size=words,
@@ -111,7 +112,7 @@ def at_full_size(
     sizes = {"hidden": hidden, "layers": layers, "heads": heads, "context": context, "vocabulary": words}
     what = ("zero ablation of a head, mean over all: losses and divergences", ours)
     against = ("the same by a forward pass", theirs)
-    note = "computed from what two layers take"
+    note = "computed from the times of two layers"
     return [compare("effects.full_size", "cost", what, against, sizes=sizes, target=TARGET, note=note)]
 
 

@@ -1,4 +1,4 @@
-"""Extraction: captured forward passes against plain ones, in time and memory, and writing a sequence against its bytes.
+"""Extraction: captured forward passes against plain ones, in time and memory, and the tensor store against one file.
 
 Holds the benchmarks ``extraction.*``.
 """
@@ -33,15 +33,15 @@ def captured(
     repeats: int,
     together: int = 1,
 ) -> list[Result]:
-    """Batches through a random Llama: as extraction reads them, and the base model alone through SDPA.
+    """Batches through a random Llama: as extraction reads them, and through the base model alone with SDPA.
 
-    Each time is that of ``together`` batches, the first of which wait for nothing but memory.
+    Each time is that of ``together`` batches, of which only the last is waited for.
     """
     sizes = {"layers": layers, "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim}
     sizes |= {"context": context, "batch": batch}
     reading = Reading(**sizes, rounds=2 + (repeats + 1) * together)
     read = reading.loop()
-    for _ in range(2):  # the two buffers are made
+    for _ in range(2):  # creates the two buffers
         next(read)
 
     def ours() -> None:
@@ -62,11 +62,11 @@ def captured(
 
 
 def remembered(*, layers: int, heads: int, kv_heads: int, head_dim: int, context: int, batch: int) -> list[Result]:
-    """Peak memory beside the model, of the device or on the CPU of the process, against the forward pass's and the
-    captured tensors'.
+    """Peak memory in addition to the model, compared with that of the forward pass plus the captured tensors.
 
-    Of one batch captured, and of the loop of extraction. That holds a second batch, which is being written, in the
-    memory of the host: on a CPU it counts, on a CUDA device neither of the two stays.
+    The memory is that of the CUDA device or, on the CPU, of the process; for the capture of one batch, and for the loop
+    of extraction. The loop keeps a second batch, which is being written, in the memory of the host: on the CPU it
+    counts, on a CUDA device neither of the two batches remains.
     """
     sizes = {"layers": layers, "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim}
     sizes |= {"context": context, "batch": batch}
@@ -103,15 +103,15 @@ def _memory(what: str, held: str, ours: int, theirs: int, sizes: dict[str, int])
 
 
 def _no_peaks() -> str | None:
-    """Why peak memory cannot be measured here, if so."""
+    """Why peak memory cannot be measured on this machine; None if it can."""
     there = torch.cuda.is_available() or Path("/proc/self/clear_refs").exists()
-    return None if there else "neither a CUDA device nor Linux, which says how much memory a process had at most"
+    return None if there else "needs a CUDA device, or Linux, which reports the peak memory of a process"
 
 
 def written(*, layers: int, heads: int, kv_heads: int, head_dim: int, context: int, repeats: int) -> list[Result]:
-    """A sequence into the tensor store against its bytes into one file, each anew, until all is on the disk.
+    """Writing a sequence to a new tensor store against writing its bytes to a new file, until all data is on the disk.
 
-    Once with the value states of a model in float32, and once of one in bfloat16, which are compressed.
+    Once with the value states of a float32 model, and once with those of a bfloat16 model, which are compressed.
     """
     sizes = {"sequence": 1, "query": 1, "layer": layers, "head": heads, "kv_head": kv_heads}
     sizes |= {"key": context, "head_dim": head_dim}
@@ -150,28 +150,28 @@ def _written(computed: str, sizes: dict[str, int], repeats: int) -> Result:
         sizes=sizes | {"bytes": size},
         target=0.7,
         note=f"{size / 2**20 / np.median(seconds[:, 0]):.0f} MiB/s until it is on the disk, {kept:.0%} of the bytes; "
-        f"ratio {cached:.2f} without waiting for that",
+        f"ratio {cached:.2f} without waiting for the disk",
     )
 
 
 class _Disk:
-    """Contenders that write to a disk, and a clock that stands still while what they wrote before is removed.
+    """Contenders that write to a disk, and a clock that is stopped while their earlier output is removed.
 
-    Both so write into memory of the system that has just been given back; memory never used before is slower.
+    Both therefore write to memory that the system has just freed; memory that was never used before is slower.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.cached: dict[str, list[float]] = {"store": [], "plain": []}
-        """Seconds until the system had taken the bytes, by contender."""
+        """Seconds until the system had accepted the bytes, by contender."""
         self._paused = 0.0
 
     def clock(self) -> float:
-        """Seconds in which something was measured."""
+        """Seconds, without the time in which the clock was stopped."""
         return time.perf_counter() - self._paused
 
     def write(self, name: str, prepare: Callable[[Path], Callable[[], None]]) -> None:
-        """Write with what ``prepare`` makes for an empty folder, until it is on the disk."""
+        """Call the writer that ``prepare`` returns for an empty folder, and wait until its output is on the disk."""
         folder, start = self.folder / name, time.perf_counter()
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
@@ -213,7 +213,7 @@ SMALL = {"layers": 2, "heads": 4, "kv_heads": 2, "head_dim": 16, "context": 64, 
 
 
 def _full() -> dict[str, int]:
-    """Sizes of the model and its batches: on a CUDA device the width of a 7B model."""
+    """Sizes of the model and its batches; on a CUDA device, the width of a 7B model."""
     if torch.cuda.is_available():
         return {"layers": 8, "heads": 32, "kv_heads": 32, "head_dim": 128, "context": 1024, "batch": 8}
     return {"layers": 8, "heads": 8, "kv_heads": 4, "head_dim": 64, "context": 1024, "batch": 2}

@@ -1,6 +1,6 @@
-"""How long the first run of a study takes, with nothing compiled and with all of it compiled.
+"""Duration of the first run of a study, with and without compiled kernels.
 
-Both stand beside the import of PyTorch, Dagster and Altair in a process of its own, and beside a plain forward pass of
+Both are compared with the import of PyTorch, Dagster and Altair in a separate process, and with a plain forward pass of
 the study's sequences.
 """
 
@@ -27,7 +27,7 @@ with torch.inference_mode():
 
 
 def first_run(study: Sequence[str], sequences: int, tokens: int, repeats: int) -> list[Result]:
-    """Seconds of a study in an empty data root, beside imports and a forward pass.
+    """Duration of a study in an empty data root, compared with imports and with a forward pass.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def _run_cold(study: Sequence[str]) -> None:
 
 
 def _run(study: Sequence[str], compiled: str) -> None:
-    """Run a study in an empty data root, with compiled kernels kept in a folder."""
+    """Run a study in an empty data root, with the compiled kernels cached in the folder ``compiled``."""
     with TemporaryDirectory() as home:
         _python(*PROGRAM, "run", *study, ATTENTION_GEOMETRY_HOME=home, NUMBA_CACHE_DIR=compiled)
 

@@ -28,7 +28,7 @@ WAYS = {
 
 
 def draw(heads: int, n: int) -> F64:
-    """Mean weights by position (heads, n) of all four phases, with noise; three of four heads lack a phase or two."""
+    """Mean weights by position (heads, n) of all four phases, with noise; three of four heads lack some phase."""
     rng = np.random.default_rng(0)
     rows = []
     for head in range(heads):
@@ -48,12 +48,12 @@ def draw(heads: int, n: int) -> F64:
 
 
 def fitted(weights: F64) -> list[PhaseFit]:
-    """The fits of some heads, (heads, n), one after the other."""
+    """Fits of some heads, (heads, n), one after another."""
     return [fit_phases(weight) for weight in weights]
 
 
 def descended(weight: F64, t_1: int, t_2: int, start: Sequence[float]) -> Any:
-    """SciPy's least squares of log p_base, η, ω and the rate of growth, from a start on, the edges given."""
+    """SciPy's least squares of log p_base, η, ω and the rate of growth from one start, with given edges."""
     z, x = np.log(weight[1:]), np.arange(1, weight.size)
     inside, behind = (x > t_1) & (x <= t_2), np.maximum(x - t_2, 0)
 
@@ -80,12 +80,15 @@ def head(*, n: int, repeats: int) -> list[Result]:
         clock=process_time,
     )
     every = ("fit_phases of one head: every variant, all T_1, T_2 and starts, one thread", seconds[:, 0])
-    one = ("scipy.optimize.least_squares of it from beside what was planted, T_1 and T_2 given", seconds[:, 1])
+    one = (
+        "scipy.optimize.least_squares of it, started close to the planted parameters, T_1 and T_2 given",
+        seconds[:, 1],
+    )
     return [compare("fits.head", "cost", every, one, sizes={"n": n}, target=5.0)]
 
 
 def phases(*, heads: int, n: int, chunk: int, repeats: int, ways: Sequence[str] = tuple(WAYS)) -> list[Result]:
-    """Every way of running the fits against the loop, by the clock on the wall."""
+    """Every way of running the fits against the loop, in wall-clock time."""
     weights = draw(heads, n)
     tasks = [delayed(fitted)(weights[start : start + chunk]) for start in range(0, heads, chunk)]
     through: list[Contender] = [partial(compute, tasks, scheduler=way, num_workers=WORKERS) for way in ways]

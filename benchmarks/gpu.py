@@ -26,7 +26,7 @@ LLAMA_2_7B: dict[str, Any] = {
 
 
 def missing() -> str | None:
-    """What this machine lacks."""
+    """Requirement that this machine does not meet; None if there is none."""
     if not torch.cuda.is_available():
         return "no CUDA device"
     return None if find_spec("triton") else "triton is not installed"
@@ -53,7 +53,7 @@ def all_heads(*, config: dict[str, Any], context: int, repeats: int) -> list[Res
     seconds = alternate(profiles, partial(_forward, model, tokens), repeats=repeats)
     sizes = {"layers": layers, "heads": heads, "n": context, "head_dim": head_dim}
     ours = ("selection_profile of all heads, layer by layer, on the GPU", seconds[:, 0])
-    forward = ("that model's own bfloat16 forward pass of one sequence", seconds[:, 1])
+    forward = ("the same model's bfloat16 forward pass of one sequence", seconds[:, 1])
     return [compare("selection.gpu", "cost", ours, forward, sizes=sizes, target=1.0, note=torch.cuda.get_device_name())]
 
 

@@ -30,16 +30,16 @@ from storage.warehouse.landing import land
 Tables = Mapping[str, list[pa.RecordBatch]]
 
 BY_N = ("selection_counts", "upper_bounds")
-"""The tables that grow with the context, which are all but a trifle of a landing."""
+"""The tables that grow with the context; they are nearly all of a landing."""
 
 
 def landing(*, sequences: int, layers: int, heads: int, context: int, repeats: int) -> list[Result]:
-    """Some sequences of a model of ``layers`` x ``heads`` heads land: with their checks, and without."""
+    """Some sequences of a model of ``layers`` x ``heads`` heads land, with and without checks."""
     with TemporaryDirectory() as name:
         folder = Path(name)
         tables = synthetic_tables(folder, sequences=sequences, layers=layers, heads=heads, context=context)
         landed = {name: [_with_study(batch) for batch in tables[name]] for name in BY_N}
-        names = (str(number) for number in count())  # every landing and every insert makes a file of its own
+        names = (str(number) for number in count())  # every landing and every insert creates its own file
         seconds = alternate(
             lambda: _land(folder, f"checked{next(names)}", tables),
             lambda: _land_unchecked(folder, f"unchecked{next(names)}", tables),
@@ -60,10 +60,10 @@ def landing(*, sequences: int, layers: int, heads: int, context: int, repeats: i
 
 
 def _land(folder: Path, study: str, tables: Tables) -> None:
-    """Land a study as users do; a landing that a check refuses would be no measurement."""
+    """Land a study as users do; raises if a check refuses it, since that would not be a valid measurement."""
     landed = land(folder / "warehouse", study, tables)
     if not landed.published:
-        msg = f"the study of this benchmark is refused: {landed.violations}"
+        msg = f"the study of this benchmark was refused: {landed.violations}"
         raise RuntimeError(msg)
 
 
@@ -81,7 +81,7 @@ def _with_study(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _insert(path: Path, tables: Tables) -> None:
-    """What DuckDB alone needs: a fresh file, tables without constraints, one statement each, a checkpoint."""
+    """Insert with DuckDB alone: a new file, tables without constraints, one statement each, a checkpoint."""
     with duckdb.connect(path) as connection:
         for name, batches in tables.items():
             connection.register("empty", pa.Table.from_batches([], batches[0].schema))
@@ -92,7 +92,7 @@ def _insert(path: Path, tables: Tables) -> None:
 
 
 def synthetic_tables(folder: Path, *, sequences: int, layers: int, heads: int, context: int) -> Tables:
-    """The tables of a synthetic study as they land, in memory before the clock runs."""
+    """The tables of a synthetic study as they land, loaded into memory before the measurement."""
     home, name = Home(folder), "synthetic"
     drawn = {"layers": layers, "heads": heads, "kv_heads": heads, "head_dim": 16}
     study = Study.model_validate(

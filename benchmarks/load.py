@@ -1,9 +1,9 @@
-"""Readers that run the tour's queries while studies land: what they see, and what it costs either side.
+"""Readers that run the tour's queries while studies land: consistency of their results, and the cost to both sides.
 
 Holds the benchmark ``load`` and its processes.
 
-Every landing is of another generation of its study, with other rows in its tables. A reader knows all generations by
-hashes of their tables, so that it notices when what it sees is not one of them in whole: a torn read.
+Every landing writes another generation of its study, with different rows in its tables. A reader knows the hashes of
+the tables of all generations, so that it detects a mixture of generations: a torn read.
 """
 
 import multiprocessing
@@ -31,36 +31,36 @@ from storage.warehouse.connection import connect, published
 from storage.warehouse.landing import land
 
 Hashes = dict[tuple[str, int], set[int]]
-"""For a table's name and the hash of its rows, the generations that have it so."""
+"""For a table's name and the hash of its rows, the generations with this table."""
 
 GENERATIONS = 3
 """Each has one token more of context than the one before."""
 
 SESSION = 3
-"""How often a reader runs the tour before it opens the warehouse anew; the first time it waits for a landing too."""
+"""How often a reader runs the tour before it reopens the warehouse; the first time it also waits for a landing."""
 
 START_WAIT = 300.0
-"""Seconds that one process waits for the others to have begun."""
+"""Seconds that a process waits for the others to start."""
 
 CONTEXT = multiprocessing.get_context("forkserver")
 
 
 @dataclass
 class Seen:
-    """What one reader, or one writer, has to tell."""
+    """Results of one reader or one writer."""
 
     seconds: list[float] = field(default_factory=list)
     """Of each query, or each landing."""
     errors: list[str] = field(default_factory=list)
     torn: list[str] = field(default_factory=list)
-    """Studies of which no generation was seen in whole."""
+    """Studies whose tables were not all of one generation."""
     met: list[int] = field(default_factory=list)
     """For each reader, during how many of its sessions something landed."""
 
 
 @dataclass(frozen=True)
 class Load:
-    """Everything under load once, and each side alone."""
+    """Results of one round: each side alone, and both together."""
 
     quiet: Seen
     """Readers without landings."""
@@ -69,11 +69,11 @@ class Load:
     alone: Seen
     """Landings without readers."""
     beside: Seen
-    """Landings while readers read."""
+    """Landings while readers are running."""
 
 
 def load(*, readers: int, studies: int, landings: int, repeats: int, **sizes: int) -> list[Result]:
-    """``readers`` processes and one for each study, which lands ``landings`` times in a round."""
+    """``readers`` reader processes, and one writer for each study, which lands ``landings`` times in a round."""
     with TemporaryDirectory() as name, CONTEXT.Manager() as manager:
         known = prepare(Path(name), studies, sizes)
         rounds = [
@@ -83,13 +83,13 @@ def load(*, readers: int, studies: int, landings: int, repeats: int, **sizes: in
     refuse(rounds)
     measured = {"readers": readers, "studies": studies, "landings": studies * landings * repeats, **sizes}
     queries = sum(len(each.busy.seconds) for each in rounds)
-    note = f"{queries} queries beside {measured['landings']} landings: no error, no torn read"
+    note = f"{queries} queries during {measured['landings']} landings: no errors, no torn reads"
     return [
         compare(
             f"load.{figure}",
             "cost",
-            (f"{what}, beside the others", _by_round(rounds, beside, quantile)),
-            (f"{what}, without them", _by_round(rounds, alone, quantile)),
+            (f"{what}, with the other side running", _by_round(rounds, beside, quantile)),
+            (f"{what}, without it", _by_round(rounds, alone, quantile)),
             sizes=measured,
             note=note,
         )
@@ -102,14 +102,14 @@ def load(*, readers: int, studies: int, landings: int, repeats: int, **sizes: in
 
 
 def refuse(rounds: Sequence[Load]) -> None:
-    """Raise unless there was no error, no torn read, every process did something, and every reader met a landing."""
+    """Raise if there was an error or a torn read, or if a process did nothing or a reader met no landing."""
     for each in rounds:
         for seen in (each.quiet, each.busy, each.alone, each.beside):
             if seen.errors or seen.torn or not seen.seconds:
-                msg = f"under load: errors {seen.errors[:3]}, torn reads {seen.torn[:3]}, {len(seen.seconds)} times"
+                msg = f"under load: errors {seen.errors[:3]}, torn reads {seen.torn[:3]}, {len(seen.seconds)} timings"
                 raise RuntimeError(msg)
         if not each.busy.met or not all(each.busy.met):
-            msg = f"readers met landings in so many sessions: {each.busy.met}"
+            msg = f"not all readers met landings; sessions with landings, by reader: {each.busy.met}"
             raise RuntimeError(msg)
 
 
@@ -118,7 +118,7 @@ def _by_round(rounds: Sequence[Load], part: str, quantile: float) -> NDArray[np.
 
 
 def prepare(folder: Path, studies: int, sizes: Mapping[str, int]) -> Hashes:
-    """Land every generation of every study once; return how to tell them apart."""
+    """Land every generation of every study once; returns the hashes that identify them."""
     known: Hashes = {}
     for generation in range(GENERATIONS):
         _make_generation(folder, generation, sizes)
@@ -139,7 +139,7 @@ def once(
     studies: int,
     landings: int,
 ) -> Load:
-    """Landings alone, readers alone for as long, and both together."""
+    """Run landings alone, readers alone for the same time, and both together."""
     writer = partial(write, folder=folder, landings=landings)
     reader = partial(read, folder=folder, known=known, studies=studies, ended=manager.Queue())
     started = time.monotonic()
@@ -153,9 +153,9 @@ def once(
 def together(
     manager: SyncManager, writers: Sequence[Callable[..., None]], readers: Sequence[Callable[..., None]]
 ) -> tuple[Seen, Seen]:
-    """Run these in a process each; return what either have seen.
+    """Run each of these in its own process; returns the results of writers and of readers.
 
-    Writers begin once every reader has been through its first round, and readers go on until the writers have ended.
+    Writers start once every reader has finished its first round, and readers continue until the writers have ended.
     """
     CONTEXT.set_forkserver_preload([__name__])
     begin, stop, reported = manager.Barrier(len(writers) + len(readers)), manager.Event(), manager.Queue()
@@ -183,11 +183,11 @@ def together(
 
 
 def _report(kind: str, number: int, body: Callable[..., None], begin: Any, stop: Any, reported: Any) -> None:
-    """Run ``body`` in a process of its own; put what it has seen into ``reported``, its error too."""
+    """Run ``body`` in its own process; put its results, or its error, into the queue ``reported``."""
     seen = Seen()
     try:
         body(number=number, begin=begin, stop=stop, seen=seen)
-    except Exception as error:  # noqa: BLE001 (all of them are to be reported)
+    except Exception as error:  # noqa: BLE001 (every error is reported)
         begin.abort()
         seen.errors.append(" ".join(f"{type(error).__name__}: {error}".split()))
     reported.put((kind, seen))
@@ -208,7 +208,7 @@ def write(
     landings: int,
     land_one: Callable[..., None] | None = None,
 ) -> None:
-    """Land a study over and over, each time another generation; ``land_one`` lands another way."""
+    """Land a study repeatedly, each time another generation, by ``land_one`` if it is given."""
     made = [_generation(folder, generation) for generation in range(GENERATIONS)]
     begin.wait(START_WAIT)
     for _, tables in zip(range(landings), cycle(made), strict=False):
@@ -220,9 +220,9 @@ def write(
 def read(
     *, number: int, begin: Any, stop: Any, seen: Seen, folder: Path, known: Hashes, studies: int, ended: Any
 ) -> None:
-    """Run the tour over and over, and see before and after that each study is of one and the same generation.
+    """Run the tour repeatedly, and verify before and after that each study is of one and the same generation.
 
-    The reader's number goes into the queue ``ended`` after each session, and once more when it ends with an error.
+    The reader's number is put into the queue ``ended`` after each session, and once more when it ends with an error.
     """
     met: list[bool] = []
     while not stop.is_set():
@@ -256,13 +256,13 @@ def _ask(connection: duckdb.DuckDBPyConnection, study: str, seen: Seen) -> None:
 
 
 def _versions(folder: Path) -> dict[str, tuple[int, int]]:
-    """What changes of each published file when its study lands."""
+    """Inode and time of each published file, which change when its study lands."""
     states = {study: path.stat() for study, path in published(folder).items()}
     return {study: (state.st_ino, state.st_mtime_ns) for study, state in states.items()}
 
 
 def _generations(connection: duckdb.DuckDBPyConnection, known: Hashes, studies: int) -> dict[str, set[int]]:
-    """For every study the generations that all its tables are of; none if it is torn."""
+    """For every study, the generations that all its tables belong to; empty if it is torn."""
     found = {}
     for study in (f"study{number}" for number in range(studies)):
         each = [known.get(pair, set()) for pair in hashes(connection, study).items()]
@@ -271,10 +271,10 @@ def _generations(connection: duckdb.DuckDBPyConnection, known: Hashes, studies: 
 
 
 def hashes(connection: duckdb.DuckDBPyConnection, study: str) -> dict[str, int]:
-    """A hash of the rows of each table of a study, whatever their order; the study's name is no part of it.
+    """A hash of the rows of each table of a study, independent of their order and of the study's name.
 
-    Of a derived table the number of rows, of which every generation has another: DuckDB adds floats in no certain
-    order, so that the last digits of a mean may differ from landing to landing.
+    For a derived table it is the number of rows, which differs between generations: DuckDB adds floats in no fixed
+    order, so that the last digits of a mean may differ between landings.
     """
     found = {}
     for table in sql.names("schema"):
@@ -310,7 +310,7 @@ def _folder_of(folder: Path, generation: int) -> Path:
 def _land(folder: Path, number: int, tables: Any) -> None:
     landed = land(folder, f"study{number}", tables)
     if not landed.published:
-        msg = f"a study of this benchmark is refused: {landed.violations}"
+        msg = f"a study of this benchmark was refused: {landed.violations}"
         raise RuntimeError(msg)
 
 

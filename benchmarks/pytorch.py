@@ -1,6 +1,6 @@
-"""The ways a user would count in PyTorch without this program: what the selection profile is measured against.
+"""Plain PyTorch implementations of the counts, which the selection profile is compared with.
 
-Holds the two contenders, in float32 and as plainly as one writes them.
+Holds the two contenders, in float32 and written in the most direct way.
 """
 
 import torch
@@ -24,7 +24,7 @@ def vectorised(weights: Tensor, values: Tensor) -> Counts:
 
 
 def loop(weights: Tensor, values: Tensor) -> Counts:
-    """One N after the other; weights (n,), values (n, d)."""
+    """One N after another; weights (n,), values (n, d)."""
     y, s = _selections(weights, values)
     found = []
     for n in range(1, len(y)):
@@ -37,7 +37,7 @@ def loop(weights: Tensor, values: Tensor) -> Counts:
 
 
 def _selections(weights: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-    """The y in order of falling weight, (n, d), and s_1 ... s_(n - 1), (n - 1, d)."""
+    """The y in order of decreasing weight, (n, d), and s_1 ... s_(n - 1), (n - 1, d)."""
     order = weights.argsort(descending=True, stable=True)
     y = weights[order, None] * values[order]
     return y, y.cumsum(0)[:-1]

@@ -1,6 +1,6 @@
-"""Questions to a study of 100 million selections, against a bare scan of the rows and columns that each one reads.
+"""Queries on a study of 100 million selections, compared with a bare scan of the rows and columns that each reads.
 
-Holds the benchmark ``queries`` and its made-up database.
+Holds the benchmark ``queries`` and its artificial database.
 """
 
 import json
@@ -26,10 +26,10 @@ KAPPAS = (0.005, 0.05, 0.5, 5.0, 50.0)
 THREADS = 2
 
 LIMIT = 2.0
-"""Seconds within which a question is to be answered if the bare scan is."""
+"""Seconds within which a query should finish if its bare scan does."""
 
 EMPTY = {"upper_bounds", "monte_carlo", "planted_assumptions"}
-"""Tables that no question after a landing reads, or that are empty for studies of a model."""
+"""Tables that no query reads after a landing, or that are empty for studies of a model."""
 
 CALLS = {
     "best_n": "FROM best_n('separability') WHERE study = $study",
@@ -39,13 +39,13 @@ CALLS = {
     "lower_bounds": "FROM lower_bounds(0.2, 'raw') WHERE study = $study AND layer = 1 AND head = 1 AND sequence = 1",
     "taxonomy": "FROM taxonomy(last_high := 0.6) WHERE study = $study",
 }
-"""How one would call the table macros with parameters."""
+"""Typical calls of the table macros with parameters."""
 
 _AXES = re.compile(r"one row per \(?(?P<axes>[a-z_, ]+)")
 
 
 def queries(*, layers: int, heads: int, kv_heads: int, context: int, sequences: int, repeats: int) -> list[Result]:
-    """Every question of the tour and of the reports, and every macro, on a study of this size."""
+    """Every query of the tour and of the reports, and every macro, on a study of this size."""
     sizes = {"layer": layers, "head": heads, "kv_head": kv_heads, "position": context, "sequence": sequences}
     rows = layers * heads * (context - 1) * sequences
     with TemporaryDirectory() as name:
@@ -65,7 +65,7 @@ def queries(*, layers: int, heads: int, kv_heads: int, context: int, sequences: 
         (f"{LIMIT:g} s", limit),
         sizes=size,
         target=1.0,
-        note=f"left out, their bare scan takes longer than {LIMIT:g} s: {beyond}",
+        note=f"excluded, since their bare scan takes longer than {LIMIT:g} s: {beyond}",
     )
     bare = "bare scan: sums of the columns it reads, over the rows that its filters leave"
     return [whole] + [
@@ -75,7 +75,7 @@ def queries(*, layers: int, heads: int, kv_heads: int, context: int, sequences: 
 
 
 def fill(path: Path, sizes: Mapping[str, int]) -> None:
-    """Write the database of a made-up study: every table as long as a real one's, its numbers random."""
+    """Write the database of an artificial study: tables of realistic length with random numbers."""
     with duckdb.connect(path) as connection:
         connection.execute("SET memory_limit = '10GB'")
         create_tables(connection)
@@ -103,7 +103,7 @@ def _insert(name: str, table: duckdb.DuckDBPyRelation, sizes: Mapping[str, int])
 
 
 def _axes(sizes: Mapping[str, int]) -> dict[str, tuple[int, str]]:
-    """How many values the columns of a grain have, and the value of each place; only of free ones."""
+    """Number of values of each free column of a grain, and the SQL for the value at each position."""
     context = sizes["position"]
     return {axis: (size, "{}") for axis, size in sizes.items()} | {
         "query": (1, f"{{}} + {context - 1}"),
@@ -118,7 +118,7 @@ def _axes(sizes: Mapping[str, int]) -> dict[str, tuple[int, str]]:
 
 
 def _constants(sizes: Mapping[str, int]) -> dict[str, str]:
-    """Columns that are the same in every row, or follow from others."""
+    """SQL for the columns that are the same in every row, or follow from others."""
     return {
         "study": f"'{STUDY}'",
         "family": "CASE WHEN kappa IS NULL THEN 'scale_free' ELSE 'printed' END",
@@ -143,7 +143,7 @@ def _constants(sizes: Mapping[str, int]) -> dict[str, str]:
 
 
 def _random(kind: str, place: int) -> str:
-    """A value of a column's type, from the bits of the row's hash."""
+    """SQL for a value of a column's type, from the bits of the row's hash."""
     match kind:
         case "FLOAT" | "DOUBLE":
             return f"((h >> {place * 43 // 40}) & 1048575) / 1048576"
@@ -155,7 +155,7 @@ def _random(kind: str, place: int) -> str:
 
 
 def _questions(context: int) -> dict[str, tuple[str, dict[str, Any]]]:
-    """Text and parameters of everything that is asked."""
+    """Text and parameters of every query."""
     given = {"study": STUDY, "query": context - 1, "layer": 1, "head": 1, "n": 4, "sequences": 3, "positions": 20}
     texts = {f"tour.{name}": sql.statement("tour", name).code for name in sql.names("tour")}
     texts |= {f"queries.{name}": sql.statement("queries", name).code for name in sql.names("queries")}
@@ -168,7 +168,7 @@ def _questions(context: int) -> dict[str, tuple[str, dict[str, Any]]]:
 def _measure(
     connection: duckdb.DuckDBPyConnection, text: str, parameters: dict[str, Any], repeats: int
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-    """Seconds of a question and of the bare scans of what it reads, (repeats, 2)."""
+    """Seconds of a query and of the bare scans of its inputs, (repeats, 2)."""
     scans = [_bare(connection, *scan, columns) for scan, columns in _read(connection, text, parameters).items()]
 
     def scan() -> None:
@@ -180,7 +180,7 @@ def _measure(
 
 
 def _bare(connection: duckdb.DuckDBPyConnection, table: str, filters: tuple[str, ...], columns: set[str]) -> str:
-    """The statement that does nothing but look at every value; of text at the largest, for it has no sum."""
+    """The statement that only reads every value: sums of numbers, maxima of text."""
     kinds = {name: str(kind) for name, kind, *_ in connection.execute(f"DESCRIBE FROM {table}").fetchall()}
     sums = (
         f"{'max' if kinds[column] in {'VARCHAR', 'BOOLEAN', 'JSON'} else 'sum'}({column})" for column in sorted(columns)
@@ -191,9 +191,9 @@ def _bare(connection: duckdb.DuckDBPyConnection, table: str, filters: tuple[str,
 def _read(
     connection: duckdb.DuckDBPyConnection, text: str, parameters: dict[str, Any]
 ) -> dict[tuple[str, tuple[str, ...]], set[str]]:
-    """The stored columns that a statement reads, by table and filters of the scan, from DuckDB's own plan.
+    """The stored columns that a statement reads, by table and filters of the scan, from DuckDB's plan.
 
-    Filters that DuckDB finds while it runs are not among them.
+    Filters that DuckDB finds at run time are not included.
     """
     (_, plan), *_ = connection.execute(f"EXPLAIN (FORMAT json) {text}", parameters).fetchall()
     found: dict[tuple[str, tuple[str, ...]], set[str]] = {}
@@ -205,12 +205,12 @@ def _read(
 
 
 def _several(said: str | Sequence[str]) -> Sequence[str]:
-    """What a plan says once or several times."""
+    """A value of a plan as a sequence, whether it is a single one or a list."""
     return [said] if isinstance(said, str) else said
 
 
 def _scans(nodes: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    """What a plan says of each scan of a table."""
+    """The details of each table scan of a plan."""
     for node in nodes:
         if "Table" in node.get("extra_info", {}):
             yield node["extra_info"]

@@ -1,10 +1,10 @@
-"""A random model that reads batches, plainly or captured, and the memory that this takes.
+"""A random model that reads batches, with or without capture, and the peak memory of both.
 
-Holds the two contenders of ``extraction.capture`` and ``extraction.memory``. On a CUDA device, where there is one, the
-model computes in bfloat16, on the CPU in float32.
+Holds the two contenders of ``extraction.capture`` and ``extraction.memory``. The model computes in bfloat16 on a CUDA
+device if there is one, else in float32 on the CPU.
 
-``python -m benchmarks.reading WAY SIZES`` prints the peak memory of one way, in bytes: each is measured in a process of
-its own, because memory that was used before is not always given back.
+``python -m benchmarks.reading WAY SIZES`` prints the peak memory of one way, in bytes: each is measured in a separate
+process, because memory that was used before is not always returned to the system.
 """
 
 import json
@@ -26,11 +26,11 @@ from extract.settings import ExtractionSettings
 VOCABULARY = 1024
 
 Way = Literal["plain", "capture", "loop"]
-"""One forward pass; one captured; four through the loop of extraction, where one batch waits while the next is read."""
+"""A forward pass; a captured one; four in the loop of extraction, where one batch waits while the next is read."""
 
 
 class Reading:
-    """A random Llama with SDPA, and the batch that it reads again and again."""
+    """A random Llama with SDPA, and the batch that it reads repeatedly."""
 
     def __init__(
         self, *, layers: int, heads: int, kv_heads: int, head_dim: int, context: int, batch: int, rounds: int = 4
@@ -66,7 +66,7 @@ class Reading:
         self.finish()
 
     def captured(self) -> None:
-        """One forward pass, captured into memory of its own."""
+        """One forward pass, captured into its own buffers."""
         tokens, length = torch.from_numpy(self.tokens[: self.batch]), self.settings.context_length
         buffers = Buffers(
             self.attention.layers,
@@ -80,7 +80,7 @@ class Reading:
         self.finish()
 
     def loop(self) -> Iterator[Batch]:
-        """All batches as extraction reads them, each when it is asked for."""
+        """Iterate over all batches as extraction reads them, lazily."""
         missing = range(len(self.tokens))
         return batches(self.model, self.attention, self.tokens, missing, self.settings, self.batch)
 
@@ -90,7 +90,7 @@ class Reading:
             torch.cuda.synchronize()
 
     def peak(self, way: Way) -> int:
-        """Bytes that one way takes at most beside the model: of the device, or of this process on the CPU."""
+        """Peak memory of one way in addition to the model, in bytes: of the device, or on the CPU of this process."""
         self._begin()
         before = self._memory("VmRSS")
         if way == "loop":
@@ -105,14 +105,14 @@ class Reading:
         return self._memory("VmHWM") - before
 
     def _begin(self) -> None:
-        """Forget what the memory was at most."""
+        """Reset the peak memory."""
         if self.cuda:
             torch.cuda.reset_peak_memory_stats()
         else:
             Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
 
     def _memory(self, what: Literal["VmRSS", "VmHWM"]) -> int:
-        """Memory in use now (VmRSS) or at most (VmHWM), in bytes."""
+        """Current (VmRSS) or peak (VmHWM) memory, in bytes."""
         if self.cuda:
             return torch.cuda.memory_allocated() if what == "VmRSS" else torch.cuda.max_memory_allocated()
         lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
@@ -138,7 +138,7 @@ def _model(layers: int, heads: int, kv_heads: int, head_dim: int, context: int, 
 
 
 def peaks(sizes: Mapping[str, int]) -> dict[str, int]:
-    """Peak memory of every way in bytes, each in a process of its own, and ``batch``: bytes captured of one batch."""
+    """Peak memory of every way in bytes, each in its own process, and ``batch``: captured bytes of one batch."""
     found: dict[str, int] = {}
     for way in get_args(Way):
         command = [sys.executable, "-m", "benchmarks.reading", way, json.dumps(dict(sizes))]

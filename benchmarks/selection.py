@@ -1,8 +1,7 @@
 """The selection profile against one matrix product, against PyTorch, against itself at other sizes and on two threads.
 
-Holds the benchmarks ``selection.*``.
-Random heads of one kind everywhere: logits and value states are normal. What keeps to one thread is measured in the
-process's own time, two threads against one by the clock on the wall.
+Holds the benchmarks ``selection.*``. All of them use random heads with normal logits and value states. Contenders on
+one thread are measured in process time, two threads against one in wall-clock time.
 """
 
 from collections.abc import Iterator, Sequence
@@ -40,7 +39,7 @@ def draw(*shape: int, head_dim: int, spread: float = 2) -> tuple[F32, F32]:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Within it BLAS, OpenMP and PyTorch compute on one thread."""
+    """Limit BLAS, OpenMP and PyTorch to one thread inside the context."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -51,7 +50,7 @@ def one_thread() -> Iterator[None]:
 
 
 def product(values: F32) -> Contender:
-    """One float32 matrix product n x d x n of ``values`` (n, d) with their copy, into memory already there."""
+    """One float32 matrix product n x d x n of ``values`` (n, d) with their copy, into preallocated memory."""
     left, right, out = values.copy(), np.ascontiguousarray(values.T), np.empty((len(values),) * 2, np.float32)
     return lambda: np.matmul(left, right, out=out)
 
@@ -80,7 +79,7 @@ def against_product(*, n: int, head_dim: int, repeats: int) -> list[Result]:
 
 
 def beside_profile(*, n: int, head_dim: int, repeats: int) -> list[Result]:
-    """What comes with a profile at next to no cost: what follows from its counts, and the concentration of the head."""
+    """Additions to a profile at little cost: the metrics derived from its counts, and the concentration of the head."""
     weights, values = draw(n, head_dim=head_dim)
     counts = selection_counts(weights, values)
     with one_thread():
@@ -107,7 +106,7 @@ def beside_profile(*, n: int, head_dim: int, repeats: int) -> list[Result]:
 
 
 def against_pytorch(*, n: int, head_dim: int, repeats: int) -> list[Result]:
-    """One head against the vectorised way and the loop in PyTorch; how fast a bare matrix product is goes with it."""
+    """One head against PyTorch, vectorised and in a loop; the speed of a bare matrix product is noted as well."""
     weights, values = draw(n, head_dim=head_dim)
     tensors = torch.from_numpy(weights), torch.from_numpy(values)
     with one_thread():
@@ -136,7 +135,7 @@ def against_pytorch(*, n: int, head_dim: int, repeats: int) -> list[Result]:
 
 
 def _limit(ratios: NDArray[np.float64]) -> str:
-    """What no exact count by a matrix product can exceed."""
+    """Note on the speed that no exact count by a matrix product can exceed."""
     return f"the bare matrix product alone is {np.median(ratios):.1f} times as fast"
 
 

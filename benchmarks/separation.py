@@ -1,7 +1,7 @@
 """AUC and the nulls on a grid of N against one matrix product.
 
-Holds the benchmarks ``separation.*``. What does not belong here: the profile (``benchmarks.selection``), whose heads
-and whose product these are. Everything keeps to one thread and is measured in the process's own time.
+Holds the benchmarks ``separation.*``. The random heads and the product are those of ``benchmarks.selection``. All
+contenders run on one thread and are measured in process time.
 """
 
 from functools import partial
@@ -19,17 +19,17 @@ from geometry.grids import log_grid
 from geometry.nulls import key_of, random_selection, shuffled_values
 
 DRAWS = 8
-"""Draws of each null in the measurement of a whole head."""
+"""Draws of each null for the separability of a head."""
 
 
 def grid_of_length(n: int, length: int) -> I64:
-    """So many N, evenly spaced on a log axis: the coarsest ``log_grid`` that has them, less what it has too many."""
+    """``length`` values of N, evenly spaced on a log axis: the coarsest ``log_grid`` with enough values, shortened."""
     grid = next(grid for points in count(2) if len(grid := log_grid(n, points)) >= length)
     return np.delete(grid, np.arange(length - 1, len(grid) - 1))
 
 
 def against_product(*, n: int, head_dim: int, length: int, repeats: int) -> list[Result]:
-    """AUC of one head and one draw of each null, on so many N, against one float32 matrix product n x d x n."""
+    """AUC of one head and one draw of each null, on a grid of N, against one float32 matrix product n x d x n."""
     weights, values = draw(n, head_dim=head_dim)
     saturated, _ = draw(n, head_dim=head_dim, spread=20)
     grid, key, keys = grid_of_length(n, length), key_of(np.array([0])), keys_of(weights, values)

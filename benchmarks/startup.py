@@ -1,4 +1,4 @@
-"""How long a command takes that has nothing to compute, beside the import of DuckDB in a process of its own."""
+"""Duration of commands that have nothing to compute, compared with the import of DuckDB in a separate process."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ STUDY = ("--name", "small", "--model", "embedded", "--corpus", "embedded", "--se
 """A small study of the embedded model, so that preparing the benchmark takes seconds."""
 
 PROGRAM = ("-m", "dagster_project.command.program")
-"""What the console script runs, by the same Python."""
+"""Arguments by which the same Python runs the console script."""
 
 COMMANDS = {
     "sql": ("sql", "SELECT 1"),
@@ -29,7 +29,7 @@ def startup(name: str, study: Sequence[str], repeats: int) -> list[Result]:
     Parameters
     ----------
     name
-        The study that is run before the clock, and then again with nothing to do.
+        The study that is run before the measurement, and then again with nothing to do.
     study
         The arguments that describe it.
     repeats
@@ -58,7 +58,7 @@ def _shown(arguments: Sequence[str]) -> str:
 
 
 def _call(home: str, *arguments: str) -> None:
-    """Run the command line in a process of its own."""
+    """Run the command line in a separate process."""
     _python(home, *PROGRAM, *arguments)
 
 

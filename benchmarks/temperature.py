@@ -1,6 +1,6 @@
 """Counts and selections at several temperatures against those at one, and the Jacobian's norm against a sort.
 
-Holds the benchmarks ``temperature.*``. What does not belong here: the cost of counts (``benchmarks.selection``).
+Holds the benchmarks ``temperature.*``. The cost of counts at one temperature is in ``benchmarks.selection``.
 """
 
 from functools import partial
@@ -17,7 +17,7 @@ from geometry.tempered import selection_by_temperature
 
 
 def temperatures(*, n: int, head_dim: int, points: int, repeats: int) -> list[Result]:
-    """One head at five temperatures, for all N, a grid of N and with all measures, against its counts as they are."""
+    """One head at five temperatures, for all N, a grid of N and with all measures, against its counts at T = 1."""
     weights, values = draw(n, head_dim=head_dim)
     grid = np.unique(np.geomspace(1, n - 1, points).round().astype(int)).tolist()
     with one_thread():

@@ -1,9 +1,9 @@
-"""Softmax attention from queries, keys and masks, a block of queries at a time, and what is read off it.
+"""Softmax attention from queries, keys and masks, a block of queries at a time, and quantities derived from it.
 
-Holds the weights of chosen queries, a layer's output where SDPA cannot compute it, norms, and received attention. What
-does not belong here: how transformers calls it (``extract.capture``, ``extract.interventions``).
+Holds the weights of chosen queries, a layer's output if SDPA cannot compute it, norms, and received attention.
+transformers calls it through ``extract.capture`` and ``extract.interventions``.
 
-Shapes: ``query`` is (B, H, K, D), ``key`` and ``value`` are (B, Hkv, K, D) and (B, Hkv, K, Dv), all as they are
+Shapes: ``query`` is (B, H, K, D), ``key`` and ``value`` are (B, Hkv, K, D) and (B, Hkv, K, Dv), all as
 multiplied; ``mask`` is True where a key is visible, (B or 1, H or 1, K, K), or None for a plain causal mask; ``s_aux``
 has one logit for the learned sink of each head (H,). Weights are float32.
 """
@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 QUERY_BLOCK = 128
-"""Queries computed at a time where SDPA cannot compute the layer's output."""
+"""Queries computed at a time if SDPA cannot compute the layer's output."""
 
 BLOCK_BYTES = 2**26
-"""Bytes of the float32 weights of a block of queries, where those of all queries are needed."""
+"""Bytes of the float32 weights of a block of queries, if the weights of all queries are needed."""
 
 
 def query_weights(
@@ -29,8 +29,8 @@ def query_weights(
 ) -> tuple[Tensor, Tensor | None]:
     """Softmax weights of the queries at the positions ``rows`` (Q,), float32 (B, H, Q, K), computed in float32.
 
-    And those of the heads' learned sinks, float32 (B, H, Q), None if the heads have none. Each query meets the keys by
-    itself: one product for all would round each by how many there are.
+    Also returns the weights of the heads' learned sinks, float32 (B, H, Q); None if the heads have none. Each query is
+    multiplied with the keys separately: with one product for all, rounding would depend on the number of queries.
     """
     float_key, keys = key.float(), key.shape[2]
     weights = torch.cat(
@@ -46,10 +46,10 @@ def query_weights(
 def attended_norms(
     query: Tensor, key: Tensor, mask: Tensor | None, rows: Tensor, scale: float
 ) -> tuple[Tensor, Tensor]:
-    """How long the vectors are whose products are the logits, both float32 (B, H, Q).
+    """Norms of the vectors whose products are the logits, both float32 (B, H, Q).
 
     Norms of the queries at the positions ``rows`` (Q,) times the scale, and the largest norm of a key that each of them
-    attends to: by Cauchy and Schwarz no logit is larger than their product.
+    attends to: by the Cauchy-Schwarz inequality, no logit is larger than their product.
     """
     of_query = torch.linalg.vector_norm(query, dim=-1, dtype=torch.float32)[:, :, rows] * abs(scale)
     of_key = torch.linalg.vector_norm(key, dim=-1, dtype=torch.float32)  # (B, Hkv, K)
@@ -62,8 +62,8 @@ def received_attention(
 ) -> Tensor:
     """Mean weight that each key gets from the queries at and after its position, float32 (B, H, K).
 
-    The sum over all queries over (K - position), as ``eval_sink_open_source.py`` of Attention-Sink (Gu et al. 2025)
-    has it; a query whose window hides the key counts with 0. The weights of ``block_rows`` queries are in memory at a
+    The sum over all queries divided by (K - position), as in ``eval_sink_open_source.py`` of Attention-Sink (Gu et al.
+    2025); a query whose window hides the key counts with 0. The weights of ``block_rows`` queries are in memory at a
     time.
     """
     float_key, keys = key.float(), key.shape[2]
@@ -77,7 +77,7 @@ def received_attention(
 
 
 def block_rows(query: Tensor) -> int:
-    """Queries of (B, H, K, D) whose float32 weights take ``BLOCK_BYTES`` together, one at least."""
+    """Number of queries of (B, H, K, D) whose float32 weights together take ``BLOCK_BYTES``, at least one."""
     batch, heads, keys, _ = query.shape
     return max(1, BLOCK_BYTES // (batch * heads * keys * torch.float32.itemsize))
 
@@ -94,7 +94,7 @@ def probabilities(
 ) -> Tensor:
     """Softmax weights, float32 (B, H, Q, K), of some queries (B, H, Q, D) over float32 keys (B, Hkv, K, D).
 
-    With learned sinks, one logit for each head, their weights follow those of the keys: (B, H, Q, K + 1).
+    With learned sinks, which have one logit per head, their weights follow those of the keys: (B, H, Q, K + 1).
     """
     return softmax(attention_logits(query, key, scale, softcap), visible, s_aux)
 
@@ -107,7 +107,7 @@ def attention_logits(query: Tensor, key: Tensor, scale: float, softcap: float | 
 
 
 def softmax(logits: Tensor, visible: Tensor, s_aux: Tensor | None) -> Tensor:
-    """Softmax of logits (B, H, Q, K) over the visible keys, with the learned sink behind them if there is one."""
+    """Softmax of logits (B, H, Q, K) over the visible keys, followed by the learned sink if there is one."""
     logits = logits.masked_fill(~visible, float("-inf"))
     if s_aux is None:
         return logits.softmax(dim=-1)
@@ -116,7 +116,7 @@ def softmax(logits: Tensor, visible: Tensor, s_aux: Tensor | None) -> Tensor:
 
 
 def by_kv_head(tensor: Tensor, key: Tensor) -> Tensor:
-    """(B, H, Q, X) as (B, Hkv, H / Hkv * Q, X): the query heads that share a KV head, side by side."""
+    """Reshape (B, H, Q, X) to (B, Hkv, H / Hkv * Q, X): query heads that share a KV head are concatenated."""
     return tensor.reshape(tensor.shape[0], key.shape[1], -1, tensor.shape[-1])
 
 

@@ -1,11 +1,11 @@
-"""Local checkpoints: which files of a directory are read, whether they may be, and their hashes.
+"""Local checkpoints: which files of a directory are read, whether they may be read, and their hashes.
 
-Holds ``Checkpoint`` and ``Folder``. What does not belong here: what is in the weights (``extract.tensors``) and loading
-a model (``extract.models``). Importing this module loads neither torch nor transformers.
+The content of the weights is examined in ``extract.tensors``. Importing this module loads neither torch nor
+transformers.
 
-A checkpoint is untrusted. No file is opened that is not a regular file inside the directory, after links have been
-followed; links of a snapshot in the cache of the Hugging Face hub may also lead to the ``blobs`` beside the snapshots.
-Weights are safetensors files, whichever file names them.
+A checkpoint is untrusted. Only regular files inside the directory are opened, after links have been followed; links of
+a snapshot in the cache of the Hugging Face hub may also lead to the ``blobs`` next to the snapshots. Weights must be
+safetensors files, whichever file names them.
 """
 
 import hashlib
@@ -31,64 +31,64 @@ PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".h5", ".msgpack")
 """Suffixes of weights that are never read, because reading them may run code."""
 
 READ = (".json", ".txt", ".model", ".jinja", ".tiktoken", ".codes", ".tokenizer")
-"""Suffixes of what transformers reads beside weights: configurations, vocabularies, merges, chat templates."""
+"""Suffixes of files other than weights that transformers reads: configurations, vocabularies, merges, templates."""
 
 VOCABULARIES = (".model", ".tiktoken", ".codes", ".tokenizer")
-"""Suffixes of vocabularies; others have names."""
+"""Suffixes of vocabularies; other vocabularies are recognised by their names."""
 
 VOCABULARY_NAMES = ("tokenizer.json", "vocab.json", "vocab.txt", "tekken.json", "dict.txt", "vocab-src.json")
 
 WITHOUT_VOCABULARY = ("ByT5Tokenizer", "CanineTokenizer", "PerceiverTokenizer")
 """Tokenizers of bytes or code points, which need no vocabulary."""
 
-NO_TOKENIZER = "no tokenizer that can be read; write one beside it with tokenizer.save_pretrained"
+NO_TOKENIZER = "no tokenizer that can be read; save one in its directory with tokenizer.save_pretrained"
 
 NAMING = ("_file", "_files")
-"""How the names of fields end that name files of a tokenizer."""
+"""Suffixes of the names of fields that name files of a tokenizer."""
 
 UNREAD = ("special_tokens_map_file",)
-"""Such fields that say where a tokenizer was once, and that nothing reads."""
+"""Such fields that record a former location of a tokenizer and are never read."""
 
 TEMPLATES = "additional_chat_templates"
 
 OTHER_LAYOUTS = {
-    "adapter_config.json": "has an adapter beside its weights, which would change them; merge it into the model",
+    "adapter_config.json": "has an adapter next to its weights, which would change them; merge it into the model",
     "shard-[0-9]*-model-*.safetensors": "is a distributed checkpoint, which is never read",
 }
-"""What makes transformers read other files than these, by the files' names."""
+"""By name, files that make transformers read other files than the ones checked here."""
 
 JSON_BYTES = 2**26
-"""Most bytes of a JSON file that is read here."""
+"""Largest size in bytes of a JSON file that is read."""
 
 HASHED_AT_ONCE = 4
-"""Files hashed at the same time."""
+"""Number of files hashed at the same time."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A directory with a configuration, weights in safetensors and perhaps a tokenizer; make one with ``open``."""
+    """A directory with a configuration, weights in safetensors and perhaps a tokenizer; construct it with ``open``."""
 
     files: "Folder"
     config: Mapping[str, Any]
-    """What ``config.json`` says."""
+    """The content of ``config.json``."""
     index: str | None
-    """The file that names those of the weights; None where there is one file of weights, or none."""
+    """The index that names the weights files; None if there is only one weights file, or none."""
     weights: tuple[str, ...]
-    """The files that transformers loads tensors from, relative to the directory, ascending; none of a model whose
+    """The files that transformers loads tensors from, relative to the directory, ascending; empty for a model whose
     weights are random."""
 
     @classmethod
     def open(cls, name: str, path: Path, *, trained: bool = True) -> Self:
-        """Look at the directory ``path``, which the user calls ``name``; no weights are read.
+        """Open the directory ``path``, which the user calls ``name``; no weights are read.
 
-        Where the model is not ``trained``, files of weights need not be there and do not count.
+        If the model is not ``trained``, weights files need not exist and are ignored.
 
         Raises
         ------
         UserError
-            If there is no such directory, it has no configuration or no weights in safetensors, or it holds what must
-            not be opened: files that are not regular, links out of it, an index that names anything but safetensors
-            files inside it.
+            If there is no such directory, it has no configuration or no weights in safetensors, or it contains
+            something that must not be opened: files that are not regular, links out of it, an index that names anything
+            but safetensors files inside it.
         """
         files = Folder(name, path)
         files.check()
@@ -104,7 +104,7 @@ class Checkpoint:
         return tuple(sorted((*here, *self.files.templates)))
 
     def check_tokenizer(self) -> None:
-        """Refuse a tokenizer that is not there, or whose configuration names files elsewhere on this machine.
+        """Refuse a tokenizer that is missing, or whose configuration names files elsewhere on this machine.
 
         Raises
         ------
@@ -124,14 +124,13 @@ class Checkpoint:
     def sha256(self) -> str:
         """SHA-256 over configuration and weights, by name, in order of their names.
 
-        Safetensors files in the directory itself count whether they are loaded or not, but not where the weights are
-        random.
+        All safetensors files in the directory itself are included, loaded or not; none if the weights are random.
         """
         stray = [name for name in self.files.names if name.endswith(".safetensors") and self.weights]
         return self._sha256({CONFIG, *stray, *self.weights})
 
     def other_sha256(self) -> str:
-        """SHA-256 over what else decides the model: the index of the weights and the generation configuration."""
+        """SHA-256 over the other files that determine the model: the weights index and the generation configuration."""
         here = {name for name in self.files.names if _of_model(name) and name != CONFIG}
         if not self.weights:
             here = {name for name in here if not name.endswith(INDEX_SUFFIX)}
@@ -151,30 +150,30 @@ class Checkpoint:
 
 
 class Folder:
-    """The directory of a checkpoint, in which nothing is opened that must not be."""
+    """The directory of a checkpoint, in which only permitted files are opened."""
 
     def __init__(self, name: str, path: Path) -> None:
         self.name, self.path = name, path
 
     def refuse(self, what: str) -> NoReturn:
-        """Say what is wrong with the checkpoint."""
+        """Raise the error ``what`` about the checkpoint."""
         msg = f"The model '{self.name}' {what}"
         raise UserError(msg)
 
     @cached_property
     def names(self) -> list[str]:
-        """What is in the directory itself, ascending; files and directories."""
+        """Names of the files and directories in the directory itself, ascending."""
         with self._readable():
             return sorted(os.listdir(self.path))  # noqa: PTH208 (names, not paths)
 
     @cached_property
     def _roots(self) -> tuple[Path, ...]:
-        """Where files may be: in the directory, and for a snapshot of the hub's cache in its blobs."""
+        """Where files may be: in the directory, and, for a snapshot of the hub's cache, in its blobs."""
         real = self.path.resolve()
         return real, *(above.parent / "blobs" for above in real.parents if above.name == "snapshots")
 
     def check(self) -> None:
-        """Refuse a directory that is missing, or that holds other things than regular files and directories.
+        """Refuse a directory that is missing, or that contains anything but regular files and directories.
 
         Raises
         ------
@@ -197,30 +196,30 @@ class Folder:
             try:
                 mode = place.stat().st_mode
             except (FileNotFoundError, ValueError):
-                if not read:  # a broken link that nobody follows
+                if not read:  # a broken link that is not followed
                     return
                 self.refuse(f"has no file '{name}', or only a broken link to it; add it")
         if not S_ISREG(mode) and not (S_ISDIR(mode) and not read):
-            self.refuse(f"has '{name}', which is not a regular file; replace it by a copy of the file")
+            self.refuse(f"has '{name}', which is not a regular file; replace it with a copy of the file")
         real = place.resolve()
         if read and not any(real.is_relative_to(root) for root in self._roots):
-            self.refuse(f"has a link out of it, '{name}'; replace it by a copy of the file")
+            self.refuse(f"has a link out of its directory, '{name}'; replace it with a copy of the file")
 
     @cached_property
     def templates(self) -> list[str]:
-        """The chat templates in the folder for more of them, relative to the directory, ascending."""
+        """The additional chat templates, relative to the directory, ascending."""
         if not _is_folder(self.path / TEMPLATES):
             return []
         with self._readable(TEMPLATES):
             return [f"{TEMPLATES}/{path.name}" for path in sorted((self.path / TEMPLATES).glob("*.jinja"))]
 
     def has_weights(self, name: str) -> bool:
-        """Whether there is such a weights file, in the directory or below; it must be one that may be read.
+        """Whether there is such a weights file, in the directory or below; it must be readable.
 
         Raises
         ------
         UserError
-            If it is there, but is not a regular file inside the directory.
+            If it exists, but is not a regular file inside the directory.
         """
         if not os.path.lexists(self.path / name):
             return False
@@ -228,18 +227,18 @@ class Folder:
         return True
 
     def is_elsewhere(self, name: object) -> bool:
-        """Whether a file of this name is on this machine, but not in the directory itself."""
+        """Whether a file of this name exists on this machine, but not in the directory itself."""
         if not isinstance(name, str) or name in self.names:
             return False
         return os.path.lexists(self.path / name) or os.path.lexists(name)
 
     def json(self, name: str) -> dict[str, Any]:
-        """A JSON file that holds an object.
+        """Read a JSON file that contains an object.
 
         Raises
         ------
         UserError
-            If it does not, or is larger than ``JSON_BYTES``.
+            If it contains anything else, or is larger than ``JSON_BYTES``.
         """
         with self._readable(name):
             text = (self.path / name).read_bytes() if (self.path / name).stat().st_size <= JSON_BYTES else None
@@ -248,15 +247,15 @@ class Folder:
         try:
             found = json.loads(text.decode())
             if b"\\u" in text:
-                json.dumps(found, ensure_ascii=False).encode()  # half of a surrogate pair has no bytes
+                json.dumps(found, ensure_ascii=False).encode()  # half of a surrogate pair cannot be encoded
         except (ValueError, RecursionError) as error:
             self.refuse_file(name, one_line(error))
         if not isinstance(found, dict):
-            self.refuse_file(name, "it holds no JSON object")
+            self.refuse_file(name, "it does not contain a JSON object")
         return found
 
     def refuse_file(self, name: str, why: str) -> NoReturn:
-        """Say what is wrong with one file."""
+        """Raise the error ``why`` about one file."""
         msg = f"The {name} of the model '{self.name}' is not valid: {why}"
         raise UserError(msg)
 
@@ -267,7 +266,7 @@ class Folder:
 
     @contextmanager
     def _readable(self, name: str | None = None) -> Iterator[None]:
-        """Raise what the system objects to as a ``UserError``."""
+        """Raise errors of the system as a ``UserError``."""
         try:
             yield
         except OSError as error:
@@ -276,12 +275,12 @@ class Folder:
 
 
 def first_weights(files: Folder, config: Mapping[str, Any]) -> tuple[str, ...]:
-    """Where transformers looks for weights first, in this order: weights files or indexes of them.
+    """Names that transformers tries first for weights, in this order: weights files or their indexes.
 
     Raises
     ------
     UserError
-        If the configuration names anything but a safetensors file or an index of some, inside the directory.
+        If the configuration names anything but a safetensors file or an index inside the directory.
     """
     if (named := config.get("transformers_weights")) is None:
         return WEIGHTS, INDEX
@@ -289,7 +288,7 @@ def first_weights(files: Folder, config: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def shards(files: Folder, index: str) -> tuple[str, ...]:
-    """The weights files that an index names, ascending; they need not be there.
+    """The weights files that an index names, ascending; they need not exist.
 
     Raises
     ------
@@ -304,7 +303,7 @@ def shards(files: Folder, index: str) -> tuple[str, ...]:
 
 
 def _inside(files: Folder, name: object, source: str, suffixes: tuple[str, ...]) -> str:
-    """The name of a file that ``source`` names, if it has one of the suffixes and stays inside the directory."""
+    """The file that ``source`` names, if it has one of the suffixes and is inside the directory."""
     if not isinstance(name, str) or not name.endswith(suffixes) or not name.isprintable():
         files.refuse(f"has a {source} that names the weights {name!r}; only safetensors files are read")
     if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
@@ -313,7 +312,7 @@ def _inside(files: Folder, name: object, source: str, suffixes: tuple[str, ...])
 
 
 def _weights(files: Folder, config: Mapping[str, Any]) -> tuple[str | None, tuple[str, ...]]:
-    """The index, if there is one, and the weights files that transformers loads, all of which are there."""
+    """The index, if there is one, and the weights files that transformers loads, all of which exist."""
     candidates = first_weights(files, config)
     found = next((name for name in candidates if files.has_weights(name)), None)
     if found is None:
@@ -321,34 +320,34 @@ def _weights(files: Folder, config: Mapping[str, Any]) -> tuple[str | None, tupl
     index = found if found.endswith(INDEX_SUFFIX) else None
     names = shards(files, index) if index else (found,)
     if lacking := [name for name in names if not files.has_weights(name)]:
-        files.refuse(f"lacks the weights file '{lacking[0]}', which its {found} names; copy it there")
+        files.refuse(f"lacks the weights file '{lacking[0]}', which its {found} names; copy it to the directory")
     return index, names
 
 
 def _refuse_without_weights(files: Folder, candidates: Sequence[str]) -> NoReturn:
-    """Say that there is none of the weights files that are looked for."""
+    """Raise the error that none of the expected weights files exists."""
     pickled = [name for name in files.names if name.endswith(PICKLED)]
-    found = f"pickled weights only ({pickled[0]}), which may run code and are never read" if pickled else "no weights"
+    found = f"only pickled weights ({pickled[0]}), which may run code and are never read" if pickled else "no weights"
     files.refuse(f"has {found}; write safetensors with model.save_pretrained ({' or '.join(candidates)})")
 
 
 def _is_read(name: str) -> bool:
-    """Whether transformers may read a file of this name beside weights; more may be than are."""
+    """Whether transformers may read a file of this name that is not a weights file; not all such files are read."""
     return name.endswith(READ) or name.startswith("tokenizer.model")
 
 
 def _is_vocabulary(name: str) -> bool:
-    """Whether a file of this name holds a vocabulary, by its suffix."""
+    """Whether a file of this name contains a vocabulary, judged by its suffix."""
     return name.endswith(VOCABULARIES) or name.startswith("tokenizer.model")
 
 
 def _of_model(name: str) -> bool:
-    """Whether a file belongs to the model, and not to its tokenizer."""
+    """Whether a file belongs to the model rather than to its tokenizer."""
     return name in {CONFIG, "generation_config.json"} or name.endswith(INDEX_SUFFIX)
 
 
 def _is_folder(path: Path) -> bool:
-    """Whether a path leads to a directory; one that cannot be looked at does not."""
+    """Whether a path leads to a directory; False if it cannot be accessed."""
     try:
         return path.is_dir()
     except OSError:

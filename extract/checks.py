@@ -1,7 +1,6 @@
-"""What can be said of a study's inputs before torch, transformers and datasets are imported.
+"""Checks of a study's inputs that need neither torch, transformers and datasets nor the network.
 
-Holds ``check_inputs``, for the command line and for whatever else wants to refuse within a fraction of a second. What
-does not belong here: what only a library that loads models can tell (``extract.models``), and the network.
+``check_inputs`` refuses a study within a fraction of a second. Checks that need a library are in ``extract.models``.
 """
 
 from extract import text_files
@@ -13,15 +12,15 @@ from storage.errors import UserError
 
 
 def check_inputs(settings: ExtractionSettings) -> None:
-    """Refuse a local model or corpus that is missing or cannot be what it should be.
+    """Refuse a local model or corpus that is missing or not valid.
 
-    Headers of weights files and the configuration are read; neither weights nor text are. Ids of the hub are left
-    alone, and whether a device is there only torch can tell.
+    The headers of weights files and the configuration are read; neither weights nor text are. Ids of the hub and the
+    device are not checked.
 
     Raises
     ------
     UserError
-        If a local model is no directory with a sound configuration, weights in safetensors and a tokenizer, or has
+        If a local model is not a directory with a valid configuration, weights in safetensors and a tokenizer, or has
         fewer positions than ``context_length``; if a local corpus is missing, empty or of an unknown kind.
     """
     if settings.model.id == SYNTHETIC:
@@ -36,7 +35,7 @@ def check_inputs(settings: ExtractionSettings) -> None:
 
 
 def check_checkpoint(found: Checkpoint) -> None:
-    """Refuse weights that are damaged, and a configuration whose sizes they cannot have; random ones have any.
+    """Refuse damaged weights and a configuration whose sizes do not fit them; random weights fit any sizes.
 
     Raises
     ------
@@ -47,16 +46,16 @@ def check_checkpoint(found: Checkpoint) -> None:
 
 
 def check_positions(name: str, most: int | None, context_length: int) -> None:
-    """Refuse a context longer than the model has positions; None: it has no limit, or none that is known.
+    """Refuse a context longer than the model's positions, ``most``; None if it has no limit, or no known one.
 
     Raises
     ------
     UserError
-        If it is.
+        If the context is longer.
     """
     if most is not None and context_length > most:
         msg = (
-            f"The model '{name}' reads at most {most} tokens, context_length asks for {context_length}; "
+            f"The model '{name}' reads at most {most} tokens, but context_length is {context_length}; "
             f"set context_length to {most} or less"
         )
         raise UserError(msg)

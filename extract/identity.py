@@ -1,7 +1,6 @@
-"""What a model and a corpus are: where they are, and the hashes that tell them from others.
+"""Identity of models and corpora: whether they are local, and the hashes that identify them.
 
-What does not belong here: loading models (``extract.models``), reading text (``extract.readers``) and comparing a store
-with what it would be made of now (``extract.standing``). Importing this module loads neither torch nor transformers,
+A store is compared with its inputs in ``extract.standing``. Importing this module loads neither torch nor transformers,
 and nothing here uses the network.
 """
 
@@ -23,10 +22,10 @@ SYNTHETIC_INPUTS: Mapping[str, Any] = {
     "model": {"id": SYNTHETIC},
     "corpus": {"documents_read": 0, "documents_skipped": 0},
 }
-"""The part of the provenance on model and corpus of a synthetic study: there is neither, the settings say all."""
+"""The part of the provenance on model and corpus of a synthetic study, which has neither; its settings say all."""
 
 OTHER_FILES = "files_sha256"
-"""What the provenance calls the hash of files of a model or tokenizer that its ``sha256`` does not cover."""
+"""Key in the provenance of the hash of files of a model or tokenizer that its ``sha256`` does not cover."""
 
 
 def is_local_model(model: ModelSettings) -> bool:
@@ -35,12 +34,12 @@ def is_local_model(model: ModelSettings) -> bool:
 
 
 def is_local_corpus(corpus: CorpusSettings) -> bool:
-    """Whether the id names the embedded corpus, or a file or directory, be it only by its ending."""
+    """Whether the id names the embedded corpus, or a file or directory; a suffix of a text file suffices."""
     return corpus.id == EMBEDDED or corpus.id.endswith(text_files.SUFFIXES) or means_a_path(corpus.id)
 
 
 def checkpoint(model: ModelSettings) -> Checkpoint:
-    """The files of a local model; where its weights are random, those of weights do not count.
+    """The files of a local model; if its weights are random, weights files are ignored.
 
     Raises
     ------
@@ -57,12 +56,12 @@ def embedded_folder() -> Path:
 
 
 def model_files(found: Checkpoint) -> dict[str, dict[str, str]]:
-    """The part of the provenance on a local model and its tokenizer that its files alone decide.
+    """The part of the provenance on a local model and its tokenizer that depends only on its files.
 
     Returns
     -------
     dict
-        ``model``: id, SHA-256 of configuration and weights, and that of the other files that decide the model;
+        ``model``: id, SHA-256 of configuration and weights, and SHA-256 of the other files that determine the model;
         ``tokenizer``: SHA-256 of the files that it may be read from.
 
     Raises
@@ -77,12 +76,12 @@ def model_files(found: Checkpoint) -> dict[str, dict[str, str]]:
 
 
 def random_weights(settings: ExtractionSettings) -> dict[str, Any]:
-    """What decides random weights beside the configuration: their seed and the versions that draw them.
+    """What determines random weights in addition to the configuration: their seed and versions of libraries.
 
     Returns
     -------
     dict
-        ``weights``, ``weights_seed`` and ``initialised_by``; empty where the weights are the checkpoint's.
+        ``weights``, ``weights_seed`` and ``initialised_by``; empty if the weights are the checkpoint's.
     """
     if settings.weights_seed is None:
         return {}
@@ -91,7 +90,7 @@ def random_weights(settings: ExtractionSettings) -> dict[str, Any]:
 
 
 def corpus_sha256(corpus: CorpusSettings) -> str | None:
-    """SHA-256 of a corpus that can be hashed without choosing from it; None for a hub dataset.
+    """SHA-256 of a corpus that is hashed as a whole; None for a hub dataset.
 
     Raises
     ------

@@ -1,7 +1,4 @@
-"""What a model's configuration says of its layers: of which kind each is, and which keys its window shows.
-
-What does not belong here: anything that runs the model (``extract.capture``, ``extract.two_pass``).
-"""
+"""Kinds of a model's layers, and the keys that their windows show, from its configuration alone."""
 
 from typing import Any
 
@@ -18,8 +15,7 @@ _OLD_NAMES = {"attention": "full_attention", "global": "full_attention", "local"
 def layer_kinds(config: PreTrainedConfig) -> tuple[str, ...]:
     """The kind of each layer, such as full_attention, sliding_attention or linear_attention.
 
-    Where the configuration says nothing of single layers, all are full_attention, or sliding_attention if it has a
-    window.
+    If the configuration does not list single layers, all are full_attention, or sliding_attention if it has a window.
     """
     text: Any = config.get_text_config(decoder=True)
     layers: int = text.num_hidden_layers

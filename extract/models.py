@@ -1,11 +1,10 @@
 """Models and tokenizers: finding them, describing them for the provenance, loading them safely.
 
-Holds everything between the settings and a model in memory that is ready to run. What does not belong here: which files
-of a directory may be read (``extract.checkpoints``), running a model (``extract.capture``, ``extract.extraction``) and
-text (``extract.corpora``).
+Holds all steps between the settings and a model in memory that is ready to run. The files of a directory that may be
+read are decided in ``extract.checkpoints``.
 
-Only safetensors are read and no code that comes with a checkpoint is ever run. A checkpoint of the hub is downloaded
-before transformers sees it, and then checked as a local one is.
+Only safetensors are read, and no code that comes with a checkpoint is ever run. A checkpoint of the hub is downloaded
+before transformers opens it, and then checked like a local one.
 """
 
 import hashlib
@@ -32,7 +31,7 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
     StrictDataclassError,
 )
-from huggingface_hub.utils import httpx  # type: ignore[attr-defined]  # the client it uses, whichever that is
+from huggingface_hub.utils import httpx  # type: ignore[attr-defined]  # the HTTP client that it uses
 from safetensors import SafetensorError
 from transformers import (
     CONFIG_MAPPING,
@@ -66,16 +65,16 @@ LOADING_ERRORS = (
     TypeError,
     ValueError,
 )
-"""What transformers and tokenizers raise on checkpoints that they cannot read."""
+"""Errors that transformers and tokenizers raise for checkpoints that they cannot read."""
 
 OVERSIZE = 2
-"""How many times as many parameters as the weights hold a configuration may describe; what lacks is named later."""
+"""Largest ratio of the parameters of a configuration to those of the weights; missing tensors are reported later."""
 
 PACKED = 8
-"""How many quantised weights one element may hold: 8 of 4 bits in 32."""
+"""Most quantised weights in one element: 8 of 4 bits in 32 bits."""
 
 DOWNLOADS = 4
-"""Weights files that are downloaded at the same time."""
+"""Number of weights files downloaded at the same time."""
 
 OUT_OF_MEMORY = (
     "out of memory",
@@ -84,8 +83,8 @@ OUT_OF_MEMORY = (
     "status_alloc_failed",
     "allocation_failed",
 )
-"""What is said when there is no more memory, in lower case: by torch's allocators on GPUs, on the CPU, and on the CPU
-under Windows; by cuBLAS and cuDNN, and by cuDNN from version 9 on."""
+"""Fragments of out-of-memory errors, in lower case: of torch's allocators on GPUs, on the CPU, and on the CPU under
+Windows; of cuBLAS and cuDNN, and of cuDNN from version 9 on."""
 
 
 @dataclass(frozen=True)
@@ -104,34 +103,35 @@ class Source:
 
 @dataclass(frozen=True)
 class Description:
-    """All that is known of a model without its weights."""
+    """All that is known about a model without its weights."""
 
     source: Source
     config: PreTrainedConfig
     tokenizer: PreTrainedTokenizerBase
     device: torch.device
     device_map: str | None
-    """How the layers are spread over several GPUs; None: all are on ``device``."""
+    """How the layers are spread over several GPUs; None if all are on ``device``."""
     dtype: torch.dtype
     provenance: dict[str, dict[str, Any]]
-    """``model``: id, commit or hashes of the files, architecture, what draws random weights
+    """``model``: id, commit or hashes of the files, architecture, origin of random weights
     (``identity.random_weights``); ``tokenizer``: hashes, whether it has a BOS."""
     weights_seed: int | None = None
-    """Seed of random weights; None: those of the checkpoint."""
+    """Seed of random weights; None for the weights of the checkpoint."""
 
 
 @quiet()
 def describe(settings: ExtractionSettings) -> Description:
     """Find the model, read its configuration and tokenizer and hash its files; no weights are loaded.
 
-    A model with random weights is identified by its configuration, the seed and the versions that draw them: files of
-    weights need not be there, and are not read.
+    A model with random weights is identified by its configuration, the seed and the versions of the libraries that
+    draw them: weights files need not exist, and are not read.
 
     Raises
     ------
     UserError
-        If the device is absent, the model or its tokenizer is missing or cannot be read, needs code of its own, has
-        pickled weights only, is no causal language model, or reads fewer tokens than ``context_length``.
+        If the device does not exist, or the model or its tokenizer is missing or cannot be read, or the model needs its
+        own code, has only pickled weights, is not a causal language model, or reads fewer tokens than
+        ``context_length``.
     """
     device = find_device(settings.device)
     source = _locate(settings.model)
@@ -154,15 +154,15 @@ def describe(settings: ExtractionSettings) -> Description:
 
 @quiet()
 def load(description: Description) -> PreTrainedModel:
-    """The described model in eval mode, in its dtype, on its device, or spread over all GPUs.
+    """Load the described model in eval mode, in its dtype, on its device, or spread over all GPUs.
 
-    Weights go from the files to where they stay; nowhere are there two copies of the model. Random ones are drawn on
-    the CPU, in the model's dtype, so that they are the same on every device.
+    Weights are read from the files directly to their device; there are never two copies of the model. Random weights
+    are drawn on the CPU, in the model's dtype, so that they are the same on every device.
 
     Raises
     ------
     UserError
-        If the weights cannot be read, do not cover the model, or do not fit into memory.
+        If the weights cannot be read, lack tensors of the model, or do not fit into memory.
     """
     return _trained(description) if description.weights_seed is None else _random(description)
 
@@ -180,7 +180,7 @@ def _trained(description: Description) -> PreTrainedModel:
             device_map=description.device_map or {"": description.device},
             use_safetensors=True,
             trust_remote_code=False,
-            ignore_mismatched_sizes=True,  # they are named and refused here
+            ignore_mismatched_sizes=True,  # they are refused below, by name
             output_loading_info=True,
         )
         model: PreTrainedModel = loaded[0].eval()
@@ -191,13 +191,13 @@ def _trained(description: Description) -> PreTrainedModel:
 
 
 def _not_loaded(source: Source, error: BaseException, what: str = "The weights") -> UserError:
-    """What to say when weights cannot be brought into memory."""
+    """The error for weights that cannot be loaded into memory."""
     remedy = "; set dtype: bfloat16 or device_map: auto, or use another device" if out_of_memory(error) else ""
     return UserError(f"{what} of the model '{source.name}' cannot be loaded: {one_line(error)}{remedy}")
 
 
 def _downloaded(source: Source) -> Checkpoint:
-    """The files of a checkpoint of the hub, downloaded to its cache as far as transformers reads them."""
+    """Download the files of a hub checkpoint that transformers reads to the cache, and check them."""
     fetch = partial(hf_hub_download, source.location, revision=source.commit)
     try:
         files = Folder(source.name, Path(fetch(CONFIG)).parent)
@@ -216,7 +216,7 @@ def _downloaded(source: Source) -> Checkpoint:
 
 
 def _check_size(description: Description, files: Checkpoint) -> None:
-    """Refuse a configuration of far more parameters than the weights hold, or of more than fit into the memory."""
+    """Refuse a configuration with far more parameters than the weights hold, or than fit into memory."""
     source = description.source
     if (model := _without_memory(description)) is None:
         return
@@ -224,16 +224,16 @@ def _check_size(description: Description, files: Checkpoint) -> None:
     if described > OVERSIZE * held * (PACKED if hasattr(description.config, "quantization_config") else 1):
         msg = (
             f"The config.json of the model '{source.name}' describes {described:,} parameters, "
-            f"its weights hold {held:,}; get the configuration that belongs to them"
+            f"but its weights hold {held:,}; get the configuration that belongs to them"
         )
         raise UserError(msg)
     _check_memory(description, model)
 
 
 def _without_memory(description: Description) -> PreTrainedModel | None:
-    """The model on torch's device ``meta``, which gives tensors no memory.
+    """Build the model on torch's device ``meta``, on which tensors use no memory.
 
-    None if it cannot be built: that is left to transformers, which builds it there too and says why it cannot.
+    None if it cannot be built: transformers fails in the same way later and reports the reason.
     """
     try:
         with torch.device("meta"):
@@ -246,18 +246,18 @@ def _without_memory(description: Description) -> PreTrainedModel | None:
 
 
 def _check_memory(description: Description, model: PreTrainedModel) -> None:
-    """Refuse a model that does not fit into the memory of this machine, where it is on the CPU."""
+    """Refuse a model on the CPU that does not fit into the memory of this machine."""
     needed = sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
     if description.device.type == "cpu" and description.device_map is None and needed > machine_memory():
         msg = (
-            f"The model '{description.source.name}' needs {needed / 1e9:,.1f} GB of memory, this machine has "
+            f"The model '{description.source.name}' needs {needed / 1e9:,.1f} GB of memory, but this machine has "
             f"{machine_memory() / 1e9:,.1f} GB; set dtype: bfloat16 or choose a smaller model"
         )
         raise UserError(msg)
 
 
 def machine_memory() -> float:
-    """Bytes of memory of this machine; infinite where the system does not say."""
+    """Bytes of memory of this machine; infinite if the system does not report it."""
     try:
         return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     except (AttributeError, OSError, ValueError):
@@ -265,13 +265,13 @@ def machine_memory() -> float:
 
 
 def _check_tensors(source: Source, prefix: str, found: Mapping[str, Any]) -> None:
-    """Refuse weights of other shapes than the configuration has, or that lack tensors of the model but its head."""
+    """Refuse weights whose shapes contradict the configuration, or that lack tensors of the model except its head."""
     if mismatched := sorted(found["mismatched_keys"]):
         name, shape, wanted = mismatched[0]
         more = f" (and {len(mismatched) - 1} more)" if len(mismatched) > 1 else ""
         msg = (
             f"The weights of the model '{source.name}' do not match its config.json: {name} has the shape "
-            f"{list(shape)}, wanted is {list(wanted)}{more}; get the configuration that belongs to them"
+            f"{list(shape)}, expected {list(wanted)}{more}; get the configuration that belongs to them"
         )
         raise UserError(msg)
     if lacking := sorted(key for key in found["missing_keys"] if key.startswith(f"{prefix}.")):
@@ -283,7 +283,7 @@ def _check_tensors(source: Source, prefix: str, found: Mapping[str, Any]) -> Non
 
 
 def _random(description: Description) -> PreTrainedModel:
-    """The model as its architecture initialises it, under the seed; the state of torch's generator is left alone."""
+    """The model as its architecture initialises it with the seed; the state of torch's generator does not change."""
     source, seed = description.source, description.weights_seed
     if (sizes := _without_memory(description)) is not None:
         _check_memory(description, sizes)
@@ -301,7 +301,7 @@ def _random(description: Description) -> PreTrainedModel:
 
 
 def _spread(model: PreTrainedModel, device_map: str) -> PreTrainedModel:
-    """A model whose layers are spread over all GPUs as ``device_map`` says; left where it is without any."""
+    """Spread the layers of a model over all GPUs according to ``device_map``; without a GPU the model is not moved."""
     from accelerate import dispatch_model, infer_auto_device_map
     from accelerate.utils import get_balanced_memory, get_max_memory
 
@@ -315,7 +315,7 @@ def _spread(model: PreTrainedModel, device_map: str) -> PreTrainedModel:
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that an allocation failed for lack of memory, of a device or of this machine."""
+    """Whether an error reports an allocation that failed for lack of memory, on a device or on this machine."""
     said = str(error).lower()
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or (
         isinstance(error, RuntimeError) and any(words in said for words in OUT_OF_MEMORY)
@@ -324,10 +324,10 @@ def out_of_memory(error: BaseException) -> bool:
 
 @quiet()
 def token_texts(model: ModelSettings, ids: Sequence[int]) -> list[str]:
-    """The text of each token id on its own, spaces included; bytes that are no whole character read as U+FFFD.
+    """The text of each token id on its own, including spaces; incomplete characters are decoded as U+FFFD.
 
-    Reads the tokenizer only. Each id is decoded behind another token, since some tokenizers drop a leading space at
-    the beginning of a text. The tokens of a synthetic study are positions: p0, p1 and so on.
+    Reads only the tokenizer. Each id is decoded after another token, since some tokenizers drop a leading space at the
+    beginning of a text. The tokens of a synthetic study are positions: p0, p1 and so on.
 
     Raises
     ------
@@ -343,12 +343,12 @@ def token_texts(model: ModelSettings, ids: Sequence[int]) -> list[str]:
 
 
 def find_device(name: str) -> torch.device:
-    """The device ``name`` stands for, if it is there.
+    """The device with this name, or the best available one for ``auto``.
 
     Raises
     ------
     UserError
-        If it is not.
+        If this machine does not have it.
     """
     if name == "auto":
         return torch.device(
@@ -356,17 +356,17 @@ def find_device(name: str) -> torch.device:
         )
     device = torch.device(name)
     if device.type == "mps" and not torch.backends.mps.is_available():
-        msg = "The device 'mps' is asked for, but this machine has none; use device: auto or cpu"
+        msg = "The device 'mps' is requested, but this machine has none; use device: auto or cpu"
         raise UserError(msg)
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         found = torch.cuda.device_count()
-        msg = f"The device '{name}' is asked for, but this machine has {found} CUDA devices; use device: auto or cpu"
+        msg = f"The device '{name}' is requested, but this machine has {found} CUDA devices; use device: auto or cpu"
         raise UserError(msg)
     return device
 
 
 def _locate(model: ModelSettings) -> Source:
-    """The directory of a local model, or the hub id with the commit its revision stands for."""
+    """The directory of a local model, or the hub id with the commit of its revision."""
     if is_local_model(model):
         found = checkpoint(model)
         return Source(model.id, str(found.files.path), None, found)
@@ -374,7 +374,7 @@ def _locate(model: ModelSettings) -> Source:
 
 
 def _commit(model: ModelSettings) -> str:
-    """The commit a hub id's revision stands for, from the hub or from the local cache."""
+    """The commit of a hub id's revision, from the hub or from the local cache."""
     name = f"The model '{model.id}' (revision {model.revision})"
     try:
         return Path(hf_hub_download(model.id, "config.json", revision=model.revision)).parent.name
@@ -408,7 +408,7 @@ def _commit(model: ModelSettings) -> str:
 
 
 def _config(source: Source) -> PreTrainedConfig:
-    """The configuration of a causal language model that transformers itself knows."""
+    """The configuration of a causal language model that is part of transformers."""
     where = {"revision": source.commit, "trust_remote_code": False}
     try:
         raw = PreTrainedConfig.get_config_dict(source.location, **where)[0]
@@ -420,7 +420,7 @@ def _config(source: Source) -> PreTrainedConfig:
         raise UserError(msg) from error
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
         msg = (
-            f"The model '{source.name}' is of type '{kind}', which is no causal language model; "
+            f"The model '{source.name}' is of type '{kind}', which is not a causal language model; "
             "choose a decoder such as gpt2"
         )
         raise UserError(msg)
@@ -428,14 +428,12 @@ def _config(source: Source) -> PreTrainedConfig:
 
 
 def _model_type(source: Source, raw: Mapping[str, Any]) -> str:
-    """The architecture's name in transformers, from a configuration as it stands in config.json."""
+    """The architecture's name in transformers, from the content of config.json."""
     kind = raw.get("model_type")
     if kind in CONFIG_MAPPING:
         return str(kind)
     if "auto_map" in raw:
-        why = (
-            "needs code of its own (trust_remote_code), which is never run; choose a model that is part of transformers"
-        )
+        why = "needs its own code (trust_remote_code), which is never run; choose a model that is part of transformers"
     else:
         why = f"is of type '{kind}', which transformers {transformers.__version__} does not know; upgrade transformers"
     msg = f"The model '{source.name}' {why}"
@@ -450,7 +448,7 @@ def _tokenizer(source: Source) -> PreTrainedTokenizerBase:
     except LOADING_ERRORS as error:
         msg = (
             f"The model '{source.name}' has no tokenizer that can be read ({one_line(error)}); "
-            "write one beside it with tokenizer.save_pretrained"
+            "save one in its directory with tokenizer.save_pretrained"
         )
         raise UserError(msg) from error
     if not knows:
@@ -460,7 +458,7 @@ def _tokenizer(source: Source) -> PreTrainedTokenizerBase:
 
 
 def tokenizer_rules(tokenizer: PreTrainedTokenizerBase) -> dict[str, str | bool]:
-    """The part of the provenance on a tokenizer: SHA-256 of what decides the ids of a text; whether it has a BOS."""
+    """The part of the provenance on a tokenizer: SHA-256 of its rules from text to ids; whether it has a BOS."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     rules = backend.to_str() if backend else json.dumps(sorted(tokenizer.get_vocab().items()))
     digest = hashlib.sha256(f"{rules}{tokenizer.bos_token_id},{tokenizer.eos_token_id}".encode()).hexdigest()

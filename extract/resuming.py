@@ -1,16 +1,14 @@
 """Forward passes over copies of one sequence that begin at a layer, from the hidden states of a plain pass before it.
 
-Holds ``Resumable``, a model that can do so. What does not belong here: what is changed in such a pass
-(``extract.interventions``).
+Holds ``Resumable``, a model that supports such passes. The changes made in a pass are in ``extract.interventions``.
 
-A pass that begins at layer l calls the whole model: the layers before l return what they are given, and layer l is
-given the stored hidden states. So masks, position embeddings, final norm and logits are the model's own, whatever its
-architecture. At which layers this gives what the plain pass gives, to the last bit, is found out beforehand; where it
-does not (layers that use keys and values of earlier layers), and in models whose layers are not found, a pass begins at
-the first layer.
+A pass that begins at layer l calls the whole model: the layers before l return their input, and layer l gets the stored
+hidden states. Masks, position embeddings, final norm and logits are therefore the model's own, for any architecture. A
+test in advance finds the layers at which this equals the plain pass bit by bit; at other layers (those that use keys
+and values of earlier layers), and in models whose layers are not found, a pass begins at the first layer.
 
-Copies of one sequence are alike until something is changed in one of them, which is after the attention of layer l. So
-the parts of the layer that come before (its first norm, the projections to queries, keys and values) run once.
+Copies of one sequence are equal until one of them is changed, which happens after the attention of layer l. The parts
+of the layer that come before (its first norm, the projections to queries, keys and values) therefore run once.
 """
 
 from collections import Counter
@@ -29,11 +27,11 @@ from extract.interventions import Call, intervening
 from extract.two_pass import MODEL_ERRORS
 
 TRIED = 16
-"""Tokens of the sequence on which resuming is tried."""
+"""Tokens of the sequence on which resuming is tested."""
 
 
-class Reached(Exception):  # noqa: N818 - nothing is wrong
-    """Ends a pass at the attention of a layer; for edits to raise, within ``Resumable.until_attention``."""
+class Reached(Exception):  # noqa: N818 - not an error
+    """Ends a pass at the attention of a layer; raised by edits inside ``Resumable.until_attention``."""
 
 
 @dataclass(frozen=True)
@@ -45,23 +43,23 @@ class Passed:
     logits: Tensor
     """(K, V), in the model's type."""
     states: dict[int, Tensor]
-    """By layer at which a pass can begin, the hidden states before it, (1, K, hidden size)."""
+    """Hidden states before each layer at which a pass can begin, (1, K, hidden size)."""
 
 
 @dataclass
 class _Trace:
-    """Leaves attention as it is, and tells what happens in a pass, layer by layer."""
+    """Leaves attention unchanged, and records what happens in a pass, layer by layer."""
 
     states: dict[int, Tensor] = field(default_factory=dict)
     """The hidden states before each layer."""
     parts: dict[int, int | None] = field(default_factory=dict)
-    """How many parts the output of each layer has; None: it is the hidden states themselves."""
+    """Number of parts of each layer's output; None if the output is the hidden states themselves."""
     outputs: dict[Module, Tensor] = field(default_factory=dict)
-    """What the modules without modules of their own put out, as far as that is one tensor."""
+    """Outputs of the modules without submodules, if they are one tensor."""
     calls: Counter[Module] = field(default_factory=Counter)
-    """How often each of them was called."""
+    """Number of calls of each of these modules."""
     before: dict[int, set[Module]] = field(default_factory=dict)
-    """Those called before the attention of each layer."""
+    """The modules called before the attention of each layer."""
 
     def output(self, call: Call) -> Tensor:
         """The layer's own."""
@@ -75,14 +73,14 @@ class Resumable:
     Parameters
     ----------
     model, attention
-        The model, in eval mode, and what ``extract.capture.probe`` said of it.
+        The model, in eval mode, and what ``extract.capture.probe`` found out about it.
     ids
-        Token ids of a sequence, (K,), the first ``TRIED`` of which it is tried on.
+        Token ids of a sequence, (K,); the model is tested on its first ``TRIED`` tokens.
 
     Raises
     ------
     UserError
-        If the model is read in two passes, so that nothing could be changed in its attention.
+        If the model is read in two passes, so that its attention cannot be changed.
     """
 
     resumes: tuple[bool, ...]
@@ -99,7 +97,7 @@ class Resumable:
         self.resumes = tuple(self._equals(passed, layer, trace.outputs) for layer in range(len(attention.layers)))
 
     def plain(self, ids: Tensor, layers: Iterable[int] = ()) -> Passed:
-        """A plain pass over token ids (K,), which keeps what passes that begin at some layers need.
+        """Run a plain pass over token ids (K,) and keep the hidden states for passes that begin at ``layers``.
 
         Memory: the logits, and K * hidden size numbers of the model's type for each of ``layers``.
         """
@@ -114,7 +112,7 @@ class Resumable:
         Returns
         -------
         dict
-            What the parts of the layer that run once put out, for ``run``: some K * hidden size numbers each.
+            Outputs of the parts of the layer that run once, for ``run``: about K * hidden size numbers each.
         """
         trace = _Trace()
         parts = self._early[layer] if self.resumes[layer] else ()
@@ -123,12 +121,12 @@ class Resumable:
         return trace.outputs
 
     def run(self, passed: Passed, layer: int, rows: int, early: Mapping[Module, Tensor] | None = None) -> Tensor:
-        """Logits (rows, K, V) of so many copies of a sequence, in a pass that begins at a layer if it can.
+        """Logits (rows, K, V) of ``rows`` copies of a sequence, in a pass that begins at a layer if possible.
 
         Parameters
         ----------
         early
-            What ``until_attention`` found of the same layer, whose parts then do not run again.
+            The result of ``until_attention`` for the same layer; its parts do not run again.
 
         Raises
         ------
@@ -149,7 +147,7 @@ class Resumable:
         return logits
 
     def _traced(self, attention: Attention, ids: Tensor) -> tuple[_Trace, Tensor]:
-        """What happens in a plain pass, and its logits."""
+        """Trace a plain pass; return the trace and the logits."""
         trace = _Trace()
         hooks: list[tuple[Module, Callable[..., Any], bool]] = []
         for number, layer in enumerate(self._layers):
@@ -159,7 +157,7 @@ class Resumable:
             return trace, self._logits(ids)
 
     def _equals(self, passed: Passed, layer: int, outputs: Mapping[Module, Tensor]) -> bool:
-        """Whether a pass that begins at a layer, and copies in it whose early parts run once, give the logits."""
+        """Whether a pass that begins at a layer, and copies whose early parts run once, reproduce the plain logits."""
         state = passed.states.get(layer)
         if layer == 0 or state is None or state.shape[:2] != passed.ids.shape:
             return False
@@ -175,20 +173,20 @@ class Resumable:
 
     @contextmanager
     def _begun_at(self, layer: int, state: Tensor) -> Iterator[None]:
-        """Within it the layers before one do nothing, and it is given hidden states (1, K, hidden size)."""
+        """Skip the layers before one inside the context, and give that layer hidden states (1, K, hidden size)."""
         answers = {part: _identity(self._parts[number]) for number, part in enumerate(self._layers[:layer])}
         with _hooked([(self._layers[layer], _give(state), True)]), _answering(answers):
             yield
 
 
 def _layers(model: PreTrainedModel, count: int) -> Sequence[Module]:
-    """The layers of a model, in order; none if they are not found."""
+    """The layers of a model, in order; empty if they are not found."""
     lists = [part for part in model.base_model.modules() if isinstance(part, ModuleList)]
     return next((tuple(part) for part in lists if len(part) == count), ())
 
 
 def _called_once(layer: Module, number: int, trace: _Trace) -> list[Module]:
-    """The parts of a layer that run once in a pass, before its attention, and put out one tensor of one sequence."""
+    """The parts of a layer that run once in a pass, before its attention, and return one tensor of one sequence."""
     before = trace.before.get(number, set())
     once = [part for part in layer.modules() if part in before and trace.calls[part] == 1 and part in trace.outputs]
     return [part for part in once if trace.outputs[part].shape[0] == 1]
@@ -196,7 +194,7 @@ def _called_once(layer: Module, number: int, trace: _Trace) -> list[Module]:
 
 @contextmanager
 def _hooked(hooks: Iterable[tuple[Module, Callable[..., Any], bool]]) -> Iterator[None]:
-    """Within it modules have hooks, before they run (True) or after it (False)."""
+    """Register hooks of modules inside the context, before they run (True) or after it (False)."""
     handles = [
         part.register_forward_pre_hook(hook, with_kwargs=True) if before else part.register_forward_hook(hook)
         for part, hook, before in hooks
@@ -210,8 +208,8 @@ def _hooked(hooks: Iterable[tuple[Module, Callable[..., Any], bool]]) -> Iterato
 
 @contextmanager
 def _answering(answers: Mapping[Module, Callable[..., Any]]) -> Iterator[None]:
-    """Within it functions answer for modules, which do not run."""
-    before = {part: vars(part).get("forward") for part in answers}  # accelerate's, where it has one
+    """Replace the forward methods of modules by functions inside the context."""
+    before = {part: vars(part).get("forward") for part in answers}  # accelerate's, if it has set one
     for part, answer in answers.items():
         part.forward = answer
     try:
@@ -225,12 +223,12 @@ def _answering(answers: Mapping[Module, Callable[..., Any]]) -> Iterator[None]:
 
 
 def _hidden(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """The hidden states among what a layer is given."""
+    """The hidden states among the arguments of a layer."""
     return args[0] if args else kwargs.get("hidden_states")
 
 
 def _keep(states: dict[int, Tensor], layer: int) -> Callable[..., None]:
-    """A hook that keeps the hidden states that a layer is given."""
+    """A hook that stores the hidden states passed to a layer."""
 
     def keep(_: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if isinstance(hidden := _hidden(args, kwargs), Tensor):
@@ -240,7 +238,7 @@ def _keep(states: dict[int, Tensor], layer: int) -> Callable[..., None]:
 
 
 def _give(state: Tensor) -> Callable[..., tuple[tuple[Any, ...], dict[str, Any]]]:
-    """A hook that gives a layer other hidden states (1, K, hidden size), once for each sequence."""
+    """A hook that replaces a layer's hidden states by ``state`` (1, K, hidden size), repeated for each sequence."""
 
     def give(_: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         copies = state.repeat(len(_hidden(args, kwargs)), 1, 1)
@@ -250,7 +248,7 @@ def _give(state: Tensor) -> Callable[..., tuple[tuple[Any, ...], dict[str, Any]]
 
 
 def _count_parts(parts: dict[int, int | None], layer: int) -> Callable[..., None]:
-    """A hook that notes how many parts the output of a layer has."""
+    """A hook that records the number of parts of a layer's output."""
 
     def note(_: Module, __: Any, output: Any) -> None:
         parts[layer] = len(output) if isinstance(output, tuple) else None
@@ -259,7 +257,7 @@ def _count_parts(parts: dict[int, int | None], layer: int) -> Callable[..., None
 
 
 def _note(trace: _Trace) -> Callable[..., None]:
-    """A hook that notes what a module puts out."""
+    """A hook that records the calls and the output of a module."""
 
     def note(part: Module, _: Any, output: Any) -> None:
         trace.calls[part] += 1
@@ -270,7 +268,7 @@ def _note(trace: _Trace) -> Callable[..., None]:
 
 
 def _identity(parts: int | None) -> Callable[..., Any]:
-    """Answers with the hidden states that are given, in an output of so many parts."""
+    """A forward method that returns its hidden states unchanged, in an output of ``parts`` parts."""
 
     def answer(*args: Any, **kwargs: Any) -> Any:
         hidden = _hidden(args, kwargs)
@@ -280,7 +278,7 @@ def _identity(parts: int | None) -> Callable[..., Any]:
 
 
 def _copies(output: Tensor, rows: int) -> Callable[..., Tensor]:
-    """Answers with copies of what a module put out for one sequence."""
+    """A forward method that returns ``rows`` copies of a module's output for one sequence."""
 
     def answer(*_: Any, **__: Any) -> Tensor:
         return output.repeat(rows, *[1] * (output.ndim - 1))

@@ -1,9 +1,9 @@
 """Sparse attention: forward passes in which every query attends only to the keys that a policy keeps.
 
-Holds the edit that does so, and what policies lose. What does not belong here: the policies (``extract.policies``), and
-which sequences they are tried on (``extract.effects``).
+Holds the edit that applies a policy, and the losses of policies over one sequence. The policies themselves are in
+``extract.policies``.
 
-Weights are computed, and keys chosen, for a block of queries at a time, so that memory is bounded at any context.
+Weights are computed and keys chosen for a block of queries at a time, so that memory is bounded for any context.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,10 +23,10 @@ from extract.losses import compare, log_probabilities
 from extract.policies import Block, Policy, fewest
 
 BLOCK_BYTES = 2**24
-"""Bytes of the float32 weights of a block of queries, one query at least."""
+"""Bytes of the float32 weights of a block of queries; at least one query."""
 
 BLOCKS = 16
-"""How many times that choosing keys takes at most."""
+"""Upper bound of the memory for choosing keys, in multiples of the bytes of a block."""
 
 
 @dataclass
@@ -35,8 +35,8 @@ class Sparsified:
 
     policy: Policy
     renormalised: bool = True
-    """Whether the weights of the keys that are kept sum to 1 again, with the learned sink's, as in every sparse method;
-    if not, they are those of full attention."""
+    """Whether the weights of the kept keys, with the learned sink's, are renormalised to sum to 1, as in every sparse
+    method; if not, they are those of full attention."""
     kept: int = field(default=0, init=False)
     """Keys kept so far, over all sequences, layers, heads and queries."""
     queries: int = field(default=0, init=False)
@@ -48,7 +48,7 @@ class Sparsified:
         return self.kept / self.queries
 
     def output(self, call: Call) -> Tensor:
-        """Z of a layer over the keys that are kept, (B, K, H, Dv)."""
+        """Z of a layer over the kept keys, (B, K, H, Dv)."""
         outputs = []
         for block in blocks(call):
             kept = self.policy.keep(block) & block.visible
@@ -60,7 +60,7 @@ class Sparsified:
         return torch.cat(outputs, dim=2).transpose(1, 2).contiguous()
 
     def _weights(self, block: Block, kept: Tensor) -> Tensor:
-        """Weights of the keys, (B, H, Q, K): 0 for those that are not kept."""
+        """Weights of the keys, (B, H, Q, K); 0 for keys that are not kept."""
         if self.renormalised:
             return softmax(block.logits, kept, block.s_aux)[..., : block.logits.shape[-1]]
         return block.weights * kept
@@ -68,7 +68,7 @@ class Sparsified:
 
 @dataclass
 class MassCounts:
-    """Leaves attention as it is, and counts the keys that it takes to make shares of the weights."""
+    """Leaves attention unchanged, and counts the keys that make up shares of the weights."""
 
     shares: Sequence[float]
     kept: NDArray[np.float64] = field(init=False)
@@ -88,7 +88,7 @@ class MassCounts:
 
 @dataclass(frozen=True)
 class PolicyLosses:
-    """What policies lose over one sequence, float64 (policies,)."""
+    """Losses of policies over one sequence, float64 (policies,)."""
 
     plain_loss: float
     """Mean next-token cross entropy of full attention, in nats."""
@@ -110,22 +110,22 @@ def policy_losses(
 ) -> PolicyLosses:
     """Let a model read one sequence with full attention, and once under each policy.
 
-    Memory beside that of a plain pass with its logits: K * V float32 numbers, and ``BLOCKS`` times ``BLOCK_BYTES`` or
-    what a query takes (``policy_bytes``).
+    Memory in addition to that of a plain pass with its logits: K * V float32 numbers, and ``BLOCKS`` times
+    ``BLOCK_BYTES`` or the size of one query (``policy_bytes``).
 
     Parameters
     ----------
     model, attention
-        A causal language model, and what ``extract.capture.probe`` said of it.
+        A causal language model, and what ``extract.capture.probe`` found out about it.
     ids
         Token ids, int64 (K,).
     renormalised
-        Whether the weights of the keys that are kept sum to 1 again.
+        Whether the weights of the kept keys are renormalised to sum to 1.
 
     Raises
     ------
     UserError
-        If the model is read in two passes, or memory does not suffice.
+        If the model is read in two passes, or there is not enough memory.
     """
     logits = _logits(model, attention, ids, Unedited())
     plain = log_probabilities(logits)
@@ -142,14 +142,14 @@ def policy_losses(
 def mean_keys_of_mass(
     model: PreTrainedModel, attention: Attention, ids: Tensor, shares: Sequence[float]
 ) -> NDArray[np.float64]:
-    """How many keys a query takes on average to make shares of its weights, over sequences (S, K); float64 (shares,).
+    """Mean number of keys that make up shares of a query's weights, over sequences (S, K); float64 (shares,).
 
-    One plain pass for each sequence; memory as ``policy_losses``, without logits.
+    One plain pass for each sequence; memory as for ``policy_losses``, without logits.
 
     Raises
     ------
     UserError
-        If the model is read in two passes, or memory does not suffice.
+        If the model is read in two passes, or there is not enough memory.
     """
     counts = MassCounts(shares)
     for one in ids:
@@ -159,14 +159,14 @@ def mean_keys_of_mass(
 
 
 def policy_bytes(model: PreTrainedModel, keys: int) -> int:
-    """Bytes that ``policy_losses`` takes at most beside the model's over ``keys`` tokens, from the model's sizes."""
+    """Most bytes that ``policy_losses`` needs over ``keys`` tokens in addition to the model's, from its sizes."""
     text = model.config.get_text_config(decoder=True)
     block = max(BLOCK_BYTES, text.num_attention_heads * keys * torch.float32.itemsize)
     return int(row_bytes(model, keys) + keys * text.vocab_size * torch.float32.itemsize + BLOCKS * block)
 
 
 def blocks(call: Call) -> Iterator[Block]:
-    """The queries of a layer, a block at a time, each with the keys up to its last query."""
+    """Iterate over the queries of a layer in blocks, each with the keys up to its last query."""
     key = call.key.float()
     batch, heads, keys, _ = call.query.shape
     together = max(1, BLOCK_BYTES // (batch * heads * keys * torch.float32.itemsize))

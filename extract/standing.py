@@ -1,11 +1,11 @@
-"""How a tensor store stands: whether it is what an extraction would make now, and if not, why.
+"""State of a tensor store: whether it is what an extraction would make now, and if not, why.
 
-Holds ``why_stale`` and ``why_replaced``, and what they and ``extract.extraction`` compare. What does not belong here:
-the hashes of models and corpora (``extract.identity``) and making a store (``extract.extraction``).
+Holds ``why_stale`` and ``why_replaced``, and the provenance that they and ``extract.extraction`` compare. The hashes of
+models and corpora are computed in ``extract.identity``.
 
-Importing this module loads none of torch, transformers and datasets, and neither does asking about a store that is
-finished. One that is not finished is compared with the libraries and the device that would go on with it, and a store
-that does not say which files its tokenizer came from needs transformers to read it.
+Importing this module loads none of torch, transformers and datasets, and neither does a check of a finished store. An
+unfinished store is compared with the libraries and the device that would continue it, which loads torch; a store that
+does not record the files of its tokenizer needs transformers to read the tokenizer.
 """
 
 from collections.abc import Mapping
@@ -28,13 +28,13 @@ from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import Provenance, SequenceStore
 
 PROBED = ("attention", "layer_kinds")
-"""What the provenance says of a model that only running it tells."""
+"""Fields of the model's provenance that are only known after running it."""
 
 VERSION = "extraction_version"
-"""Where the provenance has the version of the numbers."""
+"""Key in the provenance of the version of the numbers."""
 
 UNRECORDED = 3
-"""The version of a store whose provenance names none."""
+"""The version of a store whose provenance records none."""
 
 CHANGED = {
     ("corpus", "sha256"): "the corpus file has changed",
@@ -46,21 +46,21 @@ CHANGED = {
     ("tokenizer", "bos"): "the model's tokenizer has changed",
     ("tokenizer", OTHER_FILES): "the model's tokenizer has changed",
 }
-"""What it means that an input differs."""
+"""The reason shown for each input that differs."""
 
 
 def why_stale(settings: ExtractionSettings, *, study: str, path: Place) -> str | None:
-    """Why the store at ``path`` is not what ``extract`` would make now, in words; None if it is.
+    """Describe why the store at ``path`` is not what ``extract`` would make now; None if it is.
 
-    No weights are loaded and no network is used: the files of a local model and corpus are hashed, and where they are
-    does not count; a model or dataset of the hub is taken to be as it was at the commit it was read at, so that a
-    branch moved on since is not noticed.
+    No weights are loaded and no network is used: the files of a local model and corpus are hashed, and their location
+    is ignored; a model or dataset of the hub is assumed to be at the commit that was read, so that a branch that has
+    moved since is not noticed.
 
     Raises
     ------
     UserError
         If a local model or corpus is missing or cannot be read, or an object store does not answer; if the store is
-        unfinished and cannot be continued with this device or these versions of libraries, which is no reason to
+        unfinished and cannot be continued with this device or these versions of libraries, which is not a reason to
         replace it.
     """
     if not path.exists():
@@ -73,17 +73,17 @@ def why_stale(settings: ExtractionSettings, *, study: str, path: Place) -> str |
     lacking = f"{missing} of {settings.sequences} sequences missing"
     if unlike := _changed_versions(settings, store.provenance):
         msg = (
-            f"The store {path} has {lacking} and was made with another {unlike}; finish it where it was begun, "
-            f"or extract all of it here: attention-geometry run {study} --fresh"
+            f"The store {path} has {lacking} and was made with another {unlike}; finish it where it was started, "
+            f"or extract it again here: attention-geometry run {study} --fresh"
         )
         raise UserError(msg)
     return lacking
 
 
 def why_replaced(settings: ExtractionSettings, *, study: str, path: Place) -> str | None:
-    """Why the store at ``path`` cannot be continued but has to be rebuilt; None if it can, or if there is none.
+    """Describe why the store at ``path`` must be rebuilt instead of continued; None if it need not, or does not exist.
 
-    An unfinished one that another device or other versions of libraries can continue is not to be rebuilt.
+    An unfinished store that another device or other versions of libraries can continue need not be rebuilt.
 
     Raises
     ------
@@ -116,14 +116,14 @@ def why_replaced(settings: ExtractionSettings, *, study: str, path: Place) -> st
 
 
 def _check_provenance(store: SequenceStore) -> None:
-    """Raise a UserError if a store does not say what it was made of."""
+    """Raise a ``UserError`` if a store does not record what it was made from."""
     if lacking := {"study", "settings", "inputs", "versions"} - store.provenance.keys():
         msg = f"The store {store.path} is damaged (its provenance lacks {', '.join(sorted(lacking))}); use --fresh"
         raise UserError(msg)
 
 
 def made_of(settings: ExtractionSettings, study: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """What makes a store, as JSON, but for versions; two runs with equal provenance and versions write equal bytes."""
+    """The provenance of a store without versions, as JSON; equal provenance and versions give equal bytes."""
     return {
         VERSION: EXTRACTION_VERSION,
         "study": study,
@@ -133,11 +133,11 @@ def made_of(settings: ExtractionSettings, study: str, inputs: Mapping[str, Any])
 
 
 def as_recorded(settings: ExtractionSettings, now: Provenance, was: Provenance) -> dict[str, Any]:
-    """What makes a store ``now``, so that it equals what ``was`` recorded where the difference does not matter.
+    """The provenance ``now``, made equal to the recorded one, ``was``, where a difference does not matter.
 
-    Local inputs with the hash they had have the path they had: a model or a text that has only been moved is the same.
-    Hashes that an earlier version of the program did not record are left out. The versions in ``SAME_NUMBERS`` have
-    computed the same numbers: their stores are continued as they are.
+    Local inputs with an unchanged hash keep the recorded path: a model or text that has only been moved is the same.
+    Hashes that an earlier version of the program did not record are left out. Versions in ``SAME_NUMBERS`` computed the
+    same numbers, so their stores are continued and keep their version.
     """
     local = {"model": is_local_model(settings.model), "corpus": is_local_corpus(settings.corpus)}
     known, inputs = dict(now["settings"]), {part: dict(fields) for part, fields in now["inputs"].items()}
@@ -156,7 +156,7 @@ def as_recorded(settings: ExtractionSettings, now: Provenance, was: Provenance) 
 
 
 def known_inputs(settings: ExtractionSettings, known: Mapping[str, Any], was: Mapping[str, Any]) -> dict[str, Any]:
-    """The inputs of a store made of what is ``known`` now; what only reading tells is as it ``was``."""
+    """The inputs of a store from what is ``known`` now; fields that are only known after reading keep their value."""
     checksum = corpus_sha256(settings.corpus)
     corpus = {**was["corpus"], **({"sha256": checksum} if checksum else {})}
     probed = {name: was["model"][name] for name in PROBED if name in was["model"]}
@@ -164,7 +164,7 @@ def known_inputs(settings: ExtractionSettings, known: Mapping[str, Any], was: Ma
 
 
 def _inputs_now(settings: ExtractionSettings, was: Mapping[str, Any]) -> dict[str, Any]:
-    """The inputs as they are now; what comes from the hub is as it was."""
+    """The inputs as they are now; those from the hub keep their recorded value."""
     if settings.model.id == SYNTHETIC:
         return dict(SYNTHETIC_INPUTS)
     if is_local_model(settings.model):
@@ -174,7 +174,7 @@ def _inputs_now(settings: ExtractionSettings, was: Mapping[str, Any]) -> dict[st
 
 
 def _model_now(settings: ExtractionSettings, was: Mapping[str, Any]) -> dict[str, Any]:
-    """A local model and its tokenizer as they are now; what files alone decide is told by their hashes."""
+    """A local model and its tokenizer as they are now, identified by the hashes of their files."""
     found = checkpoint(settings.model)
     known: dict[str, Any] = model_files(found)
     known["model"] |= random_weights(settings)
@@ -189,13 +189,13 @@ def _model_now(settings: ExtractionSettings, was: Mapping[str, Any]) -> dict[str
 
 
 def _changed_inputs(now: Mapping[str, Any], was: Mapping[str, Any]) -> str | None:
-    """Which of the inputs of equal settings are not the same any more, in words; None if all are."""
+    """Describe which inputs of equal settings have changed; None if none has."""
     unlike = [(part, name) for part in now for name in now[part] if now[part][name] != was[part].get(name)]
     return "; ".join(dict.fromkeys(CHANGED.get(key, f"the {'.'.join(key)} has changed") for key in unlike)) or None
 
 
 def _changed_versions(settings: ExtractionSettings, was: Mapping[str, Any]) -> str:
-    """What differs of the versions and the device of an unfinished store, which must not be mixed; "" if nothing."""
+    """The versions and device of an unfinished store that differ now and must not be mixed; "" if none."""
     from extract.models import find_device
     from extract.versions import device_name, versions
 

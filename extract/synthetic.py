@@ -1,12 +1,13 @@
 """The synthetic study: tensors drawn from the paper's three assumptions instead of captured from a model.
 
-Holds what each head is drawn from and the drawing of one sequence. What does not belong here: the distributions
-themselves (``geometry.assumed``), the settings (``extract.settings``) and the store (``extract.extraction``).
+Holds the parameters of each head and the drawing of one sequence. The distributions themselves are in
+``geometry.assumed``.
 
-Every parameter runs through its range in equal steps, one step to a head (to a KV head for those of value states), in
-an order of its own drawn from the study's seed, so that no two parameters go together. Where there is one head, it has
-the first of the range. All queries of a head have the same parameters, except that T_1 and T_2 are shares of each one's
-own keys. The values of a sequence and the weights of each of its queries are drawn from random numbers of their own.
+Every parameter covers its range in equal steps, one step per head (per KV head for parameters of value states), in an
+order of its own drawn from the study's seed, so that no two parameters are correlated by design. A single head gets the
+first value of the range. All queries of a head have the same parameters, except that T_1 and T_2 are shares of the
+number of keys of each query. The values of a sequence and the weights of each of its queries are drawn from separate
+random streams.
 """
 
 from collections.abc import Sequence
@@ -21,18 +22,18 @@ from geometry.assumed import Assumed, draw_values, draw_weights
 from storage.zarr.arrays import LayerSize
 
 OF_VALUES = ("value_scale", "lambda_sink", "beta", "rho_0")
-"""Parameters of value states, one of each for every KV head."""
+"""Parameters of value states, one value for every KV head."""
 
 OF_WEIGHTS = ("p_sink", "eta", "eta_growth", "omega", "t_1", "t_2")
-"""Parameters of weights, one of each for every query head."""
+"""Parameters of weights, one value for every query head."""
 
 PLANTED, DRAWN = 0, 1
-"""Which random numbers of the seed are for what."""
+"""Keys of the seed's random streams: for the parameters, and for the tensors."""
 
 
 @dataclass(frozen=True)
 class Planted:
-    """What the tensors of one query head are drawn from, at one of the study's queries."""
+    """The parameters of one query head at one of the study's queries."""
 
     query: int
     """Position of the query, which has ``query`` + 1 keys."""
@@ -43,9 +44,9 @@ class Planted:
 
 
 def planted(settings: ExtractionSettings) -> list[Planted]:
-    """What every query head is drawn from, by query, layer and head.
+    """Parameters of every query head, ordered by query, layer and head.
 
-    Heads of one KV head share what concerns value states, and so do all queries.
+    Query heads of one KV head share the parameters of value states, and so do all queries.
 
     Raises
     ------
@@ -91,17 +92,17 @@ def sizes(settings: ExtractionSettings) -> dict[str, int]:
 
 
 def layers(settings: ExtractionSettings) -> tuple[LayerSize, ...]:
-    """Sizes of the layers, which are all alike."""
+    """Sizes of the layers, which are all equal."""
     part = _part(settings)
     return (LayerSize(part.heads, part.kv_heads, part.head_dim),) * part.layers
 
 
 def draw_sequence(settings: ExtractionSettings, heads: Sequence[Planted], index: int) -> dict[str, NDArray[Any]]:
-    """The arrays of sequence ``index``, the same whichever were drawn before it.
+    """Draw the arrays of sequence ``index``, which do not depend on the sequences drawn before.
 
-    ``heads`` are those that ``planted`` gives. The weights of a query are the same whichever other queries the study
-    has, and so are the values. Tokens are the positions; no window hides a key, no head has a learned sink. Memory: the
-    arrays, in float32, and one head's in float64.
+    ``heads`` is the result of ``planted``. The values, and the weights of a query, do not depend on which other queries
+    the study has. Tokens are the positions; no window hides a key, and no head has a learned sink. Memory: the arrays
+    in float32, and those of one head in float64.
     """
     size, positions = sizes(settings), settings.query_positions
     return {
@@ -138,12 +139,12 @@ def _weights(settings: ExtractionSettings, heads: Sequence[Planted], index: int,
 
 
 def _rng(settings: ExtractionSettings, *key: int) -> np.random.Generator:
-    """Random numbers of the study's seed for one purpose, independent of those with another key."""
+    """A generator of the study's seed for one purpose, independent of those with another key."""
     return np.random.default_rng(np.random.SeedSequence(settings.seed, spawn_key=key))
 
 
 def _part(settings: ExtractionSettings) -> SyntheticSettings:
-    """The settings of what is drawn."""
+    """The settings of a synthetic study's tensors."""
     if settings.synthetic is None:
         msg = f"the model '{settings.model.id}' is not '{SYNTHETIC}'"
         raise ValueError(msg)
@@ -151,10 +152,10 @@ def _part(settings: ExtractionSettings) -> SyntheticSettings:
 
 
 def _spread(ends: tuple[float, float], heads: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """A parameter of every head: equal steps from one end to the other, in random order."""
+    """Values of a parameter for every head: equal steps from one end to the other, in random order."""
     return rng.permutation(np.linspace(*ends, heads))
 
 
 def _position(share: float, keys: int) -> int:
-    """The position at a share of so many keys, neither the sink's nor beyond the query's."""
+    """The position at a share of the keys, after the sink's and not after the query's."""
     return min(max(round(share * keys), 1), keys - 1)

@@ -1,9 +1,8 @@
-"""Local corpora as files: which files a path stands for, and their hash.
+"""Local corpora as files: the files of a path, and their hash.
 
-Holds the kinds of files that are read and finding them. What does not belong here: the documents in them
-(``extract.readers``), and hub datasets (``extract.streams``). Importing this module loads no library of tables.
+The documents in the files are read by ``extract.readers``. Importing this module does not load pyarrow.
 
-No file is opened that is not a regular file, after links have been followed.
+Only regular files are opened, after links have been followed.
 """
 
 import hashlib
@@ -18,7 +17,7 @@ from extract.settings import EMBEDDED, CorpusSettings
 from storage.errors import UserError
 
 COMPRESSIONS = (".gz", ".bz2", ".zst")
-"""Endings behind ``.txt`` and ``.jsonl`` that are opened on the fly."""
+"""Suffixes after ``.txt`` and ``.jsonl`` of files that are decompressed while they are read."""
 
 PLAIN = (".txt", ".jsonl", ".parquet")
 SUFFIXES = (*PLAIN, *(kind + packed for kind in (".txt", ".jsonl") for packed in COMPRESSIONS))
@@ -31,16 +30,16 @@ class TextFile:
 
     path: Path
     name: str
-    """Where it is, as the user would write it."""
+    """The path as the user would write it."""
     relative: str
-    """Where it is below the directory that was given; its own name for a file that was given."""
+    """The path relative to the given directory; for a given file, its name."""
 
 
 def files(corpus: CorpusSettings) -> list[TextFile]:
-    """The file that the id stands for, or those below a directory, at any depth, in order of their relative paths.
+    """Find the file of the id, or all files below a directory, at any depth, in order of their relative paths.
 
-    In a directory, files of other kinds and hidden files and directories are left out. Links to files are read
-    wherever they lead, as snapshots in the hub's cache are made of such links; links to directories are not entered.
+    In a directory, files of other kinds and hidden files and directories are left out. Links to files are followed
+    anywhere, because snapshots in the hub's cache consist of such links; links to directories are not followed.
 
     Raises
     ------
@@ -60,7 +59,7 @@ def files(corpus: CorpusSettings) -> list[TextFile]:
 
 
 def sha256(corpus: CorpusSettings) -> str:
-    """SHA-256 of the file that the id stands for; for a directory, over the names and hashes of its files, in order.
+    """SHA-256 of the file of the id; for a directory, over the names and hashes of its files, in order.
 
     Raises
     ------
@@ -77,9 +76,9 @@ def sha256(corpus: CorpusSettings) -> str:
 
 
 def _single(corpus: CorpusSettings, path: Path) -> TextFile:
-    """A file of a known kind."""
+    """The file at the path, if it is of a known kind."""
     if not path.name.endswith(SUFFIXES) or not path.is_file():
-        msg = f"The corpus '{corpus.id}' is no {KINDS}; convert it to one of these"
+        msg = f"The corpus '{corpus.id}' is not a {KINDS}; convert it to one of these"
         raise UserError(msg)
     return TextFile(path, corpus.id, path.name)
 
@@ -92,31 +91,31 @@ def _below(corpus: CorpusSettings, root: Path) -> list[TextFile]:
         paths = [Path(folder, name) for name in names if name.endswith(SUFFIXES) and not name.startswith(".")]
         found += [path for path in paths if path.is_file() or not path.exists()]  # a broken link is an error
     if not found:
-        msg = f"The corpus directory '{corpus.id}' has no {KINDS} in it; put text there, or convert what is there"
+        msg = f"The corpus directory '{corpus.id}' has no {KINDS} in it; put text there, or convert the files in it"
         raise UserError(msg)
     relative = {path.relative_to(root).as_posix(): path for path in found}
     return [TextFile(path, f"{corpus.id.rstrip('/')}/{name}", name) for name, path in sorted(relative.items())]
 
 
 def _fail(error: OSError) -> None:
-    """Make ``os.walk`` raise where it would leave out a directory that cannot be read."""
+    """Make ``os.walk`` raise an error instead of skipping a directory that cannot be read."""
     raise error
 
 
 @contextmanager
 def readable(name: str, errors: tuple[type[Exception], ...] = (OSError,)) -> Iterator[None]:
-    """Raise what the system, or the format of the file ``name``, objects to as a ``UserError``."""
+    """Raise errors of the system, or of the format of the file ``name``, as a ``UserError``."""
     try:
         yield
     except errors as error:
         number, place = getattr(error, "errno", None), getattr(error, "filename", None)
         reason = os.strerror(number) if number else one_line(error)
-        what = "is no readable Parquet file" if name.endswith(".parquet") else "cannot be read"
+        what = "is not a readable Parquet file" if name.endswith(".parquet") else "cannot be read"
         msg = f"The corpus file '{place or name}' {what} ({reason}); check its permissions, or write it again"
         raise UserError(msg) from error
 
 
 def _hash(file: TextFile) -> str:
-    """SHA-256 of a file as it lies on disk."""
+    """SHA-256 of a file as stored on disk."""
     with readable(file.name), file.path.open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()

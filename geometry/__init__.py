@@ -1,7 +1,7 @@
-"""The geometry of token selection in attention heads: mathematics only, free of files and of any framework's I/O.
+"""The geometry of token selection in attention heads: mathematics only, without files or any framework's I/O.
 
-What a person needs is imported from here; it is loaded when it is first used, so that the declarations of
-``geometry.quantities`` are at hand without the libraries that compute.
+The public names are imported from here. Each is loaded when it is first used, so that the declarations of
+``geometry.quantities`` are available without loading the numerical libraries.
 """
 
 from importlib import import_module
@@ -90,7 +90,7 @@ __all__ = list(_MODULE_OF)
 
 
 def __getattr__(name: str) -> Any:
-    """Load what is asked for."""
+    """Load a public name when it is first used."""
     if name not in _MODULE_OF:
         msg = f"module '{__name__}' has no attribute '{name}'"
         raise AttributeError(msg)

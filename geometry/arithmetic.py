@@ -1,6 +1,6 @@
-"""What Precision's and Recall's counts would be in plain arithmetic: a diagnostic, beside the exact ones.
+"""The counts of Precision and Recall in plain floating-point arithmetic, a diagnostic to compare with the exact counts.
 
-Holds ``plain_arithmetic``. What does not belong here: exact counts (``geometry.profile``).
+Holds ``plain_arithmetic``. The exact counts are those of ``geometry.profile``.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,19 +17,19 @@ from geometry.kernels import F64, Floats
 from geometry.profile import _array, _check, selection_counts
 
 ARITHMETICS = ("float32_loop", "float32_cdist", "float64_literal")
-"""In order of an axis ``arithmetic``.
+"""The arithmetics, in the order of the axis ``arithmetic``.
 
-``float32_loop``: ‖s − y‖² from the differences, all in float32, as a loop over N has it. ``float32_cdist``:
+``float32_loop``: ‖s − y‖² from the differences, all in float32, as in a loop over N. ``float32_cdist``:
 ``torch.cdist`` in float32 with its matrix product, √(‖s‖² + ‖y‖² − 2⟨s, y⟩). ``float64_literal``: ‖s − y‖² from the
 differences, in float64. In each, s is the running sum of y in the same type.
 """
 
 CHUNK_BYTES = 2**26
-"""Size of the differences of some N, or of those of one N if that is larger."""
+"""Size of an array of differences, which holds those of several N; those of a single N may take more."""
 
 I32 = NDArray[np.int32]
 Distances = Callable[[Floats, Floats], Floats]
-"""From s (rows, d) and y (n, d) to something that orders their distances, (rows, n)."""
+"""Function of s (rows, d) and y (n, d): numbers that are ordered as their distances, (rows, n)."""
 
 
 @dataclass(frozen=True)
@@ -73,10 +73,11 @@ class PlainArithmetic:
 
 
 def plain_arithmetic(weights: ArrayLike, values: ArrayLike, n: Sequence[int] | I64 | None = None) -> PlainArithmetic:
-    """K_in and K_out as plain float32 and float64 arithmetic gives them, beside the exact ones.
+    """K_in and K_out in plain float32 and float64 arithmetic, together with the exact counts.
 
     ‖s_N‖² is common to all distances from s_N and can be a million times larger than the differences that decide the
-    counts; equal keys may come out unequally far, and unequal ones equally. How often, is what this tells.
+    counts, so keys at equal distances may be computed as unequal, and keys at different distances as equal. The result
+    shows how often this happens.
 
     Parameters
     ----------
@@ -97,8 +98,8 @@ def plain_arithmetic(weights: ArrayLike, values: ArrayLike, n: Sequence[int] | I
 
     Notes
     -----
-    O(grid · n · d) operations for each head and arithmetic; beside y and s, differences of at most ``CHUNK_BYTES``, or
-    of one N (8 n d bytes).
+    O(grid · n · d) operations for each head and arithmetic. Memory: y, s, and differences of at most ``CHUNK_BYTES``,
+    or of one N (8 n d bytes) if those take more.
     """
     alpha, states = _array(weights), _array(values)
     _check(alpha, states)
@@ -114,7 +115,7 @@ def plain_arithmetic(weights: ArrayLike, values: ArrayLike, n: Sequence[int] | I
 
 
 def _counts(weights: Floats, values: Floats, sizes: I64, arithmetic: str) -> I32:
-    """K_in and K_out of one head, (2, grid)."""
+    """Count K_in and K_out of one head, (2, grid)."""
     order, of = np.argsort(-weights, kind="stable"), _DISTANCES[arithmetic]
     dtype: type[np.floating[Any]] = np.float64 if arithmetic == "float64_literal" else np.float32
     y: Floats = weights[order, None].astype(dtype) * values[order].astype(dtype)
@@ -131,7 +132,7 @@ def _counts(weights: Floats, values: Floats, sizes: I64, arithmetic: str) -> I32
 
 
 def _by_differences(s: Floats, y: Floats) -> Floats:
-    """‖s − y‖² in the type of both."""
+    """‖s − y‖² in the dtype of s and y."""
     difference = s[:, None] - y
     squares: Floats = np.einsum("rnd,rnd->rn", difference, difference)
     return squares

@@ -1,13 +1,13 @@
 """Compiled kernels of the bounds on Precision and Recall (Theorems 1-2): ingredients, ρ_out and the upper bounds.
 
-Letters as in ``geometry.kernels``. What does not belong here: counts, and lower bounds, which follow from the
-ingredients for any κ (in SQL).
+Letters as in ``geometry.kernels``. Lower bounds follow from the ingredients for any κ and are computed in SQL and in
+``geometry.lower``.
 
 Upper bounds. With s'_N, the sum without the sink, and g_l = a_l² − 2⟨s'_N, y_l⟩, eq. 9-11 are p(ξ_ij) with
 ξ_ij = c (g_j − g_i), c = √(2κd)/B. A selected key i with g_i > min g_j is *late* and has max_j p = 1/2; the others are
-*early*. p rises up to ξ* and falls from there, so for them it is largest at one of the two g_j that bracket g_i + ξ*/c.
-For most keys that is max g_j, because all g_j lie below, or min g_j, because all lie above; for the others the g_j in
-question are sorted once.
+*early*. p rises up to ξ* and falls beyond it, so for them it is largest at one of the two g_j that bracket g_i + ξ*/c.
+For most keys that is max g_j, because all g_j lie below, or min g_j, because all lie above; for the other keys the g_j
+within the range of g_i + ξ*/c are sorted once.
 """
 
 import math
@@ -21,7 +21,7 @@ XI_STAR = math.sqrt(math.sqrt(2.0) - 1.0)
 """ξ*, where φ(ξ) ξ/(1 + ξ²) is largest."""
 
 XI_END = 9.0
-"""From here on p is less than 10⁻¹⁸."""
+"""For ξ from here on, p is less than 10⁻¹⁸."""
 
 DENSITY_0 = 1.0 / math.sqrt(2.0 * math.pi)
 """φ(0), the standard normal density at 0."""
@@ -32,7 +32,7 @@ def gather_ingredients(a: F64, sink: int, s_in: F64, a_min_in: F64, a_max_in: F6
     """S_in, a_min^in, a_max^in and a_max^out (eq. 7) for N = 1, …, n − 1.
 
     a: (n,) in order of falling weight; sink: rank of the sink, n or more if there is none; outputs (n − 1,). Where
-    nothing but the sink is selected, all but a_max^out are NaN.
+    nothing but the sink is selected, all outputs except a_max^out are NaN.
     """
     total, least, most = 0.0, np.inf, -np.inf
     for row in range(a.size - 1):
@@ -49,7 +49,7 @@ def gather_ingredients(a: F64, sink: int, s_in: F64, a_min_in: F64, a_max_in: F6
 
 @compiled
 def largest_cosine(cosines: F32, reached: F32, selected: bool) -> np.float32:
-    """The largest of the running maxima ``reached`` over keys left out, after taking in a row of cosines (keys,)."""
+    """Update the running maxima ``reached`` over keys left out with a row of cosines (keys,); returns the largest."""
     best = np.float32(0.0)
     if selected:
         for k in range(cosines.size):
@@ -68,7 +68,7 @@ def cosine_tile(first: int, cosines: F32, sink: int, reached: F32, rho_out: F64)
     cosines
         cos(v_k, v_j) of the tile's own keys k with the keys j of rank first + 1 and above, (t, n − first − 1).
     sink
-        Rank of the sink, which is no selected key; n or more if there is none.
+        Rank of the sink, which does not count as a selected key; n or more if there is none.
     reached
         Running maximum over the selected keys, for each key, (n,); updated.
     rho_out
@@ -86,7 +86,7 @@ def bound_probability(xi: float) -> float:
 
     exp(−ξ²/2) is the Taylor polynomial of exp(−ξ²/128), squared six times.
     """
-    x = larger(0.0, -larger(-XI_END, -xi))  # held within [0, XI_END]
+    x = larger(0.0, -larger(-XI_END, -xi))  # clipped to [0, XI_END]
     square = x * x
     t = square * (-1.0 / 128.0)
     power = 1.0 + t * (1.0 + t * (1 / 2 + t * (1 / 6 + t * (1 / 24 + t * (1 / 120 + t * (1 / 720 + t * (1 / 5040)))))))
@@ -98,17 +98,17 @@ def bound_probability(xi: float) -> float:
 
 @compiled_sums
 def outer_sum(g: F32, low: float, top: float, reach: float, c: float) -> tuple[float, float, int, int]:
-    """Over the early keys for which p is largest at the ends: (Σ_i p_i, max_i p_i, all early keys, those between).
+    """Sums over the early keys for which p is largest at an end: (Σ_i p_i, max_i p_i, all early keys, those between).
 
     Early keys are the selected ones with g_i ≤ low; g: (keys,). low and top are the ends of the g_j left out. For keys
-    with g_i + reach strictly between them some g_j in between may do better: they are counted, and left out of the sum.
+    with g_i + reach strictly between them, p may be larger at some g_j in between: they are only counted, not summed.
     """
     total, best, early, between = 0.0, 0.0, np.int64(0), np.int64(0)
     for k in range(g.size):
         value = np.float64(g[k])
         target = value + reach
         p = bound_probability(((top if target >= top else low) - value) * c)
-        # after the fact: a branch around p would keep it from being vectorised
+        # set to 0 afterwards: a branch around p would prevent vectorisation
         p = p if value <= low else 0.0
         p = 0.0 if (target > low) & (target < top) else p
         total += p
@@ -120,7 +120,7 @@ def outer_sum(g: F32, low: float, top: float, reach: float, c: float) -> tuple[f
 
 @compiled
 def keys_between(g: F32, low: float, top: float, reach: float) -> F32:
-    """The g of the early keys that ``outer_sum`` leaves."""
+    """The g of the early keys that ``outer_sum`` leaves out."""
     found, place = np.empty(g.size, np.float32), 0
     for k in range(g.size):
         if g[k] <= low < g[k] + reach < top:
@@ -151,7 +151,7 @@ def bracketing(g: F32, floor: float, ceiling: float) -> F32:
 
 @compiled
 def largest_probability(g: float, ordered: F32, reach: float, c: float) -> float:
-    """max_j p(c (g_j − g)) over keys left out, the g_j around g + reach being ``ordered``."""
+    """max_j p(c (g_j − g)) over keys left out, where ``ordered`` holds the g_j around g + reach, sorted."""
     above = int(np.searchsorted(ordered, g + reach))
     best = 0.0
     for j in range(max(above - 1, 0), min(above + 1, ordered.size)):
@@ -161,7 +161,7 @@ def largest_probability(g: float, ordered: F32, reach: float, c: float) -> float
 
 @compiled
 def inner_sum(g: F32, left_out: F32, reach: float, c: float) -> tuple[float, float]:
-    """Over early keys, whichever g_j left out is best for each: (Σ_i p_i, max_i p_i)."""
+    """Sums over early keys of the largest p over all g_j left out: (Σ_i p_i, max_i p_i)."""
     ordered = bracketing(left_out, np.float64(g.min()) + reach, np.float64(g.max()) + reach)
     total, best = 0.0, 0.0
     for k in range(g.size):
@@ -179,7 +179,7 @@ def upper_row(g: F32, split: int, late: int, c: float) -> tuple[float, float]:
     if between > 0:
         inner, largest = inner_sum(keys_between(selected, low, top, reach), left_out, reach, c)
         total, best = total + inner, max(best, largest)
-    if split - late != early:  # float32 has keys on the wrong side of low; they lie there, to rounding
+    if split - late != early:  # float32 puts keys on the wrong side of low: up to rounding they are at low
         edge, _ = inner_sum(left_out[left_out == left_out.min()][:1], left_out, reach, c)
         total, best = max(total + (split - late - early) * edge, 0.0), max(best, edge)
     if late > 0:

@@ -1,22 +1,21 @@
 """The profile of many heads at once on a CUDA device: PyTorch for whole arrays, Triton kernels for the rest.
 
-Holds ``profile_heads``, ``profile_of_heads``, which brings its results to the host, and what they need. What does not
-belong here: checks of the input (``geometry.profile``), the kernels (``geometry.cuda_kernels``), the CPU
-(``geometry.host``).
+Holds ``profile_heads``, and ``profile_of_heads``, which copies its results to the host. What does not belong here:
+checks of the input (``geometry.profile``), the kernels (``geometry.cuda_kernels``), the CPU (``geometry.host``).
 
 Letters: n keys in order of falling weight, d components of a value state. Row N−1 of a head belongs to N, and s' is s
 without the sink's part.
 
-All arithmetic but that of ρ_out is float64, which a data centre's GPU multiplies matrices in as fast as in float32. The
-inner products ⟨s'_N, y_l⟩ of a tile of rows of many heads are one matrix product; one kernel then reads each row. It
-gives every comparison of energies the error bound
+All arithmetic except that of ρ_out is in float64, in which data-centre GPUs multiply matrices as fast as in float32.
+The inner products ⟨s'_N, y_l⟩ of a tile of rows of many heads are one matrix product; one kernel then reads each row.
+Every comparison of energies has the error bound
 
     δ_l = a_l (slope · size + bend · a_l),    a_l = ‖y_l‖,
 
-where size is at least the norm of the centre, ‖s'‖ or ‖s‖. Nothing is added for underflow: norms below 2⁻⁴⁶⁵ count as
-that, unless y is 0, whose energy is exactly 0. A row in which the bound leaves a comparison open is flagged, and worked
-out again by products of differences ⟨y − o, (y − s) + (o − s)⟩ = D_y − D_o, which keep their digits however near two
-keys are and are exactly 0 for equal ones. So true ties count as ties.
+where size is at least the norm of the centre, ‖s'‖ or ‖s‖. Nothing is added for underflow: norms below 2⁻⁴⁶⁵ are
+replaced by it, unless y is 0, whose energy is exactly 0. A row in which the bound leaves a comparison undecided is
+flagged and recomputed by products of differences ⟨y − o, (y − s) + (o − s)⟩ = D_y − D_o, which keep their digits
+however near two keys are and are exactly 0 for equal keys. So true ties count as ties.
 """
 
 import math
@@ -42,7 +41,7 @@ PER_HEAD = tuple(name for name, quantity in declared(SelectionProfile).items() i
 """Names of the arrays of a profile that have one element per head."""
 
 TILE_BYTES = 2**28
-"""Size of one tile of inner products, and of what flagged rows take at a time."""
+"""Size of one tile of inner products, and of the arrays for the flagged rows that are recomputed together."""
 
 UNIT_ROUNDOFF = 2.0**-53
 """Largest relative error of one float64 rounding."""
@@ -51,7 +50,7 @@ MOST_HEADS = 2**15
 """Heads of one kernel launch: fewer than CUDA's limit for the second axis of a grid."""
 
 ROW_BLOCK, ROW_WARPS = 64, 1
-"""Keys that ``profile_rows`` looks at together, and the warps of one of its programs."""
+"""Keys that ``profile_rows`` reads together, and the warps of one of its programs."""
 
 KEY_ROWS = 8
 """Keys of one program of ``order_keys``."""
@@ -64,14 +63,14 @@ COSINE_SIDE, COSINE_CHUNK = 64, 32
 
 
 def error_bend(head_dim: int) -> float:
-    """Factor of a_l² in the error bound: a_l² is itself rounded, by as much as a sum of ``head_dim`` squares is."""
+    """Factor of a_l² in the error bound: a_l² has the rounding error of a sum of ``head_dim`` squares."""
     return 1.01 * (head_dim + 16) * UNIT_ROUNDOFF
 
 
 def profile_of_heads(
     weights: Tensor, values: Tensor, *, kappas: Sequence[float], scale: Literal["unit", "raw"], sink: bool
 ) -> dict[str, NDArray[Any]]:
-    """As ``profile_heads``, for weights (…, n) and values (…, n, d) whose leading axes broadcast, in NumPy arrays."""
+    """``profile_heads`` as NumPy arrays, for weights (…, n) and values (…, n, d) whose leading axes broadcast."""
     n, d = values.shape[-2:]
     lead = torch.broadcast_shapes(weights.shape[:-1], values.shape[:-2])
     heads = weights.expand(*lead, n).reshape(-1, n), values.expand(*lead, n, d).reshape(-1, n, d)
@@ -82,7 +81,7 @@ def profile_of_heads(
 def profile_heads(
     weights: Tensor, values: Tensor, *, kappas: Sequence[float], scale: Literal["unit", "raw"], sink: bool
 ) -> dict[str, Tensor]:
-    """The arrays of ``SelectionProfile`` of many heads, on the device of the input, which is taken to be good.
+    """The arrays of ``SelectionProfile`` of many heads, on the device of the input, which is not checked.
 
     Parameters
     ----------
@@ -110,7 +109,7 @@ def profile_heads(
 def _profile(
     weights: Tensor, values: Tensor, *, kappas: Sequence[float], scale: Literal["unit", "raw"], sink: bool
 ) -> "Results":
-    """The results of ``profile_heads``, some heads at a time."""
+    """Compute the results of ``profile_heads``, a group of heads at a time."""
     weights, values = weights.detach(), values.detach()
     heads, n = weights.shape
     out = Results.empty(heads, n, len(kappas), weights.device)
@@ -125,7 +124,7 @@ def _profile(
 def _profile_group(
     weights: Tensor, values: Tensor, rows: int, out: "Results", *, kappas: Sequence[float], scale: str, sink: bool
 ) -> None:
-    """Fill ``out`` for some heads, so many rows of each at a time."""
+    """Fill ``out`` for a group of heads, ``rows`` rows of each at a time."""
     keys, n = _arrange(weights, values, sink=sink), weights.shape[-1]
     torch.sum(weights, -1, dtype=torch.float64, out=out.of_head("weight_sum"))
     value_scale = out.of_head("value_scale").copy_(_median_length(keys, sink=sink))
@@ -137,9 +136,9 @@ def _profile_group(
 
 
 def device_bytes(heads: int, n: int, head_dim: int, kappas: int = 1) -> int:
-    """Upper bound of the memory ``profile_heads`` takes on the device beside its input, results included, in bytes.
+    """Upper bound of the device memory of ``profile_heads`` without its input, results included, in bytes.
 
-    What the library of matrix products reserves for itself, once, is not part of it.
+    The workspace that the matrix library (cuBLAS) allocates once is not included.
     """
     # 20 bytes for a component of a key: y and s' in float64, a direction in float32
     group, rows = _extent(heads, n, head_dim)
@@ -152,13 +151,13 @@ def device_bytes(heads: int, n: int, head_dim: int, kappas: int = 1) -> int:
 
 
 def _extent(heads: int, n: int, head_dim: int) -> tuple[int, int]:
-    """How many heads are worked on together, and how many rows of each."""
+    """Number of heads that are processed together, and the number of rows of each."""
     group = max(1, min(heads, MOST_HEADS, TILE_BYTES // (8 * n * max(n, head_dim))))
     return group, min(n - 1, max(1, TILE_BYTES // (8 * n * group)))
 
 
 def _kernels() -> Any:
-    """The module of the kernels."""
+    """Import the module of the kernels; a RuntimeError if Triton is not installed."""
     try:
         from geometry import cuda_kernels
     except ModuleNotFoundError as error:
@@ -171,7 +170,7 @@ def _kernels() -> Any:
 
 @dataclass(frozen=True)
 class Results:
-    """Where the results of some heads go."""
+    """The output arrays of some heads."""
 
     counts: Tensor
     """The arrays named by ``COUNTS``, int32 (count, head, n − 1)."""
@@ -184,7 +183,7 @@ class Results:
 
     @classmethod
     def empty(cls, heads: int, n: int, kappas: int, device: torch.device) -> "Results":
-        """Room for the results of so many heads."""
+        """Allocate the results of ``heads`` heads."""
         per_head = torch.empty((len(PER_HEAD), heads), dtype=torch.float64, device=device)
         return cls(
             counts=torch.empty((len(COUNTS), heads, n - 1), dtype=torch.int32, device=device),
@@ -194,11 +193,11 @@ class Results:
         )
 
     def of(self, group: slice) -> "Results":
-        """The part that belongs to some of the heads."""
+        """The results of some of the heads."""
         return Results(*(array[:, group] for array in self._arrays()))
 
     def on_host(self) -> "Results":
-        """The same in the memory of the host, page-locked, which takes a fraction of the time; waits for them."""
+        """Copy the results to page-locked host memory, which is faster than to pageable memory, and wait for them."""
         if not self.counts.is_cuda:
             return self
         copies = [torch.empty_like(array, device="cpu", pin_memory=True) for array in self._arrays()]
@@ -220,7 +219,7 @@ class Results:
         return self.per_head[PER_HEAD.index(name)]
 
     def multiply_lengths(self, unit: Tensor) -> None:
-        """Multiply what has the unit of the value states by a factor for each head."""
+        """Multiply the arrays in the unit of the value states by a factor for each head."""
         self.fields[: _kernels().LENGTHS].mul_(unit[:, None])
         self.of_head("value_scale").mul_(unit)
 
@@ -236,12 +235,12 @@ class Results:
 
 @dataclass(frozen=True)
 class Keys:
-    """The keys of some heads in order of falling weight, value states divided by ``unit``; float64 if not said."""
+    """The keys of some heads in order of falling weight, value states divided by ``unit``; float64 unless stated."""
 
     values: Tensor
-    """v as they were given, in order of position, (head, n, d)."""
+    """v as given, in order of position, (head, n, d)."""
     unit: Tensor
-    """A power of two that the largest component of a head's value states is divided by, (head,)."""
+    """The power of two by which the value states of a head are divided, (head,)."""
     sink: Tensor
     """Rank of the sink, n if there is none, int64 (head,)."""
     last: Tensor
@@ -261,9 +260,9 @@ class Keys:
 
 
 def _arrange(weights: Tensor, values: Tensor, *, sink: bool) -> Keys:
-    """Sort the keys of some heads and work out everything about single keys, and their running sums."""
+    """Sort the keys of some heads and compute the quantities of single keys and their running sums."""
     heads, n, d = values.shape
-    sorted_weights, order = weights.abs().sort(dim=-1, descending=True, stable=True)  # no zero is negative
+    sorted_weights, order = weights.abs().sort(dim=-1, descending=True, stable=True)  # −0 becomes 0
     first, last = (weights > weights[:, :1]).sum(-1), (weights >= weights[:, -1:]).sum(-1) - 1
     largest = torch.linalg.vector_norm(values, math.inf, dim=(-2, -1)).double()
     keys = Keys(
@@ -300,12 +299,12 @@ def _arrange(weights: Tensor, values: Tensor, *, sink: bool) -> Keys:
 
 
 def _power_of_two(number: int) -> int:
-    """The least power of two that is not below ``number``."""
+    """The smallest power of two that is at least ``number``."""
     return 1 << (number - 1).bit_length()
 
 
 def _median_length(keys: Keys, *, sink: bool) -> Tensor:
-    """C, (head,): the median of ‖v‖ over all keys but the sink, or over all if there is none."""
+    """C, (head,): the median of ‖v‖ over all keys except the sink, or over all keys if there is no sink."""
     n = keys.lengths.shape[-1]
     ranks = torch.arange(n, device=keys.sink.device)
     lengths = keys.lengths.masked_fill(ranks == keys.sink[:, None], math.inf).sort().values
@@ -314,7 +313,7 @@ def _median_length(keys: Keys, *, sink: bool) -> Tensor:
 
 
 def _steepness(keys: Keys, value_scale: Tensor, kappas: Sequence[float], scale: str) -> Tensor:
-    """What divided by B is the factor of g_j − g_i in ξ_ij (eq. 10), for each κ, (head, κ); NaN if C is 0 and used."""
+    """B times the factor of g_j − g_i in ξ_ij (eq. 10), for each κ, (head, κ); NaN if C is used and 0."""
     factor = keys.unit
     if scale == "unit":
         factor = value_scale.reciprocal().masked_fill(value_scale == 0, math.nan)
@@ -325,7 +324,7 @@ def _steepness(keys: Keys, value_scale: Tensor, kappas: Sequence[float], scale: 
 
 
 def _closest(keys: Keys, rho_out: Tensor) -> None:
-    """ρ_out for all N, into (head, n − 1)."""
+    """Fill ρ_out for all N, (head, n − 1)."""
     heads, n, d = keys.y.shape
     blocks = -(-n // COSINE_SIDE)
     by_row, by_column = keys.directions.new_empty((2, heads, blocks, n))
@@ -349,7 +348,7 @@ def _closest(keys: Keys, rho_out: Tensor) -> None:
 
 
 def _profile_tile(keys: Keys, tile: slice, steepness: Tensor, out: Results) -> None:
-    """Fill the rows ``tile`` of ``out`` but for ρ_out; lengths are in the unit of ``keys``."""
+    """Fill the rows ``tile`` of ``out`` except ρ_out; lengths are in the unit of ``keys``."""
     products = torch.bmm(keys.sums[:, tile], keys.y.transpose(1, 2))
     flags = _read(keys, tile.start, products, steepness, out)
     if bool(flags.any()):
@@ -357,7 +356,7 @@ def _profile_tile(keys: Keys, tile: slice, steepness: Tensor, out: Results) -> N
 
 
 def _read(keys: Keys, first: int, products: Tensor, steepness: Tensor, out: Results) -> Tensor:
-    """Read each row of a tile of inner products (head, row, n) into ``out``; returns the flags of its rows."""
+    """Fill ``out`` from each row of a tile of inner products (head, row, n); returns the flags of its rows."""
     heads, rows, n = products.shape
     d = keys.y.shape[-1]
     flags = torch.empty((heads, rows), dtype=torch.int32, device=products.device)
@@ -418,7 +417,7 @@ class Rows:
 
     @property
     def place(self) -> tuple[Tensor, Tensor]:
-        """Where their results are in an array (head, n − 1)."""
+        """Indices of the rows in an array (head, n − 1)."""
         return self.head, self.split - 1
 
     def centre(self, *, sink: bool) -> tuple[Tensor, Tensor]:
@@ -434,7 +433,7 @@ class Rows:
 
 
 def _settle(keys: Keys, first: int, products: Tensor, flags: Tensor, steepness: Tensor, out: Results) -> None:
-    """Work out again what the flagged rows of a tile (head, row, n) leave open."""
+    """Recompute the undecided results of the flagged rows of a tile (head, row, n)."""
     _, n, d = keys.y.shape
     flag = _kernels()
     late_in_doubt, needs_search = flag.LATE_IN_DOUBT.value, flag.NEEDS_SEARCH.value
@@ -454,12 +453,12 @@ def _settle(keys: Keys, first: int, products: Tensor, flags: Tensor, steepness: 
 
 
 def _rows_at_once(n: int, components: int) -> int:
-    """How many flagged rows fit into TILE_BYTES, if so many components of each key are looked at."""
+    """Number of flagged rows that fit into ``TILE_BYTES`` if ``components`` components of each key are used."""
     return max(1, TILE_BYTES // _row_bytes(n, components))
 
 
 def _row_bytes(n: int, components: int) -> int:
-    """What a flagged row takes at most."""
+    """Upper bound of the memory of a flagged row, in bytes."""
     return 8 * n * (4 * components + 24)
 
 
@@ -476,7 +475,7 @@ def _extremal(y: Tensor, centre: Tensor, energy: Tensor, among: Tensor, sign: in
 
 
 def _recount(rows: Rows, out: Results) -> None:
-    """Counts and radii by differences."""
+    """Recompute counts and radii by differences."""
     selected, y = rows.selected, rows.keys.y[rows.head]
     s, energy = rows.centre(sink=True)
     farthest = _extremal(y, s, energy, selected, 1)
@@ -496,7 +495,7 @@ def _late(rows: Rows) -> Tensor:
 
 
 def _search(rows: Rows, late: Tensor, steepness: Tensor, out: Results) -> None:
-    """Upper bounds, by a search for the two g_j that bracket g_i + ξ*/c for each selected key i that is not late."""
+    """Compute upper bounds by a search for the two g_j around g_i + ξ*/c for each selected key i that is not late."""
     selected, split = rows.selected, rows.split[:, None]
     _, g = rows.centre(sink=False)
     ordered = g.masked_fill(selected, math.inf).sort().values

@@ -1,7 +1,7 @@
-"""Triton kernels that compare all pairs of a selected key and one left out. They assume good input.
+"""Triton kernels that compare all pairs of a selected key and a key left out. They do not validate their input.
 
-Holds what runs over the keys of every row; ``geometry.cuda_comparisons`` prepares the arguments and settles the rows
-that are flagged. What does not belong here: PyTorch, and choices of size.
+Holds the loops over the keys of every row; ``geometry.cuda_comparisons`` prepares the arguments and recomputes the
+flagged rows. What does not belong here: PyTorch, and choices of size.
 
 Letters and the error bound as in ``geometry.comparison_kernels``: n keys, t rows of a tile, each about one N. Arrays
 have a first axis for heads, which is not mentioned below, and are float64 unless said otherwise.
@@ -22,7 +22,7 @@ def intervals(
     slope: tl.constexpr,
     bend: tl.constexpr,
 ) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
-    """(a, E − δ, E + δ) of some keys of one row; size: ‖s‖."""
+    """Compute (a, E − δ, E + δ) of some keys of one row; size: ‖s‖."""
     a = tl.load(norms + key, mask=inside, other=0.0)
     energy = a * a - 2.0 * tl.load(products + key, mask=inside, other=0.0)
     error = error_bound(a, size, slope, bend)
@@ -41,7 +41,7 @@ def lower_ends(
     bend: tl.constexpr,
     block: tl.constexpr,
 ) -> None:
-    """The lower ends of the intervals of all keys, by which they are sorted; a program per row.
+    """Store the lower ends of the intervals of all keys, by which the keys are sorted; one program per row.
 
     products: ⟨s, y⟩, (t, n); norms: ‖y‖, (n,); sizes: ‖s‖, (t,); output low (t, n).
     """
@@ -56,7 +56,7 @@ def lower_ends(
 
 @compiled
 def larger(a: tl.tensor, b: tl.tensor) -> tl.tensor:
-    """The larger of two."""
+    """The larger of two numbers."""
     return tl.maximum(a, b)
 
 
@@ -105,12 +105,12 @@ def compare_rows(
     bend: tl.constexpr,
     block: tl.constexpr,
 ) -> None:
-    """2 W with ties halved, K_in and K_out of every row; a program per row.
+    """Store 2 W (ties count half), K_in and K_out of every row; one program per row.
 
     Inputs: products, norms and sizes as for ``lower_ends``; order: keys by their lower ends, int64 (t, n); rank: place
-    of every key in the order in which keys are selected, int64 (n,); splits: N of each row, int64 (t,), the same for
-    all heads. Outputs: counts, int64 (t, 3); flags, int32 (t,): 1 where intervals of a selected key and of one left out
-    overlap, unless both y are 0, which is a tie; the counts are void there.
+    of every key in the order of selection, int64 (n,); splits: N of each row, int64 (t,), the same for all heads.
+    Outputs: counts, int64 (t, 3); flags, int32 (t,): 1 where intervals of a selected key and of a key left out overlap,
+    unless both y are 0, which is a tie; the counts of flagged rows are not valid.
     """
     head, row = tl.program_id(1).to(tl.int64), tl.program_id(0)
     products, order = products + (head * rows + row) * n, order + (head * rows + row) * n
@@ -144,7 +144,7 @@ def compare_rows(
         high_out = tl.where(others & (a > 0.0), high, float("-inf"))
         reached_in = tl.maximum(tl.associative_scan(high_in, 0, larger), reach_in)
         reached_out = tl.maximum(tl.associative_scan(high_out, 0, larger), reach_out)
-        around = (a > 0.0) & (low <= 0.0) & (high >= 0.0)  # its interval holds that of y = 0
+        around = (a > 0.0) & (low <= 0.0) & (high >= 0.0)  # its interval contains that of y = 0
         open_in = selected & ((low <= reached_out) | (around & (empty_out > 0)))
         open_out = others & ((low <= reached_in) | (around & (empty_in > 0)))
         doubt += (open_in | open_out).to(tl.int64)

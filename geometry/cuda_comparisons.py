@@ -1,13 +1,13 @@
-"""Comparisons of all pairs of a selected key and one left out, of many heads at once on a CUDA device.
+"""Comparisons of all pairs of a selected key and a key left out, of many heads at once on a CUDA device.
 
-Holds ``separation_of_heads`` and ``separability_of_heads``, which bring their results to the host, and what they need.
-What does not belong here: checks of the input (``geometry.chance``), the kernels
-(``geometry.cuda_comparison_kernels``), the CPU (``geometry.comparisons``).
+Holds ``separation_of_heads`` and ``separability_of_heads``, which return their results on the host. What does not
+belong here: checks of the input (``geometry.chance``), the kernels (``geometry.cuda_comparison_kernels``), the CPU
+(``geometry.comparisons``).
 
-Letters and the error bound as in ``geometry.comparison_kernels``: all arithmetic is float64. Energies of a tile of rows
-of many heads are one matrix product; their intervals are sorted by PyTorch, and one kernel reads each row. A row in
-which intervals of a selected key and of one left out overlap is flagged, and settled on the host by the very kernels of
-the CPU: keys of equal y, or as good as equal, in both parts of a selection are rare.
+Letters and the error bound as in ``geometry.comparison_kernels``; all arithmetic is in float64. Energies of a tile of
+rows of many heads are one matrix product; their intervals are sorted by PyTorch, and one kernel reads each row. If
+intervals of a selected key and of a key left out overlap, the row is flagged and recomputed on the host by the kernels
+of the CPU. Such rows are rare: a selected key and a key left out must have an equal or nearly equal y.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,13 +24,13 @@ from geometry.kernels import F64
 from geometry.nulls import NULLS, U64, key_of, random_order, shuffled_places
 
 TILE_BYTES = 2**28
-"""Size of what the rows of a tile take: selections, inner products, lower ends, orders, and what sorting takes."""
+"""Size of the arrays of a tile: selections, inner products, lower ends, orders, and the workspace of sorting."""
 
 ELEMENT_BYTES = 96
-"""What one key of one row takes at most."""
+"""Upper bound of the memory of one key of one row."""
 
 ROW_BLOCK = 256
-"""Keys that a kernel looks at together."""
+"""Keys that a kernel reads together."""
 
 
 def separation_of_heads(weights: Tensor, values: Tensor, sizes: I64) -> F64:
@@ -56,23 +56,23 @@ def separability_of_heads(weights: Tensor, values: Tensor, words: I64, sizes: I6
 
 
 def device_bytes(heads: int, n: int, head_dim: int, grid: int) -> int:
-    """Upper bound of the memory the functions above take on the device beside their input, in bytes.
+    """Upper bound of the device memory of the functions above without their input, in bytes.
 
-    What the library of matrix products reserves for itself, once, is not part of it.
+    The workspace that the matrix library (cuBLAS) allocates once is not included.
     """
-    # for a component of a key, in bytes: 8 for y, 8 for a shuffled value state, 20 while keys are put in order
+    # for a component of a key, in bytes: 8 for y, 8 for a shuffled value state, 20 while keys are sorted
     group, rows = _extent(heads, n, head_dim, grid)
     return group * (n * (40 * head_dim + 400) + rows * (ELEMENT_BYTES * n + 64 * head_dim)) + 2**21
 
 
 def _extent(heads: int, n: int, head_dim: int, grid: int) -> tuple[int, int]:
-    """How many heads are worked on together, and how many rows of each."""
+    """Number of heads that are processed together, and the number of rows of each."""
     group = max(1, min(heads, cuda.MOST_HEADS, TILE_BYTES // (ELEMENT_BYTES * n * max(grid, head_dim // 2))))
     return group, max(1, min(grid, TILE_BYTES // (ELEMENT_BYTES * n * group)))
 
 
 def _groups(weights: Tensor, values: Tensor, grid: int) -> Iterator[tuple[slice, Tensor, Tensor]]:
-    """Some heads at a time: which they are, their weights (head, n) and their values (head, n, d)."""
+    """Iterate over groups of heads: their slice, weights (head, n) and values (head, n, d)."""
     n, d = values.shape[-2:]
     lead = torch.broadcast_shapes(weights.shape[:-1], values.shape[:-2])
     weights = weights.detach().expand(*lead, n).reshape(-1, n)
@@ -85,7 +85,7 @@ def _groups(weights: Tensor, values: Tensor, grid: int) -> Iterator[tuple[slice,
 
 
 def _weighted(weights: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-    """The y (head, n, d) and ‖y‖ (head, n), float64, in order of falling weight, times a power of two of each head."""
+    """The y (head, n, d) and ‖y‖ (head, n), float64, in order of falling weight, times a power of two per head."""
     keys = cuda._arrange(weights, values, sink=False)
     return keys.y, keys.norms
 
@@ -108,7 +108,7 @@ def _separability(weights: Tensor, values: Tensor, keys: Sequence[U64], sizes: I
 def _compare(y: Tensor, norms: Tensor, sizes: I64, ranks: I64 | None = None) -> I64:
     """(2 W, K_in, K_out) of some heads for every N of ``sizes``, (3, head, grid).
 
-    ranks: the place of every key in the order in which keys are selected, (head, n); by default that of falling weight.
+    ranks: the place of every key in the order of selection, (head, n); by default that of falling weight.
     """
     heads, n, d = y.shape
     ranks = np.broadcast_to(np.arange(n), (heads, n)) if ranks is None else ranks
@@ -121,7 +121,7 @@ def _compare(y: Tensor, norms: Tensor, sizes: I64, ranks: I64 | None = None) -> 
 
 
 def _compare_tile(y: Tensor, norms: Tensor, sizes: I64, ranks: I64) -> I64:
-    """The same for the rows of a tile."""
+    """(2 W, K_in, K_out) of some heads for the rows of a tile, (3, head, row)."""
     heads, n, d = y.shape
     rank, splits = (torch.tensor(array, device=y.device) for array in (ranks, sizes))
     s = torch.bmm((rank[:, None] < splits[:, None]).double(), y)
@@ -151,7 +151,7 @@ def _settle(y: Tensor, norms: Tensor, s: Tensor, sizes: I64, ranks: I64, flags: 
 
 
 def _kernels() -> Any:
-    """The module of the kernels; a RuntimeError if Triton is not installed."""
+    """Import the module of the kernels; a RuntimeError if Triton is not installed."""
     cuda._kernels()
     from geometry import cuda_comparison_kernels
 

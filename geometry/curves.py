@@ -1,7 +1,6 @@
 """The curve of one selection over all radii: Precision, Recall, the share of false positives, and AUC.
 
-Holds ``separation_curve``, for single heads. What does not belong here: grids of N and many heads
-(``geometry.chance``).
+Holds ``separation_curve``, for single heads. For grids of N and many heads see ``geometry.chance``.
 """
 
 from collections.abc import Iterator
@@ -23,8 +22,8 @@ from geometry.profile import _array, _check, _known
 class SeparationCurve:
     """Precision and Recall of one selection within every radius about s_N at which they change (eq. 2, 3 and 32).
 
-    Arrays are float64 (points,), one point for each distance at which there are keys, ascending; keys equally far make
-    one point. At r_min Precision is not 1, as eq. 4 has it, for the ball is closed and holds a key left out.
+    Arrays are float64 (points,), one point for each distance at which there are keys, ascending; keys at equal
+    distances make one point. At r_min Precision is not 1 as in eq. 4, because the closed ball contains a key left out.
     """
 
     radius: F64
@@ -36,7 +35,7 @@ class SeparationCurve:
     false_positive_share: F64
     """The share of the keys left out that is within r."""
     auc: float
-    """AUC(N), the area under Recall over the share of false positives, joined by straight lines from (0, 0) on."""
+    """AUC(N), the area under Recall over the share of false positives, joined by straight lines starting at (0, 0)."""
 
 
 def separation_curve(weights: ArrayLike, values: ArrayLike, n: int) -> SeparationCurve:
@@ -55,12 +54,12 @@ def separation_curve(weights: ArrayLike, values: ArrayLike, n: int) -> Separatio
     Returns
     -------
     SeparationCurve
-        ``auc`` is that of ``separation``. Keys are in exact order, as for it: keys of equal y are equally far.
+        ``auc`` is that of ``separation``. As there, keys are in exact order, and keys of equal y are equally far.
 
     Raises
     ------
     ValueError
-        If ``weights`` has more than one axis, or as ``separation``.
+        If ``weights`` has more than one axis, or for the reasons given in ``separation``.
 
     Notes
     -----
@@ -73,7 +72,7 @@ def separation_curve(weights: ArrayLike, values: ArrayLike, n: int) -> Separatio
     alpha, states = _array(weights), _array(values)
     _check(alpha, states)
     if alpha.ndim != 1 or states.ndim != 2:
-        msg = f"a curve is of one head, weights (n,) and values (n, d), got {alpha.shape} and {states.shape}"
+        msg = f"separation_curve takes one head, weights (n,) and values (n, d), got {alpha.shape} and {states.shape}"
         raise ValueError(msg)
     auc = separation(alpha, states, [n])
     keys = keys_of(_known(alpha), _known(states))
@@ -94,7 +93,7 @@ def separation_curve(weights: ArrayLike, values: ArrayLike, n: int) -> Separatio
 
 
 def _distinct(y: F64, a: F64, s: F64) -> Iterator[tuple[int, bool]]:
-    """Every key from the nearest to s on, (1, d), and whether the next is farther."""
+    """Iterate over the keys by distance from s, (1, d): each key, and whether the next one is farther."""
     low, high = np.empty((2, 1, len(a)))
     enclose_energies(s @ y.T, a, np.linalg.norm(s, axis=1), *error_factors(s.shape[1]), low, high)
     order, ones, start = np.argsort(low[0]), np.ones(len(a)), 0

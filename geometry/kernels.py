@@ -1,19 +1,19 @@
-"""Compiled kernels of the all-N selection counts. They know no Dask and no files, and assume good input.
+"""Compiled kernels of the all-N selection counts. They do not validate their input.
 
 Letters: n keys in order of falling weight, d components of a value state, t rows of a tile. Row N−1 belongs to N. A
 *centre* is s_N, or s_N without the sink's part.
 
-How a count is made exact. Distances from a centre s are ordered by E_l = ‖y_l‖² − 2⟨s, y_l⟩ (``D_l`` without the
+Exact counts. Distances from a centre s are ordered by E_l = ‖y_l‖² − 2⟨s, y_l⟩ (``D_l`` without the
 common term ‖s‖²). The inner products of all N with all keys are one float32 matrix product; a rigorous bound δ_l of the
 error of each E_l comes with it:
 
-    δ_l = a_l (slope · size + bend · a_l) + what underflow can cost,    a_l = ‖y_l‖,
+    δ_l = a_l (slope · size + bend · a_l) + a bound of underflow,    a_l = ‖y_l‖,
 
 where size is at least ‖s‖, ``slope`` is 2 (d + 8) u for any order of summation (Higham, *Accuracy and Stability of
 Numerical Algorithms*, §3.1) with u = 2⁻²⁴, and ``bend`` covers the rounding of ‖y_l‖² and of E_l itself. Where y_l = 0,
-E_l and δ_l are exactly 0. A comparison that the bound decides is decided; the few others are made again in float64 with
-``farther_by``, a product of differences that keeps its digits however near two keys are. Equal y give 0 there, so true
-ties are ties. The float32 product thus decides speed, never the result.
+E_l and δ_l are exactly 0. The few comparisons that the bound does not decide are repeated in float64 with
+``farther_by``, a product of differences that keeps its digits however near two keys are. It is 0 for equal y, so true
+ties are ties. The float32 product thus affects speed, never the result.
 """
 
 import math
@@ -36,13 +36,13 @@ I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
 Floats = NDArray[np.floating[Any]]
 Factors = F32
-"""What turns inner products into energies and their error bounds, (4, n): 2α, a², slope · a and bend · a² + underflow.
+"""Coefficients of energies and their error bounds, (4, n): 2α, a², slope · a and bend · a² + underflow.
 
-All times one power of two, the lift.
+All are multiplied by one power of two, the lift.
 """
 
-# Leaf kernels take whole arrays and the range of keys they are about, start to stop: passing slices costs more than
-# the work on them.
+# Leaf kernels take whole arrays and a range of keys, start to stop: passing slices would take longer than the work on
+# them.
 
 
 def error_slope(head_dim: int, unit_roundoff: float = UNIT_ROUNDOFF) -> float:
@@ -63,8 +63,8 @@ def inner(a: Floats, b: Floats) -> float:
 def farther_by(s: F64, alpha: F64, states: Floats, key: int, other: int) -> float:
     """How much farther y of one key is from s than o of another, squared: ⟨y − o, (y − s) + (o − s)⟩ = D_y − D_o.
 
-    s: (d,); alpha: (n,); states: (n, d); y_l = α_l v_l. Taken in this order the second factor keeps the last digits of
-    y and o near s, which y + o − 2s would round away.
+    s: (d,); alpha: (n,); states: (n, d); y_l = α_l v_l. Evaluated in this order, the second factor keeps the last
+    digits of y and o near s, which y + o − 2s would round away.
     """
     total = 0.0
     if alpha[key] > 0.0 or alpha[other] > 0.0:
@@ -89,8 +89,8 @@ def enclose(
 ) -> tuple[np.float32, np.float32]:
     """Turn inner products ⟨s, v_l⟩ into E_l, and enclose the maximum of ``sign`` · E: (lower, upper).
 
-    products are those with s without the sink's part; less is 2α_l ⟨y_0, v_l⟩, lifted, where s has that part, and 0
-    elsewhere; energy receives E; (n,) each; sign is 1 or −1.
+    products are those with s without the sink's part; less is 2α_l ⟨y_0, v_l⟩, lifted, if s includes that part, and 0
+    otherwise; energy: output, E; (n,) each; sign is 1 or −1.
     """
     product, subtract, out = products[start:stop], less[start:stop], energy[start:stop]
     weight2, square = factors[0, start:stop], factors[1, start:stop]
@@ -116,7 +116,7 @@ def survey(
     start: int,
     stop: int,
 ) -> tuple[int, int, int, int]:
-    """Count what the error bound can tell: (candidates, the first of them, surely within, perhaps within).
+    """Count the cases that the error bound decides: (candidates, the first of them, surely within, perhaps within).
 
     Candidates may attain the maximum of ``sign`` · E, known to be at least ``reach``. The last two count the keys whose
     E is surely, and perhaps, at most a threshold that lies in ``interval``.
@@ -172,9 +172,9 @@ def doubtful_within(
     start: int,
     stop: int,
 ) -> int:
-    """How many keys that ``survey`` leaves in doubt are exactly no farther from s than the key ``threshold``."""
+    """Count, exactly, the keys in doubt after ``survey`` that are no farther from s than the key ``threshold``."""
     lower, upper = interval
-    count, empty = 0, -1  # whether y = 0 is within, once that is known
+    count, empty = 0, -1  # whether y = 0 is within; −1: not known yet
     for k in range(start, stop):
         error = factors[2, k] * size + factors[3, k]
         if energy[k] - error <= upper and not energy[k] + error <= lower:
@@ -201,7 +201,7 @@ def count_row(
 ) -> tuple[int, int, int, int]:
     """One row, N = split: (K_in, K_out, the nearest key left out, the farthest selected key).
 
-    products, less: (n,); s: (d,); the others as for ``count_tile``; energy receives E, (n,).
+    products, less: (n,); s: (d,); the others as for ``count_tile``; energy: output, E, (n,).
     """
     most, least, n = np.float32(1.0), np.float32(-1.0), alpha.size
     low, high = enclose(products, less, factors, size, most, energy, 0, split)

@@ -1,7 +1,7 @@
 """The profile over whole studies: the same numbers as lazy Dask arrays, block by block.
 
-Holds the lifting of ``selection_profile`` and of the per-position statistics to Dask arrays of any size. What does not
-belong here: kernels, and where the arrays come from or go to; nothing here opens a file or computes.
+Builds lazy Dask arrays of any size of ``selection_profile`` and of the per-position statistics. Nothing here opens a
+file or computes an array. What does not belong here: kernels, and reading or writing the arrays.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -44,7 +44,7 @@ PER_KV_HEAD = (*declared(SelectionProfile, BY_KV_HEAD), "rho_0_of_keys")
 """The arrays with one number per query and KV head."""
 
 Index = NDArray[np.integer]
-"""What tells a block its query's keys: the first, and the position of the query."""
+"""The keys of the query of a block: the first key, and the position of the query."""
 
 
 def selection_arrays(
@@ -57,7 +57,7 @@ def selection_arrays(
     scale: Scale = "unit",
     device: str | None = None,
 ) -> dict[str, da.Array]:
-    """``selection_profile`` of every sequence, query, layer and head, and what else is about a query's keys, lazily.
+    """``selection_profile`` of every sequence, query, layer and head, and other quantities of a query's keys, lazily.
 
     Parameters
     ----------
@@ -67,34 +67,34 @@ def selection_arrays(
         Value states, float32 (sequence, layer, kv_head, key, head_dim). Query head h reads KV head
         h // (head / kv_head).
     first_key
-        First key a query may attend to, int (sequence, query, layer); keys before it are no tokens of the query.
+        First key a query may attend to, int (sequence, query, layer); earlier keys are not used.
     queries
-        Position of each query, the same in every sequence; keys after it are no tokens of the query.
+        Position of each query, the same in every sequence; later keys are not used.
     kappas, scale, device
         As for ``selection_profile``.
 
     Returns
     -------
     dict
-        By name and in the types that ``geometry.quantities.SELECTION`` declares. The axes are (sequence, query, layer,
-        head) and N up to the last of ``queries`` for the arrays of ``PROFILE``, κ and N for those of ``PER_KAPPA``;
-        elements beyond a query's own n − 1 hold −1 or NaN. ``PER_HEAD`` and ``cos_last_p05`` have (sequence, query,
-        layer, head), ``PER_KV_HEAD`` (sequence, query, layer, kv_head), ``n_keys`` (sequence, query, layer),
-        ``cos_last_of_keys`` (sequence, query, layer, kv_head, key) and ``cos_sink_of_keys`` (sequence, layer, kv_head,
-        key). One block is one layer of one query of one sequence (or some of its heads, if ``values`` is chunked along
-        kv_head).
+        Arrays by name, in the dtypes that ``geometry.quantities.SELECTION`` declares. The axes are (sequence, query,
+        layer, head) and N up to the last of ``queries`` for the arrays of ``PROFILE``, κ and N for those of
+        ``PER_KAPPA``; elements beyond the n − 1 of a query are −1 or NaN. ``PER_HEAD`` and ``cos_last_p05`` have
+        (sequence, query, layer, head), ``PER_KV_HEAD`` (sequence, query, layer, kv_head), ``n_keys`` (sequence, query,
+        layer), ``cos_last_of_keys`` (sequence, query, layer, kv_head, key) and ``cos_sink_of_keys`` (sequence, layer,
+        kv_head, key). One block is one layer of one query of one sequence (or some of its heads, if ``values`` is
+        chunked along kv_head).
 
     Raises
     ------
     ValueError
-        If axes that must agree do not, or a query is no position.
+        If axes that must agree do not, or a query is not a valid position.
     """
     _check(attention, values, first_key, queries)
     values = _chunked(values, {0: 1, 1: 1, 3: -1, 4: -1})
     group = attention.shape[3] // values.shape[2]
     head_chunks = tuple(group * length for length in values.chunks[2])
     of_heads = (_chunked(attention, (1, 1, 1, head_chunks, -1)), "sqlhk")
-    of_values = (values, "slhkd")  # h here counts KV heads: their blocks pair off with those of the query heads
+    of_values = (values, "slhkd")  # h counts KV heads here: their blocks are paired with those of the query heads
     of_keys = _keys(first_key, queries)
     stacked = _over_queries(
         _profile_block,
@@ -127,12 +127,12 @@ def selection_arrays(
 
 
 def _named(names: Sequence[str], stacked: da.Array) -> dict[str, da.Array]:
-    """The first arrays of a stack by their names, each in the type in which it is stored."""
+    """The first arrays of a stack by name, each in the dtype in which it is stored."""
     return {name: stacked[index].astype(SELECTION[name].dtype) for index, name in enumerate(names)}
 
 
 def _check(attention: da.Array, values: da.Array, first_key: da.Array, queries: Sequence[int]) -> None:
-    """A ValueError if axes that must agree do not."""
+    """Raise a ValueError if axes that must agree do not."""
     sequences, asked, layers, heads, keys = attention.shape
     if values.shape[:2] != (sequences, layers) or values.shape[3] != keys or heads % values.shape[2]:
         msg = f"values {values.shape} do not match attention {attention.shape} along sequence, layer, head or key"
@@ -149,12 +149,12 @@ def _check(attention: da.Array, values: da.Array, first_key: da.Array, queries: 
 
 
 def _keys(first_key: da.Array, queries: Sequence[int]) -> tuple[da.Array, str, da.Array, str]:
-    """What tells a block its query's keys, for ``_over_queries``: the first, and the position of the query."""
+    """Arguments of ``_over_queries`` for the keys of a query: the first key, and the position of the query."""
     return _chunked(first_key, (1, 1, 1)), "sql", da.from_array(np.asarray(queries), chunks=1), "q"
 
 
 def _over_queries(block: Callable[..., F32], axes: str, *arrays: object, **settings: Any) -> da.Array:
-    """Blockwise float32 results over ``arrays``, each followed by its axes: a block to a query and layer."""
+    """Apply ``block`` to blocks of ``arrays``, each followed by its axes, one query and layer to a block; float32."""
     result: da.Array = da.blockwise(
         block, axes, *arrays, concatenate=True, align_arrays=False, dtype=np.float32, meta=_empty(len(axes)), **settings
     )
@@ -162,7 +162,7 @@ def _over_queries(block: Callable[..., F32], axes: str, *arrays: object, **setti
 
 
 def _chunked(array: da.Array, chunks: Any) -> da.Array:
-    """``array`` in these chunks, by tasks; to choose between these and shuffles, Dask loads all of distributed."""
+    """Rechunk by tasks: without an explicit method, Dask would import the distributed package to choose one."""
     result: da.Array = array.rechunk(chunks, method="tasks")
     return result
 
@@ -174,7 +174,7 @@ def value_norms(values: da.Array) -> da.Array:
 
 
 def similarities(values: da.Array) -> dict[str, da.Array]:
-    """How the value states of a sequence lie to each other (Assumption 2), lazily, one layer of a sequence to a block.
+    """Cosines of the value states of a sequence (Assumption 2), lazily; a block is one layer of one sequence.
 
     Parameters
     ----------
@@ -211,7 +211,7 @@ def scale_free_bounds(
     -------
     dict
         ``precision_lower_scale_free`` and ``recall_lower_scale_free``, float32 (sequence, query, layer, head, N), N up
-        to the last of ``queries``; elements beyond a query's own n − 1 hold NaN. One block is one layer of one query of
+        to the last of ``queries``; elements beyond the n − 1 of a query are NaN. One block is one layer of one query of
         one sequence.
     """
     stacked = _over_queries(
@@ -230,12 +230,13 @@ def scale_free_bounds(
 
 
 def block_bytes(sizes: Mapping[str, int], heads: int, kv_heads: int, kappas: int = 1) -> int:
-    """Upper bound of the memory one block of ``selection_arrays`` takes while it is computed on the CPU, in bytes.
+    """Upper bound of the memory of one block of ``selection_arrays`` while it is computed on the CPU, in bytes.
 
-    The input of this block and of the next; the profile in its stacked form, that of the block before and its copies by
-    name; and the larger of the profile in float64 with the scratch of one head, and of what ``concentration`` takes. A
-    run of one query on T threads holds at most T of these at once, however long the study. Queries that are computed
-    together share value states, which Dask then reads ahead of their blocks: compute them one after the other.
+    It includes the input of this block and of the next; the stacked profile, that of the previous block and its copies
+    by name; and the larger of the profile in float64 with the scratch memory of one head, and the memory of
+    ``concentration``. A run of one query on T threads holds at most T of these at a time, for a study of any length.
+    Queries that are computed together share value states, which Dask then reads ahead of their blocks: compute queries
+    one by one.
 
     Parameters
     ----------
@@ -244,7 +245,7 @@ def block_bytes(sizes: Mapping[str, int], heads: int, kv_heads: int, kappas: int
     heads, kv_heads
         Query heads and KV heads of one block.
     kappas
-        How many κ there are.
+        Number of κ.
     """
     n, head_dim = sizes["key"], sizes["head_dim"]
     loaded = 2 * 4 * n * (heads + kv_heads * head_dim)
@@ -254,10 +255,10 @@ def block_bytes(sizes: Mapping[str, int], heads: int, kv_heads: int, kappas: int
 
 
 def similarity_bytes(sizes: Mapping[str, int], kv_heads: int) -> int:
-    """Upper bound of the memory one block of ``similarities`` takes while it is computed, in bytes.
+    """Upper bound of the memory of one block of ``similarities`` while it is computed, in bytes.
 
-    The input of this block and of the next, and for one head the directions, their transpose, what the Fourier
-    transform pads them to, and its result.
+    It includes the input of this block and of the next, and for one head the directions, their transpose, the padded
+    input of the Fourier transform, and its result.
 
     Parameters
     ----------
@@ -283,8 +284,8 @@ def _profile_block(
 ) -> F32:
     """One block: (1, 1, 1, head, key), (1, 1, kv_head, key, head_dim), (1, 1, 1), (1) → (m, 1, 1, 1, head, longest).
 
-    m counts the arrays of ``PROFILE``, then those of ``PER_KAPPA`` for one κ after the other. float32 holds counts
-    exactly, up to 2²⁴ keys.
+    m runs over the arrays of ``PROFILE``, then over those of ``PER_KAPPA`` for each κ. float32 represents counts of up
+    to 2²⁴ keys exactly.
     """
     weights, states = _of_group(attention, values.shape[2]), values[0, 0, :, None]
     stacked = np.full((len(PROFILE) + len(PER_KAPPA) * len(kappas), *weights.shape[:2], longest), np.nan, np.float32)
@@ -305,7 +306,7 @@ def _profile_block(
 
 
 def _attended(first_key: Index, query: Index) -> slice:
-    """The keys of the query of one block."""
+    """The keys of the query of one block, as a slice."""
     return slice(int(first_key[0, 0, 0]), int(query[0]) + 1)
 
 
@@ -332,7 +333,7 @@ def _low_quantile_block(curves: F32, first_key: Index, query: Index) -> F32:
 def _kv_head_block(norms: F32, values: F32, first_key: Index, query: Index) -> F32:
     """The arrays of ``PER_KV_HEAD`` of one block, ``norms`` (1, 1, kv_head, key) → (m, 1, 1, 1, kv_head).
 
-    C is NaN where the sink is the only key, ρ_0 where a window hides it.
+    C is NaN if the sink is the only key, ρ_0 if a window hides the sink.
     """
     keys = _attended(first_key, query)
     found = np.full((len(PER_KV_HEAD), 1, 1, 1, values.shape[2]), np.nan, np.float32)
@@ -345,7 +346,7 @@ def _kv_head_block(norms: F32, values: F32, first_key: Index, query: Index) -> F
 
 
 def _cos_last_block(values: F32, first_key: Index, query: Index) -> F32:
-    """One layer of one query: (1, 1, kv_head, key, head_dim), … → (1, 1, 1, kv_head, key)."""
+    """Cosines with the last token of one layer and query: (1, 1, kv_head, key, d), … → (1, 1, 1, kv_head, key)."""
     keys = _attended(first_key, query)
     found = np.full((1, *values.shape[:-1]), np.nan, np.float32)
     found[..., keys] = cosines_with(values[..., keys, :], -1)
@@ -353,12 +354,12 @@ def _cos_last_block(values: F32, first_key: Index, query: Index) -> F32:
 
 
 def _cos_sink_block(values: F32) -> F32:
-    """(…, key, head_dim) → (…, key)."""
+    """Cosines with the sink: (…, key, head_dim) → (…, key)."""
     return cosines_with(values, 0).astype(np.float32)
 
 
 def _empty(axes: int) -> F32:
-    """What Dask takes a block's type from."""
+    """An empty array, from which Dask takes the type of a block."""
     return np.empty((0,) * axes, np.float32)
 
 
@@ -368,12 +369,12 @@ def _pairs(values: da.Array) -> tuple[tuple[int, ...], ...]:
 
 
 def _cosine_block(values: F32) -> F32:
-    """(…, key, head_dim) → (…, key)."""
+    """Mean cosines by distance: (…, key, head_dim) → (…, key)."""
     return cosine_by_distance(values).astype(np.float32)
 
 
 def _sink_block(values: F32) -> F32:
-    """(…, key, head_dim) → (…, 2): mean and spread."""
+    """Mean and standard deviation of the sink's cosines: (…, key, head_dim) → (…, 2)."""
     return np.stack(sink_cosines(values), axis=-1).astype(np.float32)
 
 
@@ -386,7 +387,7 @@ def _scale_free_block(
     head_dim: int,
     longest: int,
 ) -> F32:
-    """One layer of one query: (1, 1, 1, head, key), (1, 1, kv_head, key), … → (m, 1, 1, 1, head, longest)."""
+    """Bounds, one layer of one query: (1, 1, 1, head, key), (1, 1, kv_head, key), … → (m, 1, 1, 1, head, longest)."""
     weights, keys = _of_group(attention, norms.shape[2]), _attended(first_key, query)
     found = np.full((len(declared(ScaleFreeBounds)), *weights.shape[:2], longest), np.nan, np.float32)
     n = keys.stop - keys.start

@@ -1,7 +1,7 @@
-"""Measures beside chance over whole studies: ``separability`` as lazy Dask arrays, block by block.
+"""Measures and their null models over whole studies: ``separability`` as lazy Dask arrays, block by block.
 
-Holds the lifting of ``geometry.chance.separability`` to Dask arrays. What does not belong here: kernels, and where the
-arrays come from or go to; nothing here opens a file or computes.
+Builds lazy Dask arrays of ``geometry.chance.separability``. Nothing here opens a file or computes an array. What does
+not belong here: kernels, and reading or writing the arrays.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from geometry.lazy import Index, _attended, _check, _chunked, _keys, _of_group, 
 from geometry.nulls import NULLS
 
 SOURCES = ("observed", *NULLS)
-"""What is measured, in order: the selections themselves, and the nulls."""
+"""Sources of the measures, in order: the selections themselves, and the null models."""
 
 
 def separability_arrays(
@@ -41,8 +41,8 @@ def separability_arrays(
         As for ``geometry.lazy.selection_arrays``: float32 (sequence, query, layer, head, key), float32 (sequence,
         layer, kv_head, key, head_dim), int (sequence, query, layer), and the position of each query.
     sequences, layers
-        What sequences and layers of the study these are. With ``seed``, the position of the query and the head they
-        identify the random draws, which are thus the same however a study is cut into arrays.
+        Numbers of these sequences and layers in the study. With ``seed``, the position of the query and the head, they
+        identify the random draws, which are therefore the same for any division of a study into arrays.
     n
         N, ascending, (grid,), the same for all queries; ``log_grid`` of the longest query's number of keys.
     draws
@@ -62,7 +62,7 @@ def separability_arrays(
     Raises
     ------
     ValueError
-        If axes that must agree do not, or a query is no position.
+        If axes that must agree do not, or a query is not a valid position.
     """
     _check(attention, values, first_key, queries)
     if (len(sequences), len(layers)) != values.shape[:2]:
@@ -77,7 +77,7 @@ def separability_arrays(
         _separability_block,
         "xsqlhmn",
         *(_chunked(attention, (1, 1, 1, head_chunks, -1)), "sqlhk"),
-        *(values, "slhkd"),  # h here counts KV heads: their blocks pair off with those of the query heads
+        *(values, "slhkd"),  # h counts KV heads here: their blocks are paired with those of the query heads
         *_keys(first_key, queries),
         *(da.from_array(words, chunks=(1, 1, 1, head_chunks, -1)), "sqlhw"),
         new_axes={"x": len(SOURCES), "m": len(MEASURES), "n": len(n)},
@@ -89,11 +89,11 @@ def separability_arrays(
 
 
 def block_bytes(sizes: Mapping[str, int], heads: int, kv_heads: int, grid: int) -> int:
-    """Upper bound of the memory one block of ``separability_arrays`` takes while it is computed on the CPU, in bytes.
+    """Upper bound of the memory of one block of ``separability_arrays`` while it is computed on the CPU, in bytes.
 
-    The input of this block and of the next; the measures in float64 and in their stacked form, those of the block
-    before and their copies by name; and the scratch of one head. A run of one query on T threads holds at most T of
-    these at once, as for ``geometry.lazy.block_bytes``.
+    It includes the input of this block and of the next; the measures in float64 and stacked, those of the previous
+    block and their copies by name; and the scratch memory of one head. A run of one query on T threads holds at most T
+    of these at a time, as for ``geometry.lazy.block_bytes``.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ def block_bytes(sizes: Mapping[str, int], heads: int, kv_heads: int, grid: int) 
     heads, kv_heads
         Query heads and KV heads of one block.
     grid
-        How many N there are.
+        Number of N.
     """
     keys, head_dim = sizes["key"], sizes["head_dim"]
     loaded = 2 * 4 * keys * (heads + kv_heads * head_dim)
@@ -121,7 +121,7 @@ def _separability_block(
     draws: int,
     device: str | None,
 ) -> F32:
-    """One block, the first arguments as for ``geometry.lazy``; (1, 1, 1, head, words) → (x, 1, 1, 1, head, m, grid)."""
+    """One block; the first arguments as in ``geometry.lazy``, (1, 1, 1, head, words) → (x, 1, 1, 1, head, m, grid)."""
     weights, keys = _of_group(attention, values.shape[2]), _attended(first_key, query)
     found = np.full((len(SOURCES), *weights.shape[:2], len(MEASURES), len(n)), np.nan, np.float32)
     below = n < keys.stop - keys.start

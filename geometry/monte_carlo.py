@@ -1,10 +1,10 @@
-"""The bounds in expectation, on heads drawn from the paper's assumptions; and Table 1.
+"""Monte Carlo tests of the bounds in expectation and of Table 1, on heads drawn from the paper's assumptions.
 
-Holds what holds each bound against the means of what it bounds, and what moves one parameter at a time. What does not
-belong here: the drawing (``geometry.assumed``), the bounds themselves (``geometry.lower``, ``geometry.scale_free``,
-``geometry.bounds``), and which grid of parameters is taken.
+Holds the comparison of each bound with the mean of the quantity that it bounds, and the changes of one parameter at a
+time. What does not belong here: drawing heads (``geometry.assumed``), the bounds themselves (``geometry.lower``,
+``geometry.scale_free``, ``geometry.bounds``), and the choice of a grid of parameters.
 
-``monte_carlo`` and ``parameter_effects`` give rows: a list of dicts from column to number, None where there is none.
+``monte_carlo`` and ``parameter_effects`` return rows: a list of dicts from column to value, None for missing values.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,22 +28,22 @@ F64 = NDArray[np.float64]
 Row = dict[str, Any]
 
 STANDARD_ERRORS = 3.0
-"""An inequality between means fails if it is broken by more than so many standard errors of the difference."""
+"""An inequality between means fails if it is violated by more than this many standard errors of the difference."""
 
 LEAST_CHANGE = 1e-9
-"""A change of ln miss that is below this is rounding."""
+"""Changes of ln miss below this are attributed to rounding."""
 
 RATES = tuple(2.0 ** (step / 2) for step in range(-4, 7))
 """β that ``within_premise`` tries, from 1/4 to 8."""
 
 MOST_DIM = 1024
-"""Largest d that it tries: in few dimensions some of many directions always lie close to each other."""
+"""Largest d that ``within_premise`` tries: in few dimensions, some of many directions are always similar."""
 
 LEAST_DRAWS = 4
-"""Heads that it draws at each."""
+"""Heads that ``within_premise`` draws at each point."""
 
 PARAMETERS_OF_WEIGHTS: Mapping[str, Any] = {"eta": 0.0, "eta_growth": 0.0, "omega": 1.0, "t_1": 0, "t_2": 0}
-"""Parameters that act through ``weight_profile`` alone, with values at which none does anything."""
+"""Parameters that only affect ``weight_profile``, with values at which they have no effect."""
 
 PAPER_EFFECTS: Mapping[str, int | None] = {
     "d": 1,
@@ -74,15 +74,15 @@ class Draws:
 
 @dataclass(frozen=True)
 class Bounds:
-    """One family of bounds on the heads of ``Draws``; arrays that broadcast against (draws, N), NaN where none."""
+    """One family of bounds on the heads of ``Draws``; arrays that broadcast against (draws, N), NaN for no bound."""
 
     family: str
     kappa: float | None
     scale: str | None
     meets_assumptions: NDArray[np.bool_]
-    """Whether what the family assumes holds, (N,)."""
+    """Whether the assumptions of the family hold, (N,)."""
     premise: F64
-    """1 where Δ > 0, 0 where not."""
+    """1 where Δ > 0, 0 elsewhere."""
     lower: Mapping[str, F64]
     """By ``precision`` and ``recall``."""
     upper: Mapping[str, F64]
@@ -100,18 +100,18 @@ def monte_carlo(
     kappas: Sequence[float] = (0.5,),
     scales: Sequence[Scale] = ("unit", "raw"),
 ) -> list[Row]:
-    """Mean Precision and Recall of drawn heads beside the means of their bounds.
+    """Compare mean Precision and Recall of drawn heads with the means of their bounds.
 
     Parameters
     ----------
     assumed, n, head_dim
-        What heads are drawn from, their number of keys and the dimension d of their value states: one grid point.
+        Parameters of the heads, their number of keys and the dimension d of their value states: one grid point.
     draws
-        Number of heads, at least 2; one at a time is held in memory.
+        Number of heads, at least 2; they are held in memory one at a time.
     seed
-        The draws depend on it and on the grid point alone, not on other points computed before.
+        The draws depend only on the seed and the grid point, not on points computed before.
     sizes
-        The N wanted, 1 ≤ N < n.
+        The N to compute, 1 ≤ N < n.
     kappas, scales
         Of the printed bounds (Theorems 1 and 2).
 
@@ -122,28 +122,28 @@ def monte_carlo(
         over pairs of keys for Gaussian directions with the assumed mean cosines. Columns:
 
         head_dim, n_keys, n, beta, lambda_sink, rho_0, family, kappa, scale, draws
-            What the row is about; ``n`` is N, kappa and scale are None but for the printed family.
+            Identify the row; ``n`` is N, kappa and scale are None except for the printed family.
         premise_share
             Share of draws with Δ > 0, the premise of the theorems; None for other families.
         meets_assumptions
-            Whether what the family assumes holds: Δ > 0 in every draw (printed); independent directions (scale_free);
-            never quite (correlated), for directions are unit vectors.
+            Whether the assumptions of the family hold: Δ > 0 in every draw (printed); independent directions
+            (scale_free); always False (correlated), because directions are unit vectors, not Gaussian.
         precision, precision_se, precision_lower, precision_upper
             Mean of P(r_max, N), its standard error, means of its bounds; None where the bound does not exist.
         precision_lower_share, precision_upper_share
             Shares of draws on the right side of their bound.
         precision_gap, precision_upper_gap
-            Mean minus lower bound, upper bound minus mean: negative where the inequality fails, by so much.
+            Mean minus lower bound, upper bound minus mean; negative if the inequality is violated.
         precision_holds, precision_upper_holds
             Whether the gap is above −3 standard errors of the difference.
         recall, …
-            The same of R(r_min, N).
+            The same for R(r_min, N).
 
     Raises
     ------
     ValueError
-        If ``draws`` < 2, ``sizes`` is empty or an N is outside 1 … n − 1, or as ``geometry.selection_profile`` and
-        ``draw_values`` do.
+        If ``draws`` < 2, ``sizes`` is empty or an N is outside 1 … n − 1, or for the reasons given in
+        ``geometry.selection_profile`` and ``draw_values``.
 
     References
     ----------
@@ -179,42 +179,42 @@ def parameter_effects(
     draws: int,
     seed: int,
 ) -> list[Row]:
-    """Table 1: what one parameter does to the printed lower bounds while the others stay, on drawn heads.
+    """Measure the effects of Table 1 on drawn heads: of one parameter on the printed lower bounds, all others fixed.
 
     Parameters
     ----------
     assumed, n, head_dim, size
-        What heads are drawn from, their number of keys, d, and N: the values the others stay at.
+        Parameters of the heads, their number of keys, d, and N: the base values, at which all others are fixed.
     kappa, scale, draws, seed
         As for ``monte_carlo``.
 
     Returns
     -------
     list of dict
-        One row per parameter of Table 1, from ``low`` to ``high``: half and twice the value at which the others stay,
-        within the parameter's domain (N at least 2, ω at most π, η halfway to 1 at most). L, the number of keys but the
-        sink, takes from the plateau or adds to it, so T_1 and T_2 move with the end of the context. η is that of the
-        oscillation, and the growth's changes in proportion. T_1 and T_2 move halfway to what limits them: position 0,
-        each other, the last position. a_0, a_min_in and a_max_out are multiplied by 1/2 and by 2 themselves, everything
-        else held, as Table 1 has it. Columns:
+        One row per parameter of Table 1, from ``low`` to ``high``: half and twice the base value, within the
+        parameter's domain (N at least 2, ω at most π, η at most halfway to 1). L, the number of keys except the sink,
+        shortens or lengthens the plateau, so T_1 and T_2 move with the end of the context. η is that of the
+        oscillation; that of the growth changes in proportion. T_1 and T_2 move halfway to their limits: position 0,
+        each other, the last position. a_0, a_min_in and a_max_out themselves are multiplied by 1/2 and by 2 with
+        everything else fixed, as in Table 1. Columns:
 
         parameter, n, kappa, scale, draws, base, low, high
-            What the row is about; ``n`` is the N at which the others are held, ``base`` what the parameter is held at
-            while others change.
+            Identify the row; ``n`` is the N at which the other parameters are tested, ``base`` the value of the
+            parameter while others change.
         precision_lower_low, precision_lower_high, recall_lower_low, recall_lower_high
-            Means over draws of the bounds of eq. 12 and 14; None where they do not exist.
+            Means over draws of the bounds of eq. 12 and 14; None if they do not exist.
         log_miss_low, log_miss_high
-            Means of ln miss, which still tells where the bounds have reached 0 or 1.
+            Means of ln miss, which still varies where the bounds have reached 0 or 1.
         effect
-            Sign of the change of the lower bounds as the parameter grows, from ln miss: 1 they rise, −1 they fall, 0 if
-            it changes by no more than 3 standard errors. So it is 0 where Δ ≤ 0 and Δ_0 ≤ 0 at both ends, but for N
-            and L. None where a bound does not exist, and where nothing was changed: β = 0 or infinite, or a parameter
-            of phases that the weights lack, as ω and T_1 without an oscillation.
+            Sign of the change of the lower bounds as the parameter grows, from ln miss: 1 if they rise, −1 if they
+            fall, 0 if ln miss changes by no more than 3 standard errors. So it is 0 if Δ ≤ 0 and Δ_0 ≤ 0 at both ends,
+            except for N and L. None if a bound does not exist or nothing was changed: β is 0 or infinite, or the
+            parameter is of a phase that the weights lack, such as ω and T_1 without an oscillation.
         untested
             Why the parameter is not tested here, although it has an effect to compare: its term is absent from the
-            bounds, or has reached its trivial value at both ends in every draw; None if it is tested.
+            bounds, or has its trivial value at both ends in every draw; None if it is tested.
         paper_effect, agrees
-            The arrow of Table 1, and whether it is the same; None where the paper says that it depends, there is no
+            The arrow of Table 1, and whether it equals the effect; None if Table 1 has no definite arrow, there is no
             effect to compare, or the parameter is not tested.
 
     Raises
@@ -243,19 +243,21 @@ def parameter_effects(
 
 @one_blas_thread
 def within_premise(assumed: Assumed, n: int, head_dim: int, *, seed: int) -> tuple[Assumed, int, int]:
-    """A point at which the theorems say something, Δ > 0, for ``parameter_effects``: elsewhere few parameters matter.
+    """Find a point within the premise of the theorems, Δ > 0, for ``parameter_effects``: elsewhere few have an effect.
 
-    First β is raised along ``RATES``, then d doubled up to ``MOST_DIM``, until some N above 1 has Δ > 0 in every draw.
+    First β is increased along ``RATES``, then d is doubled up to ``MOST_DIM``, until some N above 1 has Δ > 0 in every
+    draw.
 
     Parameters
     ----------
     assumed, n, head_dim, seed
-        As for ``monte_carlo``; where the search begins.
+        As for ``monte_carlo``; the starting point of the search.
 
     Returns
     -------
     assumed, head_dim, size
-        Parameters, d and N; of several N that of the largest mean Δ/B. If there is none, those given and the least N.
+        Parameters, d and N; of several N, the one with the largest mean Δ/B. If there is no such point, the given
+        parameters and d, and the least N.
 
     Raises
     ------
@@ -285,7 +287,7 @@ def draw(
     kappas: Sequence[float] = (),
     scales: Sequence[Scale] = ("raw",),
 ) -> Draws:
-    """Draw heads and take their counts, ingredients and upper bounds; parameters as for ``monte_carlo``."""
+    """Draw heads and compute their counts, ingredients and upper bounds; parameters as for ``monte_carlo``."""
     rng = np.random.default_rng(random)
     wanted, weights = np.asarray(sizes), weight_profile(assumed, n)
     found: list[Draws] = []
@@ -321,7 +323,7 @@ def printed(
 
 
 def scale_free(assumed: Assumed, n: int, head_dim: int, sizes: Sequence[int]) -> Bounds:
-    """The bounds of ``geometry.scale_free``, which depend on no draw."""
+    """The bounds of ``geometry.scale_free``, which do not depend on the draws."""
     bounds = scale_free_lower_bounds(weight_profile(assumed, n), norms(assumed, n), head_dim)
     wanted = np.asarray(sizes) - 1
     met = np.full(len(sizes), np.isinf(assumed.beta) and assumed.rho_0 == 0)
@@ -330,7 +332,7 @@ def scale_free(assumed: Assumed, n: int, head_dim: int, sizes: Sequence[int]) ->
 
 
 def correlated(assumed: Assumed, n: int, head_dim: int, sizes: Sequence[int]) -> Bounds:
-    """The bounds by a union over pairs for Gaussian directions with the assumed mean cosines, correlations and all."""
+    """The bounds by a union over pairs for Gaussian directions with the assumed mean cosines as correlations."""
     weights = weight_profile(assumed, n)
     order = np.argsort(-weights, kind="stable")
     a = (weights * norms(assumed, n))[order]
@@ -348,7 +350,7 @@ def norms(assumed: Assumed, n: int) -> F64:
 
 
 def mean_cosines(assumed: Assumed, n: int) -> F64:
-    """Mean cosines of the value states that ``draw_values`` draws, (n, n), but for O(1/d)."""
+    """Mean cosines of the value states that ``draw_values`` draws, (n, n), up to O(1/d)."""
     position = np.arange(n)
     with np.errstate(invalid="ignore"):  # ∞ · 0 on the diagonal
         decay = np.exp(-assumed.beta * np.abs(position - position[:, None]))
@@ -367,7 +369,7 @@ def pair_union(products: F64, size: int, head_dim: int) -> tuple[float, float]:
     n, diagonal = len(products), products.diagonal()
     centre = products[:size].sum(axis=0)
     square = centre[:size].sum()
-    offset = diagonal - 2 * centre  # mean squared distances less ‖c‖², beside which small keys would drown
+    offset = diagonal - 2 * centre  # mean squared distances minus ‖c‖², which would cancel the digits of small keys
     outside, inside = offset[None, size:], offset[:size, None]
     gap = outside - inside  # P − Q
     apart = diagonal[None, size:] + diagonal[:size, None] - 2 * products[:size, size:]  # E‖p − q‖² = P + Q − 2M
@@ -382,7 +384,7 @@ def pair_union(products: F64, size: int, head_dim: int) -> tuple[float, float]:
 
 
 def held(drawn: Draws, bounds: Bounds, index: int) -> Row:
-    """The columns of one row that tell how the bounds fare at the N of the given index."""
+    """The columns of one row that compare the bounds with the draws at the N of the given index."""
     premise = np.broadcast_to(bounds.premise, drawn.precision.shape)[:, index]
     row: Row = {
         "family": bounds.family,
@@ -402,24 +404,24 @@ def held(drawn: Draws, bounds: Bounds, index: int) -> Row:
 
 @dataclass(frozen=True)
 class Setting:
-    """What the lower bounds of Table 1 are taken at."""
+    """The parameters at which the lower bounds of Table 1 are computed."""
 
     assumed: Assumed
     n: int
     head_dim: int
     size: int
     factored: str | None = None
-    """An ingredient that is multiplied."""
+    """Name of an ingredient that is multiplied by ``factor``."""
     factor: float = 1.0
 
 
 @dataclass(frozen=True)
 class Change:
-    """One parameter from low to high."""
+    """The change of one parameter from low to high."""
 
     parameter: str
     base: float
-    """Where it stays while others change."""
+    """Value while other parameters change."""
     low: float
     high: float
     at_low: Setting
@@ -427,7 +429,7 @@ class Change:
 
 
 def changes(base: Setting) -> Iterator[Change]:
-    """The change of every parameter of Table 1, in its order."""
+    """Iterate over the changes of the parameters of Table 1, in its order."""
     d, n, size, assumed = base.head_dim, base.n, base.size, base.assumed
     yield _of_setting(base, "d", "head_dim", max(2, d // 2), 2 * d)
     shorter = min(n // 2, assumed.t_1, n - 1 - size)
@@ -464,14 +466,14 @@ def _of_assumed(base: Setting, parameter: str, field: str, low: float, high: flo
 
 
 def _longer(base: Setting, keys: int) -> Setting:
-    """A context with so many more keys on the plateau."""
+    """A context with ``keys`` more keys on the plateau."""
     moved = replace(base.assumed, t_1=base.assumed.t_1 + keys, t_2=base.assumed.t_2 + keys)
     return replace(base, n=base.n + keys, assumed=moved)
 
 
 @dataclass(frozen=True)
 class End:
-    """One end of a change; arrays are of every draw, (draws, 1)."""
+    """One end of a change; arrays have one element per draw, (draws, 1)."""
 
     setting: Setting
     parts: Ingredients
@@ -481,7 +483,7 @@ class End:
 
     @property
     def positive(self) -> tuple[bool, bool]:
-        """Whether Δ, and whether Δ_0, is above 0 in some draw: elsewhere their terms have their trivial value."""
+        """Whether Δ, and whether Δ_0, is above 0 in some draw: if not, their terms have their trivial value."""
         delta = lower.delta(self.parts)
         of_sink = lower.delta_sink(self.parts)
         return bool((delta > 0).any()), bool((of_sink > 0).any())
@@ -516,7 +518,7 @@ def _effect(change: Change, low: End, high: End) -> Row:
 
 
 def _untested(parameter: str, low: End, high: End) -> str | None:
-    """Why a change does not test what the paper says of a parameter: its term is absent or trivial at both ends."""
+    """Why a change does not test the paper's claim about a parameter: its term is absent or trivial at both ends."""
     margins, of_sink = (any(positive) for positive in zip(low.positive, high.positive, strict=True))
     if parameter == "a_0":
         if np.isnan(np.asarray(low.parts.a_0)).all():
@@ -532,7 +534,7 @@ def _untested(parameter: str, low: End, high: End) -> str | None:
 
 
 def _unchanged(change: Change) -> bool:
-    """Whether both ends are one: nothing differs but parameters of the weights, and the weights are the same."""
+    """Whether both ends are equal: they differ only in parameters of the weights, and the weights are the same."""
     low, high = (
         replace(setting, assumed=replace(setting.assumed, **PARAMETERS_OF_WEIGHTS))
         for setting in (change.at_low, change.at_high)
@@ -543,7 +545,7 @@ def _unchanged(change: Change) -> bool:
 
 
 def _sign(change: F64) -> int:
-    """Sign of the mean of a change, 0 if it is within its standard errors or rounding."""
+    """Sign of the mean of a change, 0 if it is within ``STANDARD_ERRORS`` or rounding."""
     mean = change.mean()
     return int(np.sign(mean)) if abs(mean) > STANDARD_ERRORS * _standard_error(change) + LEAST_CHANGE else 0
 
@@ -554,7 +556,7 @@ def _same(effect: int | None, paper: int | None) -> bool | None:
 
 
 def _statistic(name: str, measured: F64, low: F64, high: F64) -> Row:
-    """Mean of what is measured, means of its bounds, and whether they hold; arrays (draws,)."""
+    """Mean of a measured quantity, means of its bounds, and whether they hold; arrays (draws,)."""
     gap, upper_gap = measured - low, high - measured
     return {
         name: float(measured.mean()),
@@ -571,29 +573,29 @@ def _statistic(name: str, measured: F64, low: F64, high: F64) -> Row:
 
 
 def _mean(array: F64) -> float | None:
-    """The mean, or None if a draw has no number."""
+    """The mean, or None if a draw has no value."""
     return None if np.isnan(array).any() else float(array.mean())
 
 
 def _share(gap: F64) -> float | None:
-    """Share of draws with a gap that is not negative, beyond rounding."""
+    """Share of draws whose gap is not negative, up to rounding."""
     return None if np.isnan(gap).any() else float((gap >= -LEAST_CHANGE).mean())
 
 
 def _holds(gap: F64) -> bool | None:
-    """Whether the mean of a gap is no more than some standard errors below 0."""
+    """Whether the mean of a gap is at most ``STANDARD_ERRORS`` standard errors below 0."""
     if np.isnan(gap).any():
         return None
     return bool(gap.mean() >= -STANDARD_ERRORS * _standard_error(gap) - LEAST_CHANGE)
 
 
 def _standard_error(array: F64) -> float:
-    """Of the mean over draws."""
+    """Standard error of the mean over draws."""
     return float(array.std(ddof=1) / np.sqrt(len(array)))
 
 
 def _without_upper(family: str, met: NDArray[np.bool_], values: Mapping[str, F64]) -> Bounds:
-    """A family of lower bounds alone, with neither κ nor scale nor premise."""
+    """A family of lower bounds only, without κ, scale and premise."""
     none = np.full(len(met), np.nan)
     return Bounds(family, None, None, met, none, values, {"precision": none, "recall": none})
 
@@ -615,7 +617,7 @@ def _of_draw(profiles: Mapping[Scale, SelectionProfile], wanted: NDArray[np.int6
 
 
 def _check(draws: int, sizes: Sequence[int], n: int) -> None:
-    """A ValueError that says what is wrong with the draws or the N asked for."""
+    """Raise a ValueError if the number of draws or the requested N are invalid."""
     if draws < 2:
         msg = f"draws must be at least 2 for a standard error, got {draws}"
         raise ValueError(msg)
@@ -625,6 +627,6 @@ def _check(draws: int, sizes: Sequence[int], n: int) -> None:
 
 
 def _random(assumed: Assumed, n: int, head_dim: int, seed: int) -> np.random.SeedSequence:
-    """The random numbers of one grid point, independent of those of any other."""
+    """The seed of one grid point, whose random numbers are independent of those of other points."""
     settings = np.array([*asdict(assumed).values(), n, head_dim], np.float64)
     return np.random.SeedSequence(seed, spawn_key=settings.view(np.uint32).tolist())

@@ -1,16 +1,17 @@
-"""What chance would do: random selections and shuffled value states, drawn reproducibly, and their mean measures.
+"""Null models: random selections and shuffled value states, drawn reproducibly, and their mean measures.
 
-Holds the two nulls: their draws, which are the same on every device, and what they give for one head on the CPU. What
-does not belong here: checks of the input (``geometry.chance``), and how pairs are compared (``geometry.comparisons``).
+Holds the draws of the two null models, which are the same on every device, and their measures for one head on the CPU.
+What does not belong here: checks of the input (``geometry.chance``), and comparisons of pairs
+(``geometry.comparisons``).
 
-- *random selection*: the N keys are the first N of a random order of all keys; y is as it is. One order serves all N of
-  a draw, so selections of one draw are nested, and each by itself is a random subset.
-- *shuffled values*: the weights, and so I_N, are as they are; value states change places at random among the keys but
-  the sink and the last token. It is what the weights alone would give.
+- *random selection*: the N keys are the first N of a random order of all keys; y is unchanged. A draw uses one order
+  for all N, so selections of one draw are nested, and each is a uniformly random subset.
+- *shuffled values*: the weights, and so I_N, are unchanged; value states are permuted at random among the keys except
+  the sink and the last token. The measures are those that the weights alone would give.
 
-Draws come from Philox, a counter-based generator: its key is made of the words that identify a head, its counter begins
-with the null and the number of the draw. So a draw depends on nothing but these, as long as NumPy's generators draw
-permutations as they do now.
+Draws come from Philox, a counter-based generator: its key is derived from the words that identify a head, and its
+counter starts at the null and the number of the draw. A draw depends only on these and on the algorithm with which
+NumPy draws permutations.
 """
 
 import numpy as np
@@ -27,8 +28,8 @@ NULLS = ("random_selection", "shuffled_values")
 
 
 def key_of(words: I64) -> U64:
-    """The generator's key for the words that identify a head, uint64 (2,); words: whole numbers ≥ 0, (words,)."""
-    entropy = np.ascontiguousarray(words, np.uint64).view(np.uint32)  # a fixed number of them to a word
+    """The key of the generator for the words that identify a head, uint64 (2,); words: whole numbers ≥ 0, (words,)."""
+    entropy = np.ascontiguousarray(words, np.uint64).view(np.uint32)  # a fixed number of them per word
     return np.asarray(np.random.SeedSequence(entropy).generate_state(2, np.uint64), np.uint64)
 
 
@@ -38,7 +39,7 @@ def random_order(key: U64, draw: int, n: int) -> I64:
 
 
 def shuffled_places(key: U64, draw: int, n: int, *, sink: bool) -> I64:
-    """The position of the value state that each of n positions gets, (n,); the last and the sink keep theirs."""
+    """The position of the value state assigned to each of n positions, (n,); the last and the sink keep theirs."""
     places, movable = np.arange(n), slice(1 if sink else 0, n - 1)
     places[movable] = _generator(key, "shuffled_values", draw).permutation(places[movable])
     return places
@@ -55,7 +56,7 @@ def random_selection(keys: Keys, key: U64, draw: int, sizes: I64) -> F64:
 
 
 def shuffled_values(weights: Floats, values: Floats, key: U64, draw: int, sizes: I64, *, sink: bool) -> F64:
-    """The measures of a head whose value states have changed places once, (measure, grid); (n,) and (n, d)."""
+    """The measures of a head after one shuffle of its value states, (measure, grid); weights (n,), values (n, d)."""
     n = len(weights)
     keys = keys_of(weights, values[shuffled_places(key, draw, n, sink=sink)])
     return measures_of(compare(keys, sizes), sizes, n)

@@ -1,7 +1,6 @@
-"""How one quantity grows with another: the slope on two logarithmic axes, with standard errors.
+"""Power laws: the slope of one quantity against another on logarithmic axes, with standard errors.
 
-Holds the fit of y = e^a x^b, such as a distance against N or against the number of keys. What does not belong here: the
-fits of the paper's assumptions (``geometry.decay``, ``geometry.phases``).
+Holds the fit of y = e^a x^b, such as a distance against N or against the number of keys.
 """
 
 import math
@@ -14,15 +13,15 @@ from numpy.typing import ArrayLike, NDArray
 from geometry.kernels import F64
 
 SAME = 1e-10
-"""Logarithms of x that differ by less, as a share of their size, are of one x: no slope follows from them."""
+"""Relative difference below which logarithms of x count as equal, so that they do not determine a slope."""
 
 PowerStatus = Literal["ok", "too_few", "one_x"]
-"""What a fit is worth. ok: there is one. too_few: fewer than two points. one_x: all points have the same x."""
+"""Status of a fit. ok: fitted. too_few: fewer than two points. one_x: all points have the same x."""
 
 
 @dataclass(frozen=True)
 class PowerLaw:
-    """The least-squares line through ln y over ln x. What the points leave open is NaN."""
+    """The least-squares line of ln y over ln x. Numbers that the points do not determine are NaN."""
 
     status: PowerStatus
     slope: float
@@ -34,20 +33,20 @@ class PowerLaw:
     r2: float
     """Share of the variance of ln y that the line explains; NaN where ln y does not vary."""
     points: int
-    """Points fitted."""
+    """Number of fitted points."""
     left_out: int
-    """Points without a logarithm, x or y being 0, negative or not finite; or of no cluster."""
+    """Number of points left out because x or y is 0, negative or not finite, or the cluster is −1."""
     clusters: int
-    """Clusters of the points fitted; 0 where points count as independent."""
+    """Number of clusters of the fitted points; 0 if points are independent."""
 
     @property
     def degrees_of_freedom(self) -> int:
-        """Of Student's t for intervals: points less 2, or clusters less 1."""
+        """Degrees of freedom of Student's t for intervals: points minus 2, or clusters minus 1."""
         return self.clusters - 1 if self.clusters else self.points - 2
 
 
 def fit_log_log(x: ArrayLike, y: ArrayLike, cluster: ArrayLike | None = None) -> PowerLaw:
-    """Least squares of ln y over ln x, every point counting alike.
+    """Fit a line to ln y over ln x by least squares, with equal weights for all points.
 
     Parameters
     ----------
@@ -62,8 +61,9 @@ def fit_log_log(x: ArrayLike, y: ArrayLike, cluster: ArrayLike | None = None) ->
     -------
     PowerLaw
         Standard errors without clusters are those of ordinary least squares, for errors of ln y of equal variance.
-        With clusters they are the jackknife's over clusters: (G − 1)/G times the sum of squares of what leaving out one
-        of G clusters changes. NaN for two points, for fewer than two clusters, and where a slope hangs on one cluster.
+        With clusters they are those of the jackknife over clusters: (G − 1)/G times the sum of squares of the changes
+        when one of G clusters is left out. NaN for two points, for fewer than two clusters, and if leaving out one
+        cluster leaves no slope.
 
     Raises
     ------
@@ -73,7 +73,7 @@ def fit_log_log(x: ArrayLike, y: ArrayLike, cluster: ArrayLike | None = None) ->
     References
     ----------
     J. G. MacKinnon, M. Ø. Nielsen, M. D. Webb, *Cluster-robust inference: A guide to empirical practice*, Journal of
-    Econometrics 232, 2023: the jackknife (CV3) keeps its level with few clusters, where the usual sandwich does not.
+    Econometrics 232, 2023: the jackknife (CV3) keeps its level with few clusters, unlike the usual sandwich.
     """
     xs, ys, labels = _points(x, y, cluster)
     known = (xs > 0) & (xs < np.inf) & (ys > 0) & (ys < np.inf) & (labels >= 0)
@@ -104,7 +104,7 @@ def fit_log_log(x: ArrayLike, y: ArrayLike, cluster: ArrayLike | None = None) ->
 
 
 def _points(x: ArrayLike, y: ArrayLike, cluster: ArrayLike | None) -> tuple[F64, F64, NDArray[np.int64]]:
-    """All points, (points,) each; a ValueError that names what is wrong."""
+    """Broadcast and flatten x, y and cluster, (points,) each; a ValueError if they are invalid."""
     labels = np.zeros((), np.int64) if cluster is None else np.asarray(cluster)
     if not np.issubdtype(labels.dtype, np.integer) or (labels < -1).any():
         msg = f"cluster must be whole numbers of at least −1, got {labels.dtype} {labels.shape}"
@@ -118,7 +118,7 @@ def _points(x: ArrayLike, y: ArrayLike, cluster: ArrayLike | None) -> tuple[F64,
 
 
 def _no_fit(status: PowerStatus, points: int, left_out: int, clusters: int) -> PowerLaw:
-    """What is said of points without a line."""
+    """Make the result of points without a line."""
     return PowerLaw(status, math.nan, math.nan, math.nan, math.nan, math.nan, points, left_out, clusters)
 
 
@@ -146,7 +146,7 @@ def _classical(u: F64, rss: float) -> F64:
 
 
 def _jackknife(u: F64, v: F64, groups: NDArray[np.intp], line: F64) -> F64:
-    """Covariance of level and slope from leaving out one cluster after the other, (2, 2); NaN if it cannot be told."""
+    """Covariance of level and slope from leaving out one cluster at a time, (2, 2); NaN if it is not determined."""
     sums = _sums(u, v, groups)
     clusters = sums.shape[1]
     if clusters < 2:

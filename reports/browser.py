@@ -1,7 +1,7 @@
-"""What a page needs to draw charts in a browser without a network.
+"""Scripts and data with which a page draws its charts in a browser without network access.
 
-Holds the Vega bundle, data that is small and safe inside HTML, and the security policy that lets exactly these scripts
-run.
+Holds the Vega bundle, an encoding that makes data small and safe inside HTML, and the security policy under which
+exactly these scripts run.
 """
 
 import gzip
@@ -19,7 +19,7 @@ import vl_convert
 def bundle() -> str:
     """Vega, Vega-Lite and Vega-Embed as one JavaScript module that sets ``window.vegaEmbed`` (about 0.9 MB).
 
-    Making it takes about a second; it is kept for the life of the process.
+    Building it takes about a second; the result is cached for the life of the process.
     """
     major, minor, *_ = alt.SCHEMA_VERSION.removeprefix("v").split(".")
     text: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=f"{major}.{minor}")
@@ -27,14 +27,14 @@ def bundle() -> str:
 
 
 def packed(value: Any) -> str:
-    """JSON, compressed and in letters and digits alone: a third of its size, and inert wherever it stands in a page.
+    """Compress JSON and encode it in base 64: about a third of its size, and inert anywhere in a page.
 
     The same value gives the same text; ``report.js`` unpacks it.
 
     Raises
     ------
     ValueError
-        If ``value`` holds a number that is not finite: JSON has none.
+        If ``value`` has a number that is not finite, which JSON cannot hold.
     """
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return b64encode(gzip.compress(text.encode(), mtime=0)).decode()

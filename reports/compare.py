@@ -1,7 +1,4 @@
-"""One page that sets several studies side by side.
-
-Holds what is on that page.
-"""
+"""The HTML page that compares several studies."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,20 +17,20 @@ from storage.files.staging import write_atomically
 def write_comparison(
     connection: duckdb.DuckDBPyConnection, studies: Sequence[str], path: Path, *, home: str, reports: dict[str, str]
 ) -> Path:
-    """Write the comparison of some studies, whole or not at all; one that stands at ``path`` is replaced.
+    """Write the comparison of several studies atomically; an existing file at ``path`` is replaced.
 
     Parameters
     ----------
     connection
         Open warehouse; only read from.
     studies
-        Names of two studies or more, in the order they are shown.
+        Names of two or more studies, in the order in which they are shown.
     path
-        The HTML file; its folder is made.
+        The HTML file; its folder is created.
     home
         Relative link to the index of all studies.
     reports
-        Relative links to the reports that there are, by study.
+        Relative links to the existing reports, by study.
 
     Raises
     ------

@@ -1,7 +1,4 @@
-"""Charts as pictures and tables as files, for papers, slides, notebooks and Dagster's web UI.
-
-Holds ``write_images``, ``draw_previews`` and ``write_tables``.
-"""
+"""Export of charts as images and of tables as files, for papers, slides, notebooks and Dagster's web UI."""
 
 import json
 from collections.abc import Sequence
@@ -18,24 +15,24 @@ from reports.rendering import figures
 from storage.files.staging import write_atomically
 
 SCALE = 2
-"""Pixels of a PNG for each pixel of a chart on the page."""
+"""Pixels of a PNG per pixel of the chart on the page."""
 
 WIDTHS = {"alone": 640, "broad": 960, "beside": 440, "many": 280}
-"""Widths of the plotting area of charts that take the width of their place on the page, in pixels."""
+"""Widths of the plotting area, in pixels, for charts that are as wide as their container on the page."""
 
 Png = bytes
-"""A picture."""
+"""A PNG image."""
 
 PREVIEWS = ("recall-by-n", "kinds-plane")
-"""The figures that show what a study came to where there is no room for a page."""
+"""Keys of the figures that summarise a study if there is no room for the page."""
 
 REMEDY = "name a folder that can be written"
 
 
 def write_images(sections: Sequence[Section], folder: Path) -> list[Path]:
-    """Write each chart as SVG, PDF and PNG, interactive ones as they are before a reader chooses.
+    """Write each chart as SVG, PDF and PNG; interactive charts are in their initial state.
 
-    Files are named after their figures and replace those that stand there.
+    Files are named after their figures and replace existing ones.
 
     Raises
     ------
@@ -56,7 +53,7 @@ def write_images(sections: Sequence[Section], folder: Path) -> list[Path]:
 
 
 def draw_previews(sections: Sequence[Section]) -> dict[str, Png]:
-    """Draw the charts of ``PREVIEWS``, as far as a study has them: PNGs by the titles of their figures."""
+    """Draw the charts of ``PREVIEWS`` that a study has: PNGs by the titles of their figures."""
     pictures = {}
     for figure in figures(sections):
         for chart in figure.charts if figure.key in PREVIEWS else ():
@@ -69,7 +66,7 @@ def draw_previews(sections: Sequence[Section]) -> dict[str, Png]:
 def write_tables(sections: Sequence[Section], folder: Path) -> list[Path]:
     """Write the table behind each figure, with all its rows, as CSV and Parquet; lists are JSON in CSV.
 
-    Files are named after their figures and replace those that stand there.
+    Files are named after their figures and replace existing ones.
 
     Raises
     ------
@@ -86,7 +83,7 @@ def write_tables(sections: Sequence[Section], folder: Path) -> list[Path]:
 
 
 def _sized(figure: Figure, chart: Chart) -> Chart:
-    """A chart with a width of its own, in place of that of the page."""
+    """Give a chart a fixed width in place of that of its container."""
     if isinstance(chart, alt.ConcatChart) or chart.width != "container":
         return chart
     place = "many" if len(figure.charts) > 3 else "beside" if len(figure.charts) > 1 else "alone"

@@ -1,8 +1,7 @@
-"""Tables that are read, not looked up: a few rows in words and arrows, shown in the open.
+"""Short tables that are shown on the page in words and symbols.
 
-Holds one function per such table: rows in, headings and cells out.
-
-A verdict is a word and a symbol, never a colour alone; NULL is a dash.
+One function per table takes rows and returns headings and cells. A verdict is a word and a symbol, never a colour
+alone; NULL is a dash.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,7 +27,7 @@ class Listing:
     rows: tuple[tuple[str, ...], ...]
     """As many cells as headings; the first one names the row."""
     links: tuple[str, ...] = ()
-    """For each row the key of a figure that its first cell leads to; none if empty."""
+    """For each row the key of the figure to which its first cell links; no links if empty."""
 
 
 def claims(rows: Iterable[Row], shown_by: Mapping[str, str]) -> Listing:
@@ -43,7 +42,7 @@ def claims(rows: Iterable[Row], shown_by: Mapping[str, str]) -> Listing:
     """
     ordered = sorted(rows, key=lambda row: list(VERDICTS).index(row["verdict"]))
     return Listing(
-        ("In the paper", "What it says", "Verdict", "Random weights", "Value (interval)", "Needs"),
+        ("In the paper", "Claim", "Verdict", "Random weights", "Value (interval)", "Required"),
         tuple(
             (
                 row["figure"],
@@ -62,7 +61,7 @@ def claims(rows: Iterable[Row], shown_by: Mapping[str, str]) -> Listing:
 def claims_of_studies(rows: Mapping[str, Sequence[Row]]) -> Listing:
     """Claims of the paper with what each study shows (``claims`` of each)."""
     return Listing(
-        ("What it says", "In the paper", "Needs", *rows),
+        ("Claim", "In the paper", "Required", *rows),
         tuple(
             (
                 same[0]["statement"],
@@ -94,7 +93,7 @@ def correlations(found: Mapping[str, RankCorrelation]) -> Listing:
 
 
 def settings(facts: Mapping[str, Mapping[str, str]]) -> Listing:
-    """What each study was run with (``words.facts`` of each)."""
+    """Settings of each study, by name."""
     names = dict.fromkeys(name for told in facts.values() for name in told)
     return Listing(
         ("Setting", *facts), tuple((name, *(told.get(name, DASH) for told in facts.values())) for name in names)
@@ -111,9 +110,9 @@ def _verdict(verdict: str | None) -> str:
 
 
 def arithmetic(rows: Iterable[Row]) -> Listing:
-    """How far plain arithmetic is off (``arithmetic``)."""
+    """Error of plain arithmetic (``arithmetic``)."""
     return Listing(
-        ("Distances by", "Recall differs at", "by, on average", "Precision differs at", "by, on average"),
+        ("Distances computed by", "Recall differs at", "Mean difference", "Precision differs at", "Mean difference"),
         tuple(
             (
                 ARITHMETICS[row["arithmetic"]],
@@ -128,14 +127,14 @@ def arithmetic(rows: Iterable[Row]) -> Listing:
 
 
 _ROLES = {
-    "d": "length of one value state",
+    "d": "components of a value state",
     "L": "number of keys",
     "N": "number of selected keys",
     "a_0": "weighted norm of the sink",
-    "a_min_in": "least weighted norm among the selected",
+    "a_min_in": "smallest weighted norm among the selected",
     "a_max_out": "largest weighted norm among the others",
     "beta": "decay of similarity",
-    "eta": "height of the oscillation",
+    "eta": "amplitude of the oscillation",
     "omega": "frequency of the oscillation",
     "T_1": "end of the plateau",
     "T_2": "start of the growth",
@@ -150,17 +149,17 @@ _ARROWS = {1: "↑", -1: "↓", 0: DASH}
 
 
 def effects(rows: Iterable[Row], *, oscillates: bool) -> Listing:
-    """Table 1: how each parameter moves the lower bounds, beside the paper's arrow (``parameter_effects``).
+    """Table 1: effect of each parameter on the lower bounds, next to the paper's arrow (``parameter_effects``).
 
-    Where the weights do not oscillate, η is that of the growth, and there is neither ω nor T_1 to move.
+    If the weights do not oscillate, η is that of the growth, and there is no ω or T_1 to vary.
     """
     headings = (
         "Parameter",
-        "Its part",
-        "Held at",
+        "Meaning",
+        "Base value",
         "From, to",
         "Lower bound of Precision",
-        "of Recall",
+        "Lower bound of Recall",
         "Change of the log miss",
     )
     return Listing((*headings, "Here", "Paper", "Agrees"), tuple(_effect(row, oscillates=oscillates) for row in rows))
@@ -172,7 +171,7 @@ def _effect(row: Row, *, oscillates: bool) -> tuple[str, ...]:
     if not oscillates and row["parameter"] in _OF_OSCILLATION:
         return (name, role, *[DASH] * 6, paper, DASH)
     if not oscillates and row["parameter"] == "eta":
-        name, role = f"{name} (of the growth)", "rate of the growth"
+        name, role = f"{name} (growth)", "rate of the growth"
     return (
         name,
         role,
@@ -200,10 +199,10 @@ def regimes(model: Iterable[Row], counts: Iterable[Row]) -> Listing:
             "N",
             "Δ/B, from, to",
             "Trend",
-            "Paper",
+            "Trend in the paper",
             "Share of N with Δ > 0",
             "Heads with it",
-            "rising, falling",
+            "Rising, falling",
         ),
         tuple((*_regime(row), *_over_heads(heads.get(row["regime"]))) for row in model),
     )
@@ -235,7 +234,7 @@ _INEQUALITIES = {
 
 
 def monte_carlo(rows: Iterable[Row]) -> Listing:
-    """At which share of the grid each inequality holds in expectation, with its worst gap (``monte_carlo_summary``)."""
+    """Share of the grid at which each inequality holds in expectation, with its worst gap (``monte_carlo_summary``)."""
     return Listing(
         ("Family", "κ", "Scale", "Points", *_INEQUALITIES.values()),
         tuple(
@@ -252,7 +251,7 @@ def monte_carlo(rows: Iterable[Row]) -> Listing:
 
 
 def _in_expectation(row: Row, inequality: str) -> str:
-    """One inequality over all points, over those that meet its assumptions, and over single draws."""
+    """Format one inequality: over all points, over those that meet its assumptions, and over single draws."""
     name = inequality.removesuffix("_lower")
     if not row[f"{name}_points"]:
         return DASH
@@ -270,7 +269,7 @@ def _share_of(share: float | None, points: int) -> str:
 
 
 def failures(rows: Sequence[Row]) -> Listing:
-    """Which inequalities fail, at how many points, and where worst (``monte_carlo_failures``)."""
+    """Inequalities that fail, at how many points, and their worst point (``monte_carlo_failures``)."""
     kinds = ("Bound", "Family", "κ", "Scale", "Fails at", "Fails where met")
     worst = ("Worst at", "Share with Δ > 0", "Mean", "Its bound", "Gap")
     return Listing(
@@ -304,9 +303,9 @@ def _point(row: Row) -> str:
 
 
 def sensitivity(rows: Iterable[Row]) -> Listing:
-    """How many labels depend on each threshold of the taxonomy (``taxonomy_thresholds``)."""
+    """Number of labels that depend on each threshold of the taxonomy (``taxonomy_thresholds``)."""
     return Listing(
-        ("Threshold", "What it decides", "Value", "Labels changed at −10\u00a0%", "at +10\u00a0%"),
+        ("Threshold", "What it decides", "Value", "Labels changed at −10\u00a0%", "Labels changed at +10\u00a0%"),
         tuple(
             (
                 row["threshold"],
@@ -320,7 +319,7 @@ def sensitivity(rows: Iterable[Row]) -> Listing:
 
 
 def recovery(rows: Sequence[Row]) -> Listing:
-    """How far each fitted parameter lies from what was planted (``planted_recovery``)."""
+    """Errors of each fitted parameter against its planted values (``planted_recovery``)."""
     return Listing(
         ("Parameter", "Heads fitted", "Planted from, to", "Median error", "Largest error", "Median standard error"),
         tuple(_recovered(name, [row for row in rows if row["parameter"] == name]) for name in PARAMETERS),
@@ -350,7 +349,7 @@ def _share(value: float | None) -> str:
 
 
 def _from_to(first: float | None, last: float | None, sign: str = "") -> str:
-    """Two values as they follow each other, or one and its change where both are written alike; a dash if none."""
+    """Format two values as ``a → b``, or the first and the change if both round to the same; a dash if none."""
     if first is None and last is None:
         return DASH
     if first is not None and last is not None and first != last and number(first) == number(last):

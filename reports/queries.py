@@ -1,7 +1,4 @@
-"""Asking the warehouse a named question.
-
-Holds the running of ``sql/queries`` with bound parameters.
-"""
+"""Named queries: runs the files of ``sql/queries`` with bound parameters."""
 
 import re
 from dataclasses import dataclass
@@ -19,7 +16,7 @@ Parameter = str | int | None
 
 @dataclass(frozen=True)
 class Answer:
-    """What a named query gave, with all one needs to ask it again."""
+    """Result of a named query, with what is needed to run it again."""
 
     query: str
     """Name of the file in ``sql/queries``."""
@@ -33,7 +30,7 @@ class Answer:
 
     @property
     def sql(self) -> str:
-        """The SQL with its parameters filled in, to be run as it stands."""
+        """The SQL with its parameters filled in, ready to be run."""
 
         def filled(match: re.Match[str]) -> str:
             value = self.parameters[match[1]]
@@ -48,7 +45,7 @@ class Answer:
 
 
 def literal(text: str) -> str:
-    """A SQL string literal."""
+    """Quote text as a SQL string literal."""
     return "'" + text.replace("'", "''") + "'"
 
 
@@ -60,7 +57,7 @@ def ask(connection: duckdb.DuckDBPyConnection, query: str, /, **parameters: Para
     KeyError
         If there is no such query.
     duckdb.InvalidInputException
-        If a parameter is missing, or is none of the query's.
+        If a parameter is missing, or the query does not have it.
     UserError
         If a file of the warehouse is damaged.
     """

@@ -1,4 +1,4 @@
-"""The sentences with which a report begins and a run ends."""
+"""Summary sentences at the top of a report and at the end of a run."""
 
 import duckdb
 
@@ -7,7 +7,7 @@ from reports.queries import ask
 
 
 def summarise(connection: duckdb.DuckDBPyConnection, study: str) -> list[str]:
-    """Say in a few sentences what stands out in a study, at its last query.
+    """Summarise the main results of a study, at its last query, in a few sentences.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What the commands ``export`` and ``scores`` do: measures of heads as files, and scores from elsewhere beside them."""
+"""The commands ``export`` and ``scores``: measures of heads as files, and scores of other tools in the warehouse."""
 
 from contextlib import closing
 from pathlib import Path
@@ -29,12 +29,12 @@ def export_heads(
     sink_size: int,
     recent_size: int,
 ) -> list[Path]:
-    """Write one measure of every head, or all of them; returns the files that were written.
+    """Write one measure of every head, or all measures; return the files that were written.
 
     Raises
     ------
     UserError
-        If there is no such format or rule, or as ``reports.head_files.write``.
+        If the format or rule does not exist, or as ``reports.head_files.write``.
     """
     named = next((known for known in FORMS if known == form), None)
     rule = next((known for known in GROUPS if known == group), None)
@@ -42,10 +42,10 @@ def export_heads(
         msg = f"There is no format '{form}'; choose from {', '.join(FORMS)}"
         raise UserError(msg)
     if rule is None:
-        msg = f"There is no rule '{group}' for heads of one KV head; choose from {', '.join(GROUPS)}"
+        msg = f"There is no rule '{group}' to combine heads of one KV head; choose from {', '.join(GROUPS)}"
         raise UserError(msg)
     if min(sink_size, recent_size) < 1:
-        msg = f"--sink-size {sink_size} and --recent-size {recent_size} are numbers of keys; give 1 or more"
+        msg = f"--sink-size {sink_size} and --recent-size {recent_size} are numbers of keys; set both to 1 or more"
         raise UserError(msg)
     choice = Choice(named, measure, rule, inverted, sink_size, recent_size)
     with closing(connect(home.warehouse)) as connection:
@@ -53,13 +53,13 @@ def export_heads(
 
 
 def add_scores(home: Home, study: str, path: Path, *, form: str, source: str | None) -> pa.Table:
-    """Land the scores of a file beside a study, in place of those of the same source; say how they go with measures.
+    """Land the scores of a file for a study, replacing those of the same source; correlate them with all measures.
 
     Returns
     -------
     pyarrow.Table
-        For each measure its rank correlation with the scores over heads, the interval, p, and how many heads have both;
-        the furthest from 0 first.
+        For each measure its rank correlation with the scores over heads, the interval, p, and the number of heads that
+        have both; the strongest correlation first.
 
     Raises
     ------
@@ -83,7 +83,7 @@ def add_scores(home: Home, study: str, path: Path, *, form: str, source: str | N
 
 
 def _shown(measure: str, found: RankCorrelation) -> dict[str, Any]:
-    """A row of what is printed."""
+    """A row of the printed table."""
     says = "together" if found.low > 0 else "opposed" if found.high < 0 else "none" if found.low <= 0 else None
     numbers = {name: getattr(found, name) for name in ("correlation", "low", "high", "p")}
     known = {name: None if np.isnan(number) else number for name, number in numbers.items()}

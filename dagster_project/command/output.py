@@ -1,7 +1,4 @@
-"""Results of SQL on the terminal and in files' formats, and the interactive prompt.
-
-Holds the printing of Arrow data.
-"""
+"""Printing of SQL results, as tables on the terminal and in file formats, and the interactive prompt."""
 
 import json
 import math
@@ -24,19 +21,19 @@ if TYPE_CHECKING:
 
 FORMATS = ("table", "vertical", "csv", "json", "parquet")
 WIDE, PROSE = 10_000, 120
-"""Characters in a line of a table of data, and of one of sentences, in a file or a pipe, unless COLUMNS is set."""
+"""Width in characters of a table of data, and of one of sentences, in a file or a pipe, unless COLUMNS is set."""
 
 LONGEST = 60
-"""Characters of a value that a table shows; names are shorter, documents such as a provenance are not."""
+"""Most characters of a value that a table shows; only documents such as a provenance are longer."""
 
 GAP = 3
 """Characters that a table puts around a column."""
 
 LEAVING = {"exit", "quit", ".exit", ".quit"}
-"""What ends the prompt, beside Ctrl-D."""
+"""Words that close the prompt, like Ctrl-D."""
 
 TABLE_ROWS = 1000
-"""A table shows so many rows at most and says so; the other formats have no limit."""
+"""Most rows that a table shows, with a note if there are more; the file formats have no limit."""
 
 HELP, TURN = "help", r"\x"
 COMMANDS = {
@@ -49,19 +46,19 @@ SELECT table_name, comment FROM duckdb_tables() WHERE database_name = current_da
 ORDER BY name;
 """,
 }
-"""Commands of the prompt, and the SQL of those that are short for it."""
+"""Commands of the prompt, and the SQL of those that stand for a statement."""
 
 MANUAL = r"""\
-.tables      every table and view with its meaning
-\x           one value a line, or tables again
-help         this list
-exit, quit   leave, as Ctrl-D does
-Everything else is SQL and ends with a semicolon: FROM studies;
+.tables      list all tables and views with their meaning
+\x           toggle between tables and one line per value
+help         show this list
+exit, quit   close the prompt (also Ctrl-D)
+Anything else is SQL and ends with a semicolon: FROM studies;
 """
 
 
 def check_format(form: str) -> None:
-    """Refuse an unknown format, or bytes on a terminal.
+    """Refuse an unknown format, or a binary one on a terminal.
 
     Raises
     ------
@@ -69,20 +66,20 @@ def check_format(form: str) -> None:
         In either case.
     """
     if form not in FORMATS:
-        msg = f"--format {form} is unknown; there are: {', '.join(FORMATS)}"
+        msg = f"--format {form} is unknown; choose from {', '.join(FORMATS)}"
         raise UserError(msg)
     if form == "parquet" and sys.stdout.isatty():
-        msg = 'Parquet is no text; send it to a file: attention-geometry sql "…" --format parquet > FILE'
+        msg = 'Parquet is a binary format; redirect it to a file: attention-geometry sql "…" --format parquet > FILE'
         raise UserError(msg)
 
 
 def counted(number: int, what: str) -> str:
-    """A number of things in words, with a plural where there is not one: ``1 file``, ``2 files``."""
+    """Format a number of things, with the plural if there is not exactly one: ``1 file``, ``2 files``."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def check_text(statement: str) -> None:
-    """Refuse a statement with bytes that are not UTF-8, which come from the command line as lone surrogates.
+    """Refuse a statement with bytes that are not UTF-8, which Python decodes from arguments as lone surrogates.
 
     Raises
     ------
@@ -92,19 +89,19 @@ def check_text(statement: str) -> None:
     try:
         statement.encode()
     except UnicodeEncodeError as error:
-        msg = f"The statement is not UTF-8 at character {error.start + 1}; write it in UTF-8"
+        msg = f"The statement is not UTF-8 at character {error.start + 1}; encode it as UTF-8"
         raise UserError(msg) from error
 
 
 def rows_of(table: "Table") -> list[dict[str, str]]:
-    """The rows of a table for the terminal, by its headings."""
+    """The rows of a terminal table, as dictionaries keyed by its headings."""
     names = [str(column.header) for column in table.columns]
     cells = zip(*(column.cells for column in table.columns), strict=True)
     return [dict(zip(names, map(str, row), strict=True)) for row in cells]
 
 
 def write_object(found: object) -> None:
-    """Write one JSON document in a line to standard output, as UTF-8 whatever the terminal's encoding."""
+    """Write one JSON document in a line to standard output, as UTF-8 regardless of the terminal's encoding."""
     _write_line(json.dumps(_json(found), default=_plain, ensure_ascii=False))
 
 
@@ -120,19 +117,19 @@ def write(reader: "pa.RecordBatchReader", form: str) -> None:
     Raises
     ------
     UserError
-        If the query fails after its first rows, or a column has a type that the format has no place for.
+        If the query fails after its first rows, or a column has a type that the format does not support.
     """
     import pyarrow as pa
 
     try:
         WRITERS[form](reader)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        msg = f"The result cannot be written as {form}: {error}; cast the column to VARCHAR, or choose --format json"
+        msg = f"The result cannot be written as {form}: {error}; cast the column to VARCHAR, or use --format json"
         raise UserError(msg) from error
 
 
 def console(width: int = WIDE) -> "Console":
-    """Standard output for tables: text is never markup; a file or a pipe has ``width``, unless COLUMNS is set."""
+    """A console on standard output: text is never markup; a file or a pipe has ``width``, unless COLUMNS is set."""
     from rich.console import Console
 
     wide = not sys.stdout.isatty() and not os.environ.get("COLUMNS", "").isdecimal()
@@ -140,7 +137,7 @@ def console(width: int = WIDE) -> "Console":
 
 
 def harmless(text: str) -> str:
-    """Text whose control codes show as escapes, so that no terminal acts on them; line breaks stay."""
+    """Text with its control codes escaped, so that no terminal acts on them; line breaks stay."""
     return "".join(
         character if character.isprintable() or character == "\n" else character.encode("unicode_escape").decode()
         for character in text
@@ -148,10 +145,10 @@ def harmless(text: str) -> str:
 
 
 def rich_table(rows: "pa.Table", title: str | None = None, room: int | None = None) -> "Table":
-    """A result as a table for the terminal; text is shown as it is, never as markup, and control codes as escapes.
+    """A result as a table for the terminal; text is never taken as markup, and control codes are escaped.
 
-    Where ``room`` is given, in characters, a row is one line: long values are cut, and columns without a place are left
-    out from the middle and counted. Otherwise values are wrapped.
+    If ``room`` is given, in characters, each row is one line: long values are cut, and columns that do not fit are
+    left out from the middle and counted. Otherwise values are wrapped.
     """
     from rich import box
     from rich.table import Table
@@ -179,7 +176,7 @@ def rich_table(rows: "pa.Table", title: str | None = None, room: int | None = No
 
 
 def _outermost(widths: Sequence[int], room: int) -> tuple[int, int]:
-    """How many columns from the left and from the right a table of ``room`` characters has a place for."""
+    """How many columns from the left and from the right fit into a table of ``room`` characters."""
     taken = [width + GAP for width in widths]
     if sum(taken) <= room:
         return len(taken), 0
@@ -189,14 +186,14 @@ def _outermost(widths: Sequence[int], room: int) -> tuple[int, int]:
 
 
 def _shorten(text: str, room: int | None) -> str:
-    """The beginning of a long value where there is little room."""
+    """The beginning of a long value, if the width is limited."""
     return text if room is None or len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
 
 
 def prompt(reader: "Reader", form: str, *, unlocked: bool = False) -> None:
-    """Ask for statements, each ended by a semicolon, and print their results until the input ends.
+    """Read statements, each ended by a semicolon, and print their results until the input ends.
 
-    Before each statement, what has landed meanwhile is opened and named on standard error.
+    Before each statement, newly landed studies are opened and named on standard error.
     """
     from prompt_toolkit import PromptSession
     from prompt_toolkit.completion import WordCompleter
@@ -210,7 +207,7 @@ def prompt(reader: "Reader", form: str, *, unlocked: bool = False) -> None:
     session: PromptSession[str] = PromptSession(
         lexer=PygmentsLexer(SqlLexer), completer=WordCompleter(words, ignore_case=True)
     )
-    sys.stderr.write("Reading only; end a statement with ';', leave with Ctrl-D; 'help' lists what else there is.\n")
+    sys.stderr.write("Read-only. End statements with ';'. Type 'help' for commands, Ctrl-D to exit.\n")
     sys.stderr.write("Start with: FROM studies;\n")
     for text in _statements(session):
         if text == TURN:
@@ -223,11 +220,11 @@ def prompt(reader: "Reader", form: str, *, unlocked: bool = False) -> None:
             with interruptible():
                 answer(reader, text, form, unlocked=unlocked)
         except KeyboardInterrupt:
-            sys.stderr.write("stopped\n")
+            sys.stderr.write("Interrupted\n")
 
 
 def answer(reader: "Reader", text: str, form: str, *, unlocked: bool = False) -> None:
-    """Print the results of what was typed, over the studies that are published now; a mistake is a line."""
+    """Print the results of a typed statement over the currently published studies; an error is one line."""
     from rich.console import Console
 
     from storage.warehouse.query import query
@@ -246,7 +243,7 @@ def answer(reader: "Reader", text: str, form: str, *, unlocked: bool = False) ->
 
 
 def _statements(session: Any) -> Iterable[str]:
-    """What is typed, statement by statement, or a command of the prompt as it is."""
+    """Yield what is typed, statement by statement, with commands of the prompt replaced by their SQL."""
     text = ""
     while True:
         try:
@@ -276,7 +273,7 @@ def _shown(value: object) -> str:
 
 
 def _first_rows(reader: "pa.RecordBatchReader") -> "pa.Table":
-    """So many rows as are shown."""
+    """The first ``TABLE_ROWS`` rows, with a note on standard error if there are more."""
     import pyarrow as pa
 
     batches, rows = [], 0
@@ -284,7 +281,7 @@ def _first_rows(reader: "pa.RecordBatchReader") -> "pa.Table":
         batches.append(batch)
         rows += batch.num_rows
         if rows > TABLE_ROWS:
-            sys.stderr.write(f"Only the first {TABLE_ROWS} rows are shown; --format csv gives all of them\n")
+            sys.stderr.write(f"Showing the first {TABLE_ROWS} rows; use --format csv for all rows\n")
             break
     return pa.Table.from_batches(batches, reader.schema).slice(0, TABLE_ROWS)
 
@@ -295,7 +292,7 @@ def _write_table(reader: "pa.RecordBatchReader") -> None:
 
 
 def _write_vertical(reader: "pa.RecordBatchReader") -> None:
-    """A line for each value, and a heading for each row."""
+    """Write one line for each value, and a heading for each row."""
     rows, place = _first_rows(reader), console()
     names = [harmless(name) for name in rows.schema.names]
     wide = max(map(len, names), default=0)
@@ -315,7 +312,7 @@ def _write_csv(reader: "pa.RecordBatchReader") -> None:
 
 def _write_json(reader: "pa.RecordBatchReader") -> None:
     if doubles := sorted({name for name in reader.schema.names if reader.schema.names.count(name) > 1}):
-        msg = f"Several columns are called '{doubles[0]}'; JSON needs a name for each: SELECT … AS …"
+        msg = f"Several columns are named '{doubles[0]}'; JSON needs distinct names: SELECT … AS …"
         raise UserError(msg)
     rows = (json.dumps(_json(row), default=_plain, ensure_ascii=False) for batch in reader for row in batch.to_pylist())
     before = "[" + "".join(islice(rows, 1))
@@ -326,7 +323,7 @@ def _write_json(reader: "pa.RecordBatchReader") -> None:
 
 
 def _json(value: Any) -> Any:
-    """A value with null for every number that JSON has no word for."""
+    """A value with None for every infinity and NaN, which JSON cannot represent."""
     if isinstance(value, dict):
         return {name: _json(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -335,7 +332,7 @@ def _json(value: Any) -> Any:
 
 
 def _plain(value: object) -> object:
-    """What JSON has no type for: large and decimal numbers stay numbers, bytes are hexadecimal, all else is text."""
+    """Convert a value without a JSON type: decimals to numbers, bytes to hexadecimal, anything else to text."""
     if isinstance(value, Decimal):
         return int(value) if value == value.to_integral_value() else float(value)
     return value.hex() if isinstance(value, bytes) else str(value)
@@ -356,4 +353,4 @@ WRITERS: Mapping[str, Callable[["pa.RecordBatchReader"], None]] = {
     "json": _write_json,
     "parquet": _write_parquet,
 }
-"""What writes each of the formats."""
+"""The writer of each format."""

@@ -1,4 +1,4 @@
-"""Refreshing in this process: what of all studies is missing or stale is rebuilt."""
+"""Refreshing in this process: rebuild what is missing or stale in all studies."""
 
 import logging
 import time
@@ -15,9 +15,9 @@ logger = logging.getLogger(__name__)
 
 
 def refresh(home: Home, names: Sequence[str] = (), *, dry_run: bool = False) -> Report:
-    """Rebuild what is stale of all studies, or of those named, one after the other in this process.
+    """Rebuild what is stale in all studies, or in those named, one after the other in this process.
 
-    A study that fails does not stop the others. The report is written before the first and after each.
+    A study that fails does not stop the others. The report is written before the first run and after each.
 
     Raises
     ------
@@ -45,13 +45,13 @@ def refresh(home: Home, names: Sequence[str] = (), *, dry_run: bool = False) -> 
 
 
 def _run(home: Home, report: Report, entry: Entry) -> Entry:
-    """Run what is stale of one study."""
+    """Rebuild what is stale in one study."""
     logger.info("%s: %s", entry.study, entry.reasons)
     started = time.monotonic()
     try:
         run_assets(home, entry.study, list(entry.why), report.tags(entry))
         outcome, message = "done", ""
-    except Exception as error:  # noqa: BLE001 (whatever it is, the other studies go on)
+    except Exception as error:  # noqa: BLE001 (the other studies are still refreshed)
         outcome, message = "failed", in_a_line(error)
         logger.warning("%s: %s", entry.study, message)
     return replace(entry, outcome=outcome, message=message, seconds=time.monotonic() - started)

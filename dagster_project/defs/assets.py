@@ -18,18 +18,18 @@ from storage.files.places import Local, Remote
 
 
 class MakeConfig(dg.Config):
-    """How a run of an asset treats what is there already."""
+    """How a run of an asset treats existing results."""
 
     replace: bool = Field(
         default=False,
-        description="extract again where the stored tensors are of other settings or inputs, damaged or dropped; what "
-        "is published stays until it is replaced; without it, such a run is refused",
+        description="extract again if the stored tensors have other settings or inputs, are damaged or were dropped; "
+        "published results stay until they are replaced. If false, such a run is refused",
     )
     force: bool = Field(default=False, description="rebuild the asset even if it is current")
 
 
 def configure_assets(assets: Iterable[str], force: str | None = None) -> dict[str, Any]:
-    """Run configuration for some assets: tensors that cannot be continued are replaced, and one asset may be forced."""
+    """Run configuration of some assets: tensors that cannot be continued are replaced, and one asset may be forced."""
     config = {asset: {"replace": True} | ({"force": True} if asset == force else {}) for asset in assets}
     return {"ops": {asset: {"config": given} for asset, given in config.items()}}
 
@@ -63,9 +63,9 @@ def build_asset(record: Asset) -> dg.AssetsDefinition:
 
 
 def _as_result(result: Checked, check: Check, study: str) -> dg.AssetCheckResult:
-    """A check's result; a failure that blocks nothing is a warning.
+    """The result of a check; a failure of a non-blocking check is a warning.
 
-    It names its study: Dagster keeps the results of all partitions together, and plots a number over time by its name.
+    It names its study: Dagster stores the results of all partitions together, and plots numbers over time by name.
     """
     return dg.AssetCheckResult(
         check_name=result.name,
@@ -77,7 +77,7 @@ def _as_result(result: Checked, check: Check, study: str) -> dg.AssetCheckResult
 
 
 def _as_metadata(value: Any) -> Any:
-    """A value as Dagster shows it."""
+    """A value as Dagster metadata."""
     match value:
         case Path() | Local() | Remote():
             return dg.MetadataValue.path(str(value))

@@ -1,7 +1,7 @@
-"""Where Dask computes: threads of this process, processes of this machine, or workers of a cluster that is there.
+"""Where Dask computes: threads of this process, processes of this machine, or workers of an existing cluster.
 
-Holds the connection to a cluster, what is asked of its workers before they get work, and what is said where they fail;
-nothing else imports distributed.
+Holds the connection to a cluster, the checks of its workers before they get tasks, and the errors that are raised if
+they fail; no other module imports distributed.
 """
 
 import logging
@@ -39,16 +39,16 @@ ADDRESS_VARIABLE = "DASK_SCHEDULER_ADDRESS"
 """Dask's own environment variable that names a scheduler."""
 
 LIBRARIES = ("attention-geometry", "dask", "distributed", "numba", "numpy", "scipy", "torch", "zarr")
-"""What a worker must have in the version of this process, so that it computes the same numbers."""
+"""Libraries that a worker must have in the same version as this process, so that it computes the same numbers."""
 
 PYTHON = "Python"
-"""What the version of Python goes by among those of libraries."""
+"""Key of the version of Python among the versions of libraries."""
 
 CONNECT = 10.0
 """Seconds within which a scheduler must answer."""
 
 PATIENCE = 30.0
-"""Seconds to wait for a first worker, and without any result before it is looked whether there are workers left."""
+"""Seconds to wait for a first worker, and without any result before checking whether there are workers left."""
 
 MALLOC = {"MALLOC_TRIM_THRESHOLD_": 2**28, "MALLOC_MMAP_THRESHOLD_": 2**27}
 """glibc's settings for local workers, in bytes: freed memory is kept for the next block of a sequence.
@@ -57,10 +57,10 @@ Dask's own trim threshold, 64 KiB, gives every array back to the system, which t
 """
 
 TICK = 0.05
-"""Seconds between two looks for results."""
+"""Seconds between two polls for results."""
 
 PROBE = "seen"
-"""The name of a file that workers are to see."""
+"""Name of the file that workers must see."""
 
 
 def scheduler_of(study: Study) -> str:
@@ -80,13 +80,13 @@ def scheduler_of(study: Study) -> str:
 
 @contextmanager
 def connected(scheduler: str) -> "Iterator[Client | None]":
-    """Have Dask compute at ``scheduler`` while the body runs: its client, or None for threads.
+    """Let Dask compute at ``scheduler`` inside the context, which yields its client, or None for threads.
 
     Raises
     ------
     UserError
         If distributed is not installed, the scheduler does not answer or is lost, there are no workers, or their
-        libraries are not those of this process.
+        libraries have other versions than those of this process.
     """
     if scheduler == "threads":
         with _in_use(None):
@@ -107,12 +107,12 @@ def connected(scheduler: str) -> "Iterator[Client | None]":
             with _in_use(client):
                 yield client
         except KilledWorker as error:
-            msg = f"A task ended every worker that computed it; give workers of {address} more memory and run again"
+            msg = f"Every worker that computed a certain task ended; give those of {address} more memory and run again"
             raise UserError(msg) from error
         except (CancelledError, OSError) as error:
             if client.status == "running":
                 raise
-            msg = f"The Dask scheduler at {address} was lost; what was written stays, run again to continue"
+            msg = f"The Dask scheduler at {address} was lost; results already written are kept, run again to continue"
             raise UserError(msg) from error
 
 
@@ -121,7 +121,7 @@ _client_in_use: "ContextVar[Client | None]" = ContextVar("client", default=None)
 
 @contextmanager
 def _in_use(client: "Client | None") -> Iterator[None]:
-    """Have ``in_parallel`` know the client while the body runs."""
+    """Let ``in_parallel`` use the client inside the context."""
     token = _client_in_use.set(client)
     try:
         yield
@@ -131,7 +131,7 @@ def _in_use(client: "Client | None") -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep distributed from logging to the terminal what is said here in one line, or does not matter."""
+    """Silence the loggers of distributed; errors that matter are reported by this module in one line."""
     loggers = [logging.getLogger(name) for name in ("distributed", "distributed.client")]
     before = [logger.level for logger in loggers]
     try:
@@ -145,7 +145,7 @@ def _quiet() -> Iterator[None]:
 
 @contextmanager
 def _address(scheduler: str) -> Iterator[str]:
-    """The address of the scheduler: of one that is there, or of one that lives as long as the body."""
+    """Yield the address of an existing scheduler, or of a local one that is started for the context."""
     if scheduler != "local":
         yield scheduler
         return
@@ -167,9 +167,9 @@ def _address(scheduler: str) -> Iterator[str]:
 
 @contextmanager
 def _without_interrupts() -> Iterator[None]:
-    """Threads and processes that are started in the body, and those that they start, get no Ctrl-C of the terminal.
+    """Keep Ctrl-C of the terminal from threads and processes that are started inside the context, and from theirs.
 
-    They end with this process, whose other threads get it, and say nothing of it themselves.
+    They end with this process, whose other threads receive it, and print nothing about it themselves.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -180,28 +180,28 @@ def _without_interrupts() -> Iterator[None]:
 
 @contextmanager
 def _client(address: str) -> "Iterator[Client]":
-    """A client of the scheduler at ``address``, which Dask uses in the body alone.
+    """Yield a client of the scheduler at ``address``, which Dask uses only inside the context.
 
-    Dask's own default would stay with a client that failed while it connected, and all that is computed later would
-    wait for it without end.
+    A client set as Dask's own default would remain set after it failed to connect, and all later computations would
+    wait for it forever.
     """
     from distributed import Client
     from distributed.versions import VersionMismatchWarning
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", VersionMismatchWarning)  # they are refused below, in our words
+        warnings.simplefilter("ignore", VersionMismatchWarning)  # refused below, with an error of this module
         try:
             client = Client(address, timeout=CONNECT, name="attention-geometry", set_as_default=False)
-        except (OSError, TypeError, ValueError) as error:  # the latter two where certificates are missing or unreadable
+        except (OSError, TypeError, ValueError) as error:  # the latter two if certificates are missing or unreadable
             secure = ", with its certificates in Dask's configuration" if address.startswith("tls:") else ""
-            msg = f"The Dask scheduler at {address} cannot be reached; see that it runs there{secure}, and run again"
+            msg = f"The Dask scheduler at {address} cannot be reached; check that it runs there{secure}, and run again"
             raise UserError(msg) from error
         with closing(client), client.as_current():
             yield client
 
 
 def _await_workers(client: "Client") -> None:
-    """Wait until there is a worker, for a while."""
+    """Wait until there is a worker, for at most ``PATIENCE`` seconds."""
     try:
         client.wait_for_workers(1, timeout=PATIENCE)
     except TimeoutError as error:
@@ -211,8 +211,8 @@ def _await_workers(client: "Client") -> None:
 
 
 def _check_versions(client: "Client") -> None:
-    """Refuse workers with other libraries or another Python, without which provenance would not be true."""
-    for what, mine in installed(LIBRARIES).items():  # asked by what every Python has, lest a worker lack our package
+    """Refuse workers with other versions of libraries or Python, since the provenance would be wrong for them."""
+    for what, mine in installed(LIBRARIES).items():  # by functions of the standard library: a worker may lack this one
         ask = get_python_version if what == PYTHON else partial(version, what)
         for worker, theirs in client.run(ask, on_error="return").items():
             if theirs != mine:
@@ -221,7 +221,7 @@ def _check_versions(client: "Client") -> None:
 
 @lru_cache
 def installed(libraries: tuple[str, ...]) -> dict[str, str | None]:
-    """The versions of Python and of these libraries in this process; None for one that is not there."""
+    """The versions of Python and of these libraries in this process; None for one that is not installed."""
     found: dict[str, str | None] = {PYTHON: get_python_version()}
     for library in libraries:
         try:
@@ -233,24 +233,24 @@ def installed(libraries: tuple[str, ...]) -> dict[str, str | None]:
 
 def _other_library(worker: str, what: str, theirs: str | None, mine: str | None) -> UserError:
     has = "lacks" if theirs is None else f"has version {theirs} of"
-    return UserError(f"The Dask worker {worker} {has} {what}; give it version {mine}, which is used here")
+    return UserError(f"The Dask worker {worker} {has} {what}; install version {mine} there, as in this process")
 
 
 @contextmanager
 def probed(client: "Client", stores: Iterable[Place]) -> Iterator[tuple[Place, ...]]:
-    """Have a file beside the arrays of each of these stores while the body runs, which all workers must see.
+    """Keep a file next to the arrays of each of these stores inside the context, and check that all workers see it.
 
-    Workers that are there are asked at once; one that joins later is to ask ``check_seen`` in its tasks.
+    Workers that join later are not checked here: their tasks must call ``check_seen``.
 
     Yields
     ------
     folders
-        Where the files lie.
+        The folders of the files.
 
     Raises
     ------
     UserError
-        If a worker does not see what this process writes there; the message names it.
+        If a worker does not see the files that this process writes there; the message names it.
     """
     with ExitStack() as stack:
         probes = tuple(stack.enter_context(_probe(store)) for store in stores)
@@ -263,7 +263,7 @@ def probed(client: "Client", stores: Iterable[Place]) -> Iterator[tuple[Place, .
 
 @contextmanager
 def _probe(store: Place) -> Iterator[Place]:
-    """A folder with a file in a store, for as long as the body runs; what a killed process leaves is swept."""
+    """Keep a folder with a file in a store inside the context; leftovers of a killed process are removed later."""
     probe = store.joined(beside(Path("probe")).name)
     try:
         probe.write(PROBE, [b"seen"], 4)
@@ -273,12 +273,12 @@ def _probe(store: Place) -> Iterator[Place]:
 
 
 def check_seen(probes: Iterable[Place]) -> None:
-    """Refuse to go on in a worker that does not see the files of ``probed``.
+    """Check that this process, a worker, sees the files of ``probed``.
 
     Raises
     ------
     UserError
-        If this process does not; the message names it.
+        If it does not; the message names the worker.
     """
     if refusal := _unseen(probes):
         msg = f"The Dask worker {_worker_name()} {refusal}"
@@ -286,7 +286,7 @@ def check_seen(probes: Iterable[Place]) -> None:
 
 
 def _unseen(probes: Iterable[Place]) -> str | None:
-    """What to say of a worker, this process, that does not see all probes."""
+    """Describe why this process, a worker, does not see all probes; None if it does."""
     for probe in probes:
         try:
             seen, why = probe.holds(PROBE), ""
@@ -303,17 +303,17 @@ def _unseen(probes: Iterable[Place]) -> str | None:
 def each(
     client: "Client", function: Callable[..., T], numbers: Sequence[int], *, what: str, of: Place, **settings: Any
 ) -> Generator[tuple[int, T], None, None]:
-    """``function(number, **settings)`` of every number, each as soon as a worker has it.
+    """Yield ``function(number, **settings)`` for every number, each as soon as a worker has computed it.
 
-    What a worker that dies had in hand is computed by another. Where this ends early, by an error or because it is
-    closed (``contextlib.closing``), the rest is given up, and it is waited for workers that have some of it in hand.
+    The tasks of a worker that dies are computed by another. If this ends early, by an error or because it is closed
+    (``contextlib.closing``), the other tasks are cancelled, and those that are already running are waited for.
 
     Parameters
     ----------
     what
         What a number is, for errors, such as "sequence".
     of
-        The store that is worked on, by which ``await_idle`` knows the tasks.
+        The store that the tasks are about, by which ``await_idle`` recognises them.
 
     Yields
     ------
@@ -322,8 +322,9 @@ def each(
     Raises
     ------
     UserError
-        If workers keep ending that were given a number, be it for that one or another that they had beside it; a worker
-        has other libraries than this process, or there are no workers any more; and what ``function`` raises.
+        If every worker that was given a certain number ended, whether because of it or of another number that it was
+        computing at the same time; if a worker has other versions of libraries than this process; if there are no
+        workers left. Errors of ``function`` are raised as they are.
     """
     from distributed import KilledWorker
 
@@ -339,7 +340,7 @@ def each(
             except KilledWorker as error:
                 msg = (
                     f"Each of {error.allowed_failures + 1} Dask workers that were given {what} {number} ended, most "
-                    "likely for lack of memory; give them more and run again, which continues after what is written"
+                    "likely for lack of memory; give them more and run again, which computes only what is missing"
                 )
                 raise UserError(msg) from error
             yield number, result
@@ -350,27 +351,27 @@ def each(
 
 
 def await_idle(client: "Client", of: Place) -> None:
-    """Wait until no worker has a task of ``each`` on this store in hand, be it of a run that is no more."""
+    """Wait until no worker runs a task of ``each`` on this store, whether of this run or of one that has ended."""
     said = False
     while any(client.run(_has_in_hand, f"{of} ", on_error="ignore").values()):
         if not said:
-            logger.info("Waiting for Dask workers to let go of what they have in hand of %s", of)
+            logger.info("Waiting until Dask workers have finished their running tasks on %s", of)
         said = True
         time.sleep(TICK)
 
 
 def _has_in_hand(prefix: str, dask_worker: "Worker") -> bool:
-    """Whether a worker runs tasks with such keys, wanted or not."""
+    """Whether a worker runs a task whose key has this prefix, cancelled or not."""
     return any(str(task.key).startswith(prefix) for task in dask_worker.state.all_running_tasks)
 
 
 def is_wanted() -> bool:
-    """Whether the task that asks is still wanted: it may have been given up, or its worker have lost its scheduler."""
+    """Whether the calling task is still wanted: it may be cancelled, or its worker may have lost the scheduler."""
     from distributed import Status, get_worker
 
     try:
         worker = get_worker()
-    except ValueError:  # in no task
+    except ValueError:  # not called in a task
         return True
     task = worker.state.tasks.get(worker.get_current_task())
     gone = worker.status in {Status.closing, Status.closed, Status.failed}
@@ -378,9 +379,9 @@ def is_wanted() -> bool:
 
 
 def _checked(function: Callable[..., T], libraries: dict[str, str | None], /, *given: Any, **settings: Any) -> T:
-    """The result of a function, in a worker that has these libraries and keeps to one BLAS thread.
+    """Call a function with one BLAS thread, in a worker that must have these versions of libraries.
 
-    Workers that were there have been asked, but others may have joined since.
+    Workers are checked when the client connects, but others may have joined since.
     """
     here = installed(tuple(name for name in libraries if name != PYTHON))
     for what, wanted in libraries.items():
@@ -391,7 +392,7 @@ def _checked(function: Callable[..., T], libraries: dict[str, str | None], /, *g
 
 
 def _worker_name() -> str:
-    """The address of the worker that this process is, or the machine's name."""
+    """The address of this process as a worker, or the name of the machine."""
     from distributed import get_worker
 
     try:
@@ -401,9 +402,9 @@ def _worker_name() -> str:
 
 
 def _completed(client: "Client", futures: "Sequence[Future[T]]") -> "Iterator[tuple[Future[T], T]]":
-    """The futures as they complete, and their results; a UserError once there is no worker to complete the others.
+    """Yield the futures as they complete, with their results; raise UserError if there is no worker for the others.
 
-    A result comes along since the worker that has it may be gone by the time that it is asked for.
+    Each result is yielded with its future, since the worker that has it may no longer exist when it is read later.
     """
     from distributed import as_completed
 
@@ -422,21 +423,21 @@ def _completed(client: "Client", futures: "Sequence[Future[T]]") -> "Iterator[tu
 def in_parallel(
     tasks: Iterable[Callable[[], T]], *, reads: Iterable[Place] = (), threads: int | None = None
 ) -> list[T]:
-    """Results of ``tasks``, in order, computed where ``connected`` says, else on all cores; one BLAS thread each.
+    """Compute ``tasks`` at the scheduler of ``connected``, else on all cores, one BLAS thread each; results in order.
 
     Parameters
     ----------
     tasks
-        What is computed; on a cluster each is sent to a worker with all that it holds.
+        Functions without arguments; on a cluster each is sent to a worker with all data that it holds.
     reads
         Stores that the tasks read by themselves, which all workers must see.
     threads
-        Most tasks at once on threads; by default one to a core.
+        Largest number of tasks that run at once on threads; by default one per core.
 
     Raises
     ------
     UserError
-        If a worker does not see what this process writes into a store, or has other libraries.
+        If a worker does not see what this process writes into a store, or has other versions of libraries.
     """
     import dask
     from dask.base import compute
@@ -453,6 +454,6 @@ def in_parallel(
 
 
 def _seeing(task: Callable[[], T], probes: tuple[Place, ...]) -> T:
-    """The result of a task in a process that sees these probes."""
+    """Compute a task in a process that must see these probes."""
     check_seen(probes)
     return task()

@@ -30,7 +30,7 @@ def assets_section() -> str:
 
 
 def _arrows() -> Iterator[str]:
-    """The arrows of the diagram; a parent of a parent, which an arrow leads to already, gets none."""
+    """The arrows of the diagram, without those from a parent of another parent, which the others imply."""
     for asset in ASSETS:
         ancestors = {above.name for parent in asset.parents for above in parent.parents}
         for parent in asset.parents:

@@ -1,4 +1,4 @@
-"""The asset ``warehouse``: all that is known of a study as rows of its database's tables."""
+"""The asset ``warehouse``: all results of a study, as rows of the tables of its database."""
 
 import json
 import logging
@@ -55,25 +55,25 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 DROPPED = ("attention", "values")
-"""The arrays of a tensor store that are dropped on request: all but these is small."""
+"""The arrays of a tensor store that are dropped on request; all others are small."""
 
 SELECTION_BYTES, KAPPA_BYTES = 100, 8
-"""Bytes in the tables for every selection (a sequence, query, layer, head and N), and for each of its κ on top."""
+"""Bytes in the tables for every selection (a sequence, query, layer, head and N), and in addition for each of its κ."""
 
 MEAN_BYTES, MEAN_KAPPA_BYTES = 430, 60
-"""The same for every selection of one sequence: means, bounds and diagnostics over all sequences have rows for each."""
+"""The same for every query, layer, head and N: the tables of means, bounds and diagnostics over all sequences."""
 
 EXTERNAL = "external_scores"
-"""The table of scores of heads by other people's tools."""
+"""The table of scores of heads that other tools computed."""
 
 TEMPERATURE_BYTES, SENSITIVITY_BYTES = 160, 20
 """Bytes for every temperature of a query and head: for each N of the log grid, and for each sequence."""
 
 NULL_BYTES = 1500
-"""The same for every N of the log grid of a query and head that is measured beside nulls: six measures, two nulls."""
+"""The same for every N of the log grid of a query and head that is compared with nulls: six measures, two nulls."""
 
 EMPTY_TABLES = 15 * 10**6
-"""Bytes of tables that hold next to nothing. These seven are held against real landings in the tests."""
+"""Bytes of a database of almost empty tables. The tests compare these seven constants with real databases."""
 
 
 def make_warehouse(work: Work) -> Made:
@@ -117,7 +117,7 @@ def land_study(work: Work) -> "Landing":
 
 
 def gather_tables(work: Work) -> tuple[dict[str, Any], dict[str, int]]:
-    """Gather what lands of a study: the rows of each table, as streams that can be taken once, and their numbers.
+    """Gather the rows of each table of a study, as streams that can be read once, and the numbers of rows expected.
 
     Raises
     ------
@@ -142,7 +142,7 @@ def gather_tables(work: Work) -> tuple[dict[str, Any], dict[str, int]]:
 
 
 def external_scores(home: Home, name: str) -> list[dict[str, Any]]:
-    """The rows of ``external_scores`` that were given for a study; none if there are none.
+    """The rows of ``external_scores`` that were added to a study; empty if there are none.
 
     Raises
     ------
@@ -154,32 +154,32 @@ def external_scores(home: Home, name: str) -> list[dict[str, Any]]:
 
 
 def keep_external_scores(home: Home, name: str, rows: list[dict[str, Any]]) -> None:
-    """Keep the rows of ``external_scores`` of a study for its next landings."""
+    """Store the rows of ``external_scores`` of a study in a file that its next landings read."""
     batches = ((EXTERNAL, batch) for batch in _batches(rows))
     write_tables({EXTERNAL: _external(home, name)}, batches, {"step": EXTERNAL}, {})
 
 
 def _batches(rows: list[dict[str, Any]]) -> "Iterator[pa.RecordBatch]":
-    """Rows as batches; none for no rows."""
+    """Rows as one batch; none if there are no rows."""
     import pyarrow as pa
 
     yield from [pa.RecordBatch.from_pylist(rows)] if rows else []
 
 
 def _external(home: Home, name: str) -> Path:
-    """Where scores are kept that were given for a study."""
+    """Path of the file of the scores that were added to a study."""
     return home.summaries(name) / f"{EXTERNAL}.parquet"
 
 
 def drop_tensors(home: Home, name: str, study: Study) -> int:
-    """Delete weights and value states of a study whose metrics and tables have landed; returns the bytes freed.
+    """Delete weights and value states of a study whose metrics and tables have landed; return the bytes freed.
 
-    What is small remains: tokens, positions, the ledger and what the tensors were made of.
+    The small arrays remain, such as tokens, positions and the ledger, and the provenance of the tensors.
 
     Raises
     ------
     UserError
-        If another process works on the study, or what is computed from them has not landed.
+        If another process works on the study, or the results computed from them have not landed.
     """
     with home.claimed(name):
         home.refuse_links(name)
@@ -213,7 +213,7 @@ def known_of_summaries(home: Home, name: str) -> dict[str, Any]:
 
 
 def _tables(sources: "Sources", summaries: Mapping[str, Any]) -> dict[str, Any]:
-    """The rows of the tables that come from the stores, as streams; ``summaries`` is what is known of later steps."""
+    """The rows of the tables that come from the stores, as streams; ``summaries`` is the provenance of later steps."""
     from extract.models import token_texts
 
     tensors, metrics, study, queries = sources.tensors, sources.metrics, sources.study, sources.queries
@@ -234,7 +234,7 @@ def _tables(sources: "Sources", summaries: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _planted_rows(study: Study) -> Iterator["pa.RecordBatch"]:
-    """The rows of ``planted_assumptions``: what a synthetic study was drawn from; none of any other study."""
+    """The rows of ``planted_assumptions``: the parameters of a synthetic study; none for any other study."""
     from dataclasses import asdict
 
     import pyarrow as pa
@@ -252,7 +252,7 @@ def _planted_rows(study: Study) -> Iterator["pa.RecordBatch"]:
 
 
 def _position_tables(metrics: "SequenceStore") -> dict[str, Any]:
-    """The rows of the tables by position or distance, as streams; in memory is one layer of one sequence."""
+    """The rows of the tables by position or distance, as streams; one layer of one sequence is in memory at a time."""
     sequences, everything = metrics.sizes["sequence"], np.zeros(metrics.sizes["layer"], np.int32)
     norms, cosines = (spreads(metrics, name) for name in ("value_norm", "mean_cosine"))
     return {
@@ -264,7 +264,7 @@ def _position_tables(metrics: "SequenceStore") -> dict[str, Any]:
 
 
 def expected_rows(tensors: "SequenceStore", *, kappas: int, nulls: bool, temperatures: int = 5) -> dict[str, int]:
-    """How many rows each table must get, from what was extracted and the analysis asked for alone."""
+    """Number of rows that each table must have, from the sizes of the tensors and the analysis settings alone."""
     from geometry.comparisons import MEASURES
     from geometry.nulls import NULLS
 
@@ -342,7 +342,7 @@ def _version() -> str:
 
 def _checks() -> tuple[Check, ...]:
 
-    row_count = Check("row_count", "As many rows landed of each table as the tensors must give.")
+    row_count = Check("row_count", "Each table has as many rows as the sizes of the tensors imply.")
     return (*(Check(name, sql.statement("checks", name).meaning) for name in sql.names("checks")), row_count)
 
 
@@ -352,7 +352,7 @@ def _places(home: Home, name: str) -> tuple[Local, ...]:
 
 
 def _bytes(extent: Extent) -> int:
-    """Bytes of the database, which is built beside the one that it replaces."""
+    """Bytes of the database, which is built next to the one that it replaces."""
     study, sizes = extent.study, extent.sizes
     kappas = len(study.analysis.kappas)
     selections = sizes["layer"] * sizes["head"] * sum(study.query_positions)

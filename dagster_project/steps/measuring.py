@@ -63,7 +63,7 @@ READ = ("attention", "values")
 """The arrays of the tensor store that metrics are computed from and that may have been dropped."""
 
 CUDA_WORKERS = 4
-"""Most blocks in work at once where a CUDA device computes them: it takes one after the other, the rest are read."""
+"""Largest number of blocks at once on a CUDA device, which computes one at a time while the others are read."""
 
 
 def lazy_metrics(
@@ -74,18 +74,18 @@ def lazy_metrics(
     size: "LayerSize",
     device: str | None = None,
 ) -> dict[str, "da.Array"]:
-    """All that a metrics store holds but its ledger, of one query of one sequence, as lazy arrays; nothing is read.
+    """All arrays of a metrics store except its ledger, of one query of one sequence, as lazy arrays; nothing is read.
 
     The axes are those of the store, sequence and query of length 1, N up to the position of this query, and of layers
-    and heads those of one size. Only this query is in the graph, which Dask goes through as a whole: built over a
-    study, it would take time in the square of it.
+    and heads those of one size. The graph has only this query: Dask traverses a graph as a whole for every result, so
+    with a graph of the whole study the time would grow with the square of the study's size.
 
     Parameters
     ----------
     sequence, query
         Indices along these axes.
     size
-        Which layers: those of this size.
+        Size of the layers to measure.
     device
         Where blocks are computed: None for the CPU, or a CUDA device.
     """
@@ -94,7 +94,7 @@ def lazy_metrics(
     from geometry.lazy import scale_free_bounds, selection_arrays, similarities, value_norms
 
     one, at, layers = slice(sequence, sequence + 1), slice(query, query + 1), _taken(tensors.groups()[size])
-    attention, values, first_key, learned_sink = optimize(  # without the chunks of others
+    attention, values, first_key, learned_sink = optimize(  # drops the chunks of other queries
         tensors.lazy("attention")[one, at, layers, : size.heads],
         tensors.lazy("values")[one, layers, : size.kv_heads, :, : size.head_dim],
         tensors.lazy("first_key")[one, at, layers],
@@ -110,24 +110,24 @@ def lazy_metrics(
 
 
 def _taken(layers: Sequence[int]) -> slice | list[int]:
-    """An index of layers, ascending, which is a slice, that Dask takes without copies, if they are evenly spaced."""
+    """An index of ascending layers: if they are evenly spaced a slice, which Dask takes without copies, else a list."""
     steps = {after - before for before, after in pairwise(layers)}
     return slice(layers[0], layers[-1] + 1, *steps) if len(steps) < 2 else list(layers)
 
 
 def make_metrics(work: Work) -> Made:
-    """Compute the metrics of a study from its tensor store, sequence by sequence, or what is missing of them.
+    """Compute the missing metrics of a study from its tensor store, sequence by sequence.
 
-    On threads, layers of one query run side by side, one BLAS thread each; at most one block of
-    ``geometry.lazy.block_bytes`` per core and the results of one sequence are in memory. Where the tensors were
-    computed on a CUDA device and there is one now, so are the metrics, with at most ``CUDA_WORKERS`` blocks in memory
-    and on the device. On a cluster sequences run side by side, each on the CPU of a worker (``sequence_memory``).
+    On threads, layers of one query run in parallel, one BLAS thread each; at most one block of
+    ``geometry.lazy.block_bytes`` per core and the results of one sequence are in memory. If the tensors were computed
+    on a CUDA device and one is available, the metrics are too, with at most ``CUDA_WORKERS`` blocks in memory and on
+    the device. On a cluster sequences run in parallel, each on the CPU of a worker (``sequence_memory``).
 
     Raises
     ------
     UserError
         If another process works on the study, its tensors are incomplete, there is too little space, or there are
-        unfinished metrics of another device; or as ``connected``, ``probed`` and ``each`` of
+        unfinished metrics of another device; or as for ``connected``, ``probed`` and ``each`` of
         ``dagster_project.steps.cluster``.
     """
     from storage.warehouse.rows import selection_row_count
@@ -145,13 +145,14 @@ def make_metrics(work: Work) -> Made:
         is_whole = standing is not None and not standing.missing()
         with connected("threads" if is_whole else scheduler) as client:
             if client is not None:
-                await_idle(client, home.metrics(name))  # lest a worker of a killed run write to the new store
+                await_idle(client, home.metrics(name))  # so that no worker of a killed run writes to the new one
             metrics = _metrics_store(home.metrics(name), made_of, force=work.force)
             missing = metrics.missing()
             if missing and client is None:
                 threads = CUDA_WORKERS if device else os.cpu_count() or 1
-                what, needed = f"to measure one sequence of '{name}'", sequence_memory(tensors, study.analysis, threads)
-                check_memory(f"A run, {what} in {threads} threads,", needed, "use a machine with more")
+                what = f"Measuring one sequence of '{name}' in {threads} threads"
+                needed = sequence_memory(tensors, study.analysis, threads)
+                check_memory(what, needed, "use a machine with more memory")
             if client is None:
                 _measure_here(tensors, metrics, study.analysis, missing, device)
                 violations = _identity_violations(metrics)
@@ -199,10 +200,10 @@ class _Stores:
     tensors: Place
     metrics: Place
     made_of: str
-    """Digest of the provenance of the metrics store, by which one that has replaced it since is told from it."""
+    """Digest of the provenance of the metrics store, by which a task notices that the store has been replaced."""
     analysis: AnalysisSettings
     probes: tuple[Place, ...]
-    """What a worker must see that shares these places with the client."""
+    """Folders whose files a worker sees if it shares these places with the client."""
 
 
 def _measure_there(
@@ -212,7 +213,7 @@ def _measure_there(
     analysis: AnalysisSettings,
     missing: Sequence[int],
 ) -> int:
-    """Measure sequences on the workers of a cluster, one to a thread; returns the violations of all sequences."""
+    """Measure sequences on the workers of a cluster, one per thread; return the violations in all sequences."""
     every = range(metrics.sizes["sequence"])
     with probed(client, (tensors.path, metrics.path)) as probes:
         stores = _Stores(tensors.path, metrics.path, provenance_digest(metrics), analysis, probes)
@@ -224,7 +225,7 @@ def _measure_there(
 
 
 def _progress(given: Iterable[T], total: int) -> Iterator[T]:
-    """The same, with a bar on a terminal."""
+    """Iterate over sequences, with a progress bar on a terminal."""
     from tqdm import tqdm
 
     yield from tqdm(given, total=total, desc="metrics", unit="sequence", disable=None)
@@ -233,8 +234,8 @@ def _progress(given: Iterable[T], total: int) -> Iterator[T]:
 def _measure_one(sequence: int, *, stores: _Stores) -> None:
     """The task of a worker: measure one sequence and write it.
 
-    Its run may be over, or its store have been replaced since, if this worker was given up for dead; then nothing is
-    written.
+    If this worker was taken for dead, its run may have ended, or its store may have been replaced since; then nothing
+    is written.
     """
     tensors, metrics = _opened(stores)
     found = _measured(tensors, metrics.sizes, stores.analysis, sequence, scheduler="synchronous", go_on=_go_on)
@@ -243,9 +244,9 @@ def _measure_one(sequence: int, *, stores: _Stores) -> None:
 
 
 def _go_on() -> None:
-    """A UserError, which nobody is to see, in a task that is not wanted any more."""
+    """Raise UserError, which is not shown to users, in a task that is no longer wanted."""
     if not is_wanted():
-        msg = "The run that a Dask worker computed for is over"
+        msg = "The run that started this task of a Dask worker has ended"
         raise UserError(msg)
 
 
@@ -256,15 +257,15 @@ def _violations_of(sequence: int, *, stores: _Stores) -> int:
 
 @lru_cache(maxsize=4)
 def _opened(stores: _Stores) -> "tuple[SequenceStore, SequenceStore]":
-    """The stores of a worker, opened once in its process; a UserError if it does not share them with the client."""
+    """Open the stores of a task once per process; raise UserError if the worker does not share them with the client."""
     check_seen(stores.probes)
     return SequenceStore.open(stores.tensors, TENSORS), SequenceStore.open(stores.metrics, SELECTION)
 
 
 def _check_standing(stores: _Stores) -> None:
-    """A UserError if the metrics store is not the one any more that the task was made for."""
+    """Raise UserError if the metrics store that the task was made for has been replaced."""
     if provenance_digest(SequenceStore.open(stores.metrics, ())) != stores.made_of:
-        msg = f"The metrics {stores.metrics} have been replaced while a Dask worker computed them; run again"
+        msg = f"The metrics {stores.metrics} were replaced while a Dask worker computed them; run again"
         raise UserError(msg)
 
 
@@ -274,10 +275,10 @@ def provenance_digest(store: "SequenceStore") -> str:
 
 
 def sequence_memory(tensors: "SequenceStore", analysis: AnalysisSettings, threads: int = 1) -> int:
-    """Upper bound of the memory that measuring one sequence takes in so many threads, in bytes; a worker has one.
+    """Upper bound of the memory that measuring one sequence takes, in bytes; a worker uses one thread.
 
-    The results of the sequence as they are stored, those of one query three times over (as computed, by layer and
-    joined), one block for each thread, and the chunks on their way to the store.
+    It is the sum of the results of the sequence as they are stored, those of one query three times (as computed, by
+    layer and joined), one block for each thread, and the chunks that are being written to the store.
     """
     from geometry.lazy import block_bytes, similarity_bytes
 
@@ -307,9 +308,9 @@ def _measured(
 ) -> dict[str, "NDArray[Any]"]:
     """The arrays of one sequence, computed one query after the other: together, they would read values ahead.
 
-    ``sizes`` are those of the axes of the metrics store; what layers and queries do not fill keeps the fill.
-    ``scheduler`` is one of Dask's for a single process, or None for the one that is set. ``go_on`` is called after each
-    query; what it raises ends the work.
+    ``sizes`` are those of the axes of the metrics store; elements without a layer or query keep the fill value.
+    ``scheduler`` is one of Dask's for a single process, or None for the configured one. ``go_on`` is called after each
+    query; an error that it raises ends the computation.
     """
     from dask.base import compute
 
@@ -330,9 +331,9 @@ def _measured(
 
 
 def cuda_device(provenance: Mapping[str, Any]) -> str | None:
-    """The CUDA device on which these tensors were computed, if there is one now; which one, if the study says so.
+    """The CUDA device for metrics, if the tensors were computed on one and one is available: the study's if possible.
 
-    None, with a warning, if Triton is missing, in which the kernels for it are written.
+    None, with a warning, if Triton is missing, in which the CUDA kernels are written.
     """
     if not provenance["versions"]["device"].startswith("cuda"):
         return None
@@ -348,7 +349,7 @@ def cuda_device(provenance: Mapping[str, Any]) -> str | None:
 
 @contextmanager
 def device_errors(name: str, device: str | None) -> Iterator[None]:
-    """Tell the user what to do where a CUDA device has too little memory, is gone or cannot be used."""
+    """Raise UserError, with a remedy, if a CUDA device has too little memory, is lost or cannot be used."""
     try:
         yield
     except RuntimeError as error:  # torch.cuda.OutOfMemoryError is one
@@ -368,7 +369,7 @@ def open_metrics(home: Home, name: str) -> "SequenceStore":
     Raises
     ------
     UserError
-        If there is none, or it is not one of this version; metrics are derived, so running the study mends it.
+        If there is none, or it is not one of this version; metrics are derived, so running the study rebuilds them.
     """
     path = home.metrics(name)
     msg = f"The metrics {path} are damaged or of an earlier version; run: attention-geometry run {name}"
@@ -382,7 +383,7 @@ def open_metrics(home: Home, name: str) -> "SequenceStore":
 
 
 def metrics_provenance(name: str, tensors: "SequenceStore", analysis: AnalysisSettings) -> dict[str, Any]:
-    """What makes the metrics of these tensors and settings, but the versions of libraries and the device."""
+    """The provenance of the metrics of these tensors and settings, except the versions of libraries and the device."""
     return {
         "study": name,
         "metrics_version": METRICS_VERSION,
@@ -393,7 +394,7 @@ def metrics_provenance(name: str, tensors: "SequenceStore", analysis: AnalysisSe
 
 @dataclass(frozen=True)
 class _MetricsInputs:
-    """What a metrics store is made of, and on what."""
+    """What a metrics store is made of, and the device that computes it."""
 
     study: str
     tensors: "SequenceStore"
@@ -416,8 +417,8 @@ class _MetricsInputs:
 def _metrics_store(path: Place, made_of: _MetricsInputs, *, force: bool = False) -> "SequenceStore":
     """The metrics store of these tensors and settings; one of others, or of an older version, is removed.
 
-    ``force``: whatever is there is removed. Nothing is if the tensors have been dropped, without which it could not be
-    computed again.
+    With ``force`` any existing store is removed. Nothing is removed if the tensors have been dropped, since the metrics
+    could not be computed again.
     """
     if force or _standing(path, made_of) is None:
         for name in READ:
@@ -428,13 +429,13 @@ def _metrics_store(path: Place, made_of: _MetricsInputs, *, force: bool = False)
 
 
 def _standing(path: Place, made_of: _MetricsInputs) -> "SequenceStore | None":
-    """The metrics store at ``path`` if it is of these tensors and settings, whole or to be continued; else None.
+    """The metrics store at ``path`` if it is of these tensors and settings, complete or to be continued; else None.
 
     Raises
     ------
     UserError
-        If it can be continued only on another device; or if it is in an object store and cannot be opened, be it
-        damaged or out of reach for a moment: only what is known to be of something else is made anew there.
+        If it can be continued only on another device; or if it is in an object store and cannot be opened, whether it
+        is damaged or temporarily out of reach: there, only a store known to be of other inputs is rebuilt.
     """
     if not path.exists():
         return None
@@ -451,22 +452,22 @@ def _standing(path: Place, made_of: _MetricsInputs) -> "SequenceStore | None":
         if path.is_remote:
             msg = (
                 f"The metrics {path} cannot be opened ({error}); "
-                "if the object store is well, delete them and run again, which computes them anew"
+                "if the object store works, delete them and run again, which computes them again"
             )
             raise UserError(msg) from error
         return None
     versions = store.provenance["versions"]
     if missing and versions["device"] != made_of.versions["device"]:
         msg = (
-            f"The metrics {path} were begun on the device '{versions['device']}' and would go on on "
-            f"'{made_of.versions['device']}'; run again where they were begun, or delete them to begin anew"
+            f"The metrics {path} were started on the device '{versions['device']}' and would be continued on "
+            f"'{made_of.versions['device']}'; run again on the former, or delete them to start again"
         )
         raise UserError(msg)
     return None if missing and versions != made_of.versions else store
 
 
 def _is_of(store: "SequenceStore", made_of: _MetricsInputs) -> bool:
-    """Whether a store is of these tensors and settings, by whatever versions of libraries."""
+    """Whether a store is of these tensors and settings, whatever the versions of libraries."""
     recorded = {part: value for part, value in store.provenance.items() if part != "versions"}
     return (recorded, store.sizes, store.layers) == (made_of.provenance, made_of.sizes, made_of.tensors.layers)
 
@@ -478,7 +479,7 @@ def _metrics_sizes(tensors: "SequenceStore", analysis: AnalysisSettings) -> dict
 
 
 def _versions(device: str) -> dict[str, str]:
-    """The libraries that compute metrics, and on what."""
+    """The versions of the libraries that compute metrics, and the device."""
     return {library: version(library) for library in ("dask", "numba", "numpy", "torch")} | {"device": device}
 
 
@@ -507,7 +508,7 @@ def _recorded(snapshot: Snapshot) -> MadeOf | str:
 
 
 def _recorded_by_another_version(path: Place) -> MadeOf | str:
-    """What a store says that cannot be read as one of this version, which may have had other arrays."""
+    """What a store was made of that cannot be opened as one of this version, since it may have other arrays."""
     if not path.exists():
         return MISSING
     try:
@@ -535,7 +536,7 @@ def _made_of(provenance: Mapping[str, Any], lacking: str | None = None) -> MadeO
 
 
 def _bytes(extent: Extent) -> int:
-    """Bytes of the sequences that are still to be measured, as if nothing were compressed."""
+    """Uncompressed bytes of the sequences that are still to be measured."""
     study = extent.study
     sizes = {**extent.sizes, "kappa": len(study.analysis.kappas), "n": max(study.query_positions)}
     begun = extent.home.metrics(extent.name).exists()

@@ -1,6 +1,6 @@
-"""The memory that a study takes, compared with what there is before anything is computed, and refused where it is less.
+"""Checks that a study fits in the free memory, before anything is computed.
 
-What libraries take was measured on a study of two short sequences with two cores; the rest follows from sizes.
+The memory of libraries was measured on a study of two short sequences with two cores; the rest follows from sizes.
 """
 
 from collections.abc import Mapping
@@ -10,14 +10,14 @@ from storage.errors import UserError
 from storage.memory import free_addresses, free_memory
 
 LIBRARIES = 1_200_000_000
-"""Bytes of memory that a run takes for libraries and a model of next to no size."""
+"""Bytes of memory that a run takes for libraries and a tiny model."""
 
 ADDRESSES = 4_500_000_000
-"""Bytes of address space that it takes, most of which are reserved by threads and never used."""
+"""Bytes of address space that a run takes, most of which threads reserve and never use."""
 
 
 def check_start() -> None:
-    """Refuse a run where there is no memory for the libraries that it is made with; call it before they are loaded.
+    """Refuse a run if there is too little memory for its libraries; call it before they are loaded.
 
     Raises
     ------
@@ -35,9 +35,9 @@ def check_start() -> None:
 
 
 def check_extraction(name: str, sizes: Mapping[str, int]) -> None:
-    """Refuse an extraction of which not even one sequence fits in memory.
+    """Refuse an extraction if not even one sequence fits in memory.
 
-    The weights of the model come on top, where it computes on the CPU; they are read from the file as they are needed.
+    A model that computes on the CPU needs memory for its weights in addition; they are read from the file on demand.
 
     Parameters
     ----------
@@ -49,17 +49,17 @@ def check_extraction(name: str, sizes: Mapping[str, int]) -> None:
     Raises
     ------
     UserError
-        If less is free than two copies of a sequence's tensors take: as the model gives them, and as they are stored.
+        If less is free than two copies of a sequence's tensors take: as the model returns them, and as they are stored.
     """
     from storage.zarr.arrays import TENSORS
     from storage.zarr.space import sequence_bytes
 
-    less = "set context_length to less, or queries to fewer positions"
-    check_memory(f"A run, to extract one sequence of '{name}',", 2 * sequence_bytes(TENSORS, sizes), less)
+    less = "reduce context_length, or set queries to fewer positions"
+    check_memory(f"Extracting one sequence of '{name}'", 2 * sequence_bytes(TENSORS, sizes), less)
 
 
 def check_memory(what: str, needed: int, remedy: str) -> None:
-    """Refuse what needs more bytes than are free; ``what`` is the subject of the sentence that says so.
+    """Refuse work that needs more memory than is free; ``what`` is the subject of the error message.
 
     Raises
     ------

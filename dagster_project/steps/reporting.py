@@ -1,4 +1,4 @@
-"""The asset ``report``, and the other pages, pictures and tables about what is landed."""
+"""The asset ``report``, and the other pages, pictures and tables about landed studies."""
 
 import hashlib
 import json
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
     from reports.page import ReportSummary
 
 TWIN = "tables of its twin"
-"""What a page and verdicts are made from beside the study's own tables, as a reason for being stale names it."""
+"""Name, in reasons for being stale, of the input of a page and of verdicts besides the study's own tables."""
 
 HEAD = 2**14
-"""Bytes at the beginning of a page that hold what it says of itself."""
+"""Bytes at the beginning of a page that include its description of what it was made from."""
 
 LONGEST = 200
-"""Bytes of a file name that every file system takes, with some left for the name while it is written."""
+"""Longest file name in bytes: every file system accepts it, also with the suffix that it has while it is written."""
 
 
 def make_report(work: Work) -> Made:
@@ -62,13 +62,13 @@ def make_report(work: Work) -> Made:
 
 
 def _shown(title: str, png: bytes) -> Markdown:
-    """A picture as Dagster shows it beside the other metadata."""
+    """A picture as Markdown, which Dagster shows next to the other metadata."""
     return Markdown(f"![{title}](data:image/png;base64,{b64encode(png).decode()})")
 
 
 @cache
 def report_version() -> str:
-    """A digest of what makes pages: the package ``reports``, and the queries, views and macros that they ask."""
+    """A digest of the code of pages: the package ``reports``, and the queries, views and macros that they use."""
     digest = hashlib.sha256()
     for folder in (files("reports"), *(files("sql") / kind for kind in ("queries", "views", "macros"))):
         for name, content in sorted(_sources(folder)):
@@ -77,7 +77,7 @@ def report_version() -> str:
 
 
 def _sources(folder: Traversable) -> Iterator[tuple[str, bytes]]:
-    """Names and contents of all files below a folder but compiled ones."""
+    """Names and contents of all files below a folder except compiled ones."""
     for entry in folder.iterdir():
         if entry.is_dir() and entry.name != "__pycache__":
             yield from ((f"{entry.name}/{name}", content) for name, content in _sources(entry))
@@ -107,14 +107,14 @@ def write_study_report(home: Home, name: str, study: Study) -> "ReportSummary":
 
 
 def report_origin(study: Study, landed: Mapping[str, Any], twin: str | None) -> dict[str, Any]:
-    """What decides the page of a study, as JSON.
+    """What the page of a study is made from, as JSON.
 
     Parameters
     ----------
     study
         The study.
     landed
-        The provenance that its database carries.
+        The provenance that its database contains.
     twin
         ``digest_of_twin``.
     """
@@ -141,7 +141,7 @@ def _digest(landed: Mapping[str, Any]) -> str:
 
 
 def origin_of_report(path: Path) -> dict[str, Any]:
-    """What the page at ``path`` was made from, as ``report_origin``; nothing if it does not say.
+    """What the page at ``path`` was made from, as ``report_origin`` gives it; empty if the page does not say.
 
     Raises
     ------
@@ -159,7 +159,7 @@ def origin_of_report(path: Path) -> dict[str, Any]:
 
 
 def write_comparison(home: Home, names: Sequence[str]) -> Path:
-    """Write a page that sets studies side by side, and the index of all studies; return where the page lies.
+    """Write a page that compares studies, and the index of all studies; return the path of the page.
 
     Raises
     ------
@@ -197,7 +197,7 @@ def write_index(home: Home) -> None:
 
 
 def export(home: Home, name: str, *, images: Path | None, tables: Path | None) -> list[Path]:
-    """Write the charts of a landed study as pictures and its tables as files; return which were written.
+    """Write the charts of a landed study as pictures and its tables as files; return the paths of the files.
 
     Raises
     ------
@@ -232,12 +232,12 @@ def _write_index(connection: "duckdb.DuckDBPyConnection", home: Home) -> None:
 
 
 def _reports(home: Home, folder: Path) -> dict[str, str]:
-    """Links from a page in ``folder`` to the reports that there are, by study."""
+    """Links from a page in ``folder`` to the existing reports, by study."""
     return {path.stem: _link(path, folder) for path in sorted(home.reports.glob("*.html"))}
 
 
 def _link(path: Path, folder: Path) -> str:
-    """A link that leads from a page in ``folder`` to ``path``, from a disk too."""
+    """A relative link from a page in ``folder`` to ``path``, which also works if pages are opened from a disk."""
     from urllib.parse import quote
 
     return quote(Path(os.path.relpath(path, folder)).as_posix())
@@ -266,7 +266,7 @@ def _made_of(origin: Mapping[str, Any]) -> MadeOf:
 
 REPORT = Asset(
     name="report",
-    about="One self-contained HTML page about the study, that opens offline.",
+    about="One self-contained HTML page about the study, which opens offline.",
     parents=(WAREHOUSE,),
     kinds=("altair", "html"),
     version=report_version,

@@ -30,7 +30,7 @@ class Sources:
     tensors: SequenceStore
     metrics: SequenceStore
     summaries: Path
-    """Local of the tables of other assets."""
+    """Folder of the tables of other assets."""
     study: Study
 
     @property
@@ -69,7 +69,8 @@ def open_sources(home: Home, name: str, study: Study) -> Sources:
     wanted = metrics_provenance(name, tensors, study.analysis)
     if any(metrics.provenance.get(part) != wanted[part] for part in wanted):
         msg = (
-            f"The metrics of study '{name}' are those of other settings or tensors; run: attention-geometry run {name}"
+            f"The metrics of study '{name}' were computed from other settings or tensors; "
+            f"run: attention-geometry run {name}"
         )
         raise UserError(msg)
     return Sources(name, tensors, metrics, home.summaries(name), study)

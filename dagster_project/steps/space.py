@@ -1,4 +1,4 @@
-"""The disk space that a study still takes, stated before anything is written, and refused where there is less."""
+"""The disk space that a study still takes: an estimate, and checks that disks have as much before it is used."""
 
 import logging
 from collections.abc import Iterator, Mapping
@@ -13,11 +13,11 @@ from storage.files.places import Local, Place
 logger = logging.getLogger(__name__)
 
 SPARE = 2**28
-"""Bytes left free for what is not counted: the report, Dagster's records, what other programs write meanwhile."""
+"""Bytes left free for what is not counted: the report, Dagster's records, files that other programs write."""
 
 
 def check_space(extent: Extent, assets: tuple[Asset, ...]) -> None:
-    """Log what a study still takes, if it is still to be extracted, and refuse it where a disk has less.
+    """Log the space that a study still takes, if it is still to be extracted, and refuse it if a disk has less.
 
     Raises
     ------
@@ -40,15 +40,15 @@ def check_space(extent: Extent, assets: tuple[Asset, ...]) -> None:
 
 
 def estimate(extent: Extent, assets: tuple[Asset, ...]) -> dict[str, int]:
-    """Bytes that are still to be written, at most, for every asset that takes more than next to nothing.
+    """Upper bound of the bytes that are still to be written, for every asset that states its space.
 
-    Stores are counted as uncompressed. A database is built beside the one it replaces, so all of it counts.
+    Stores are counted as uncompressed. A database is built next to the one that it replaces, so all of it counts.
     """
     return {asset.name: asset.space(extent) for asset in assets if asset.space is not None}
 
 
 def _by_place(home: Home, assets: tuple[Asset, ...], parts: Mapping[str, int]) -> list[tuple[Place, dict[str, int]]]:
-    """The same by root folder or object store; what is stored on the disk of the data root counts as in it."""
+    """Group estimates by root folder or object store; stores on the disk of the data root count as in the root."""
     found: dict[Place, dict[str, int]] = {}
     for asset in assets:
         if asset.name in parts:
@@ -57,13 +57,13 @@ def _by_place(home: Home, assets: tuple[Asset, ...], parts: Mapping[str, int]) -
 
 
 def _root_of(home: Home, asset: Asset) -> Place:
-    """Where all studies' stores of one asset are, or the data root if that is on the same disk."""
+    """The folder of all studies' stores of one asset, or the data root if that is on the same disk."""
     root, data_root = asset.places(home, "any")[0].parent, Local(home.root)
     return data_root if root.shares_disk(data_root) else root
 
 
 def _settings(extent: Extent, assets: tuple[Asset, ...], parts: Mapping[str, int], free: int) -> Iterator[str]:
-    """Settings with which a study of which nothing is extracted would fit."""
+    """Settings with which a study would fit, if nothing of it is extracted yet."""
     study = extent.study
     if extent.missing < study.sequences:
         return
@@ -75,7 +75,7 @@ def _settings(extent: Extent, assets: tuple[Asset, ...], parts: Mapping[str, int
 
 
 def _fitting(extent: Extent, assets: tuple[Asset, ...], study: Study, parts: Mapping[str, int], free: int) -> int:
-    """How many sequences would fit: what a study takes grows by the same with each."""
+    """Number of sequences that would fit; each one adds the same number of bytes."""
     one, two = (
         estimate(replace(extent, study=study.model_copy(update={"sequences": count}), missing=count), assets)
         for count in (1, 2)
@@ -85,7 +85,7 @@ def _fitting(extent: Extent, assets: tuple[Asset, ...], study: Study, parts: Map
 
 
 def _room(home: Home, name: str, place: Place) -> Iterator[str]:
-    """Where space can be had."""
+    """Ways to get more space: tensors to drop, and other places."""
     landed = [path.stem for path in sorted(home.warehouse.glob("*.duckdb")) if path.stem != name]
     stores = [(other, home.tensors(other)) for other in landed]
     those = [f"{other} ({gigabytes(store.bytes_on_disk())})" for other, store in stores if _droppable(store, place)]
@@ -110,5 +110,5 @@ def _droppable(store: Place, place: Place) -> bool:
 
 
 def gigabytes(size: int) -> str:
-    """A size for people."""
+    """Format a number of bytes as GB or MB."""
     return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"

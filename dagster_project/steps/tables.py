@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 COMPUTED_BY = ("dask", "numba", "numpy", "scipy")
-"""The libraries whose versions are recorded beside the tables."""
+"""The libraries whose versions are recorded with the tables."""
 
 
 def tables_asset(
@@ -59,7 +59,7 @@ def tables_asset(
     reads
         The arrays of the tensor store that it reads.
     parallel
-        Whether it has tasks for ``dagster_project.steps.cluster.in_parallel``, so that a cluster is of use.
+        Whether it has tasks for ``dagster_project.steps.cluster.in_parallel``, so that it can use a cluster.
     kinds, pool
         As ``Asset.kinds`` and ``Asset.pool``.
     """
@@ -83,7 +83,7 @@ def tables_asset(
 
 @dataclass(frozen=True)
 class _Step:
-    """What the record of one asset calls; arguments as for ``tables_asset``."""
+    """The functions in the record of one asset; arguments as for ``tables_asset``."""
 
     name: str
     compute: "Callable[[Sources], Rows]"
@@ -144,7 +144,7 @@ class _Step:
         Raises
         ------
         UserError
-            If another process works on the study, or what is read is incomplete or stale; or as
+            If another process works on the study, or inputs are incomplete or stale; or as for
             ``dagster_project.steps.cluster.connected``.
         """
         from dagster_project.steps.sources import open_sources
@@ -176,7 +176,7 @@ class _Step:
         )
 
     def _describe(self, paths: Mapping[str, Path], rows: Mapping[str, int]) -> str:
-        """What was found; the number of rows where there is nothing to say."""
+        """The finding of the asset in a few words; the number of rows if it has none."""
         from storage.warehouse.findings import read_finding
 
         finding = read_finding(self.name, {table: path for table, path in paths.items() if rows[table]})

@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 ROW_SUM_TOLERANCE = 2.0**-24
-"""How far a row of float32 weights may be from summing to 1, for each of its keys: one rounding."""
+"""Largest deviation from 1 of the sum of a row of float32 weights, per key of the row: one rounding."""
 
 HALF_ROW_SUM_TOLERANCE = 0.02
-"""How far a row may be whose weights a model gave in half precision, as those do that are read in two passes."""
+"""The same for a whole row of weights that a model returned in half precision, as models read in two passes do."""
 
 
 def make_tensors(work: Work) -> Made:
-    """Extract what is missing of a study's tensors."""
+    """Extract the missing tensors of a study."""
     home, name = work.home, work.name
     with home.without_stores(name) if work.force else nullcontext():
         report = extract_tensors(work)
@@ -61,12 +61,12 @@ def make_tensors(work: Work) -> Made:
 
 
 def extract_tensors(work: Work, shard: "Shard | None" = None) -> "ExtractionReport":
-    """Extract the tensors of a study, or of one shard of it, or what is missing of them.
+    """Extract the missing tensors of a study, or of one shard of it.
 
-    With ``work.replace``, a store that cannot be continued (made of other settings or inputs, damaged, or its arrays
-    dropped) is replaced. It is set aside and removed when the new one is complete; in an object store, which cannot
-    rename, it is removed before the new one is begun. What is published stays. A store that is unfinished, and cannot
-    be continued only because of this device or these versions of libraries, is refused.
+    With ``work.replace``, a store that cannot be continued (made from other settings or inputs, damaged, or with
+    dropped arrays) is replaced. It is kept under another name until the new one is complete, then removed; in an object
+    store, which cannot rename, it is removed before the new one is started. Published tables stay. An unfinished store
+    that cannot be continued only because the device or the versions of libraries differ is refused.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def extract_tensors(work: Work, shard: "Shard | None" = None) -> "ExtractionRepo
     Raises
     ------
     UserError
-        If another process works on them, the disk or the memory has less room than they need, or as
+        If another process works on them, or the disk or the memory is too small for them; or as for
         ``extract.extraction.extract``.
     """
     from extract.extraction import extract
@@ -108,7 +108,7 @@ def extract_tensors(work: Work, shard: "Shard | None" = None) -> "ExtractionRepo
 
 
 def _check_room(extent: Extent, assets: tuple[Asset, ...]) -> None:
-    """Refuse what the disk, or the memory, has no room for."""
+    """Refuse an extraction that the disk or the memory is too small for."""
     check_space(extent, assets)
     check_extraction(extent.name, extent.sizes)
 
@@ -123,12 +123,12 @@ def _must_be_replaced(work: Work) -> bool:
 
 
 def missing_tensors(home: Home, name: str) -> list[int]:
-    """The sequences that the ledger of a tensor store does not have."""
+    """The sequences that are missing from the ledger of a tensor store."""
     return SequenceStore.open(home.tensors(name), TENSORS).missing()
 
 
 def row_sum_tolerance(home: Home, name: str) -> float:
-    """How far the weights of a query may be from summing to 1, in the tensor store of a study."""
+    """Largest deviation from 1 of the sum of a query's weights in the tensor store of a study."""
     store = SequenceStore.open(home.tensors(name), TENSORS)
     made_of = store.provenance
     half = made_of["inputs"]["model"].get("attention") == "two-pass" and made_of["settings"]["dtype"] != "float32"
@@ -136,7 +136,7 @@ def row_sum_tolerance(home: Home, name: str) -> float:
 
 
 def finalise_tensors(home: Home, name: str) -> int:
-    """How many sequences a study has whose shards were extracted, if none is missing; what killed ones left goes.
+    """Check that no sequence of a study is missing, and remove leftovers of killed runs; return how many there are.
 
     Raises
     ------
@@ -150,14 +150,15 @@ def finalise_tensors(home: Home, name: str) -> int:
     if missing:
         msg = (
             f"Study '{name}' lacks {len(missing)} of {total} sequences: {_ranges(missing)}; extract their shards again "
-            f"(attention-geometry extract {name} --shard K/N), or here all of them (attention-geometry extract {name})"
+            f"(attention-geometry extract {name} --shard K/N), or all missing ones on this machine "
+            f"(attention-geometry extract {name})"
         )
         raise UserError(msg)
     return total
 
 
 def _ranges(numbers: Sequence[int]) -> str:
-    """Ascending whole numbers in words: 0-4, 7, 9-12."""
+    """Format ascending integers as ranges, such as 0-4, 7, 9-12."""
     ends = [at for at, (one, other) in enumerate(pairwise(numbers), start=1) if other > one + 1]
     parts = [numbers[start:stop] for start, stop in pairwise([0, *ends, len(numbers)])]
     return ", ".join(f"{part[0]}-{part[-1]}" if len(part) > 1 else str(part[0]) for part in parts)
@@ -169,7 +170,7 @@ def _recorded(snapshot: Snapshot) -> MadeOf | str:
 
 
 def _bytes(extent: Extent) -> int:
-    """Bytes of the sequences that are missing, as if nothing were compressed."""
+    """Uncompressed bytes of the missing sequences."""
     specs = [replace(spec, dtype=extent.study.values) if spec.narrower else spec for spec in TENSORS]
     return sequence_bytes(specs, extent.sizes) * extent.missing
 
@@ -189,7 +190,7 @@ TENSOR_STORE = Asset(
         Check(
             "rows_sum_to_one",
             "The weights of every head and query, and its learned sink, sum to 1 within float32: at most one rounding "
-            "per key. Weights that have been dropped were checked before.",
+            "per key. Dropped weights were checked when they were extracted.",
         ),
     ),
     settings=tuple(ExtractionSettings.model_fields),

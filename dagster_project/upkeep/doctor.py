@@ -1,7 +1,4 @@
-"""What ``attention-geometry doctor`` says: versions, devices, the data root and what in it is incomplete or damaged.
-
-Holds the examination.
-"""
+"""The command ``attention-geometry doctor``: versions, devices, and what is incomplete or damaged in the data root."""
 
 import os
 import platform
@@ -91,7 +88,7 @@ def _data_root(home: Home) -> Table:
 
 
 def _stores(home: Home) -> Table:
-    """Every store below the data root with what its ledger lacks, and every published database."""
+    """Every store of the data root with its missing sequences, every published database, and every page."""
     from storage.warehouse.connection import published
 
     table = Table("store", "study", "state", title="Stores", title_justify="left")
@@ -110,7 +107,7 @@ def _stores(home: Home) -> Table:
 
 
 def _states(home: Home, folder: Part) -> Iterator[tuple[str, str]]:
-    """The studies that have a store, and its state; of those in an object store, the ones that are known."""
+    """The studies that have a store, and its state; in an object store, only known studies are found."""
     try:
         names = _stored(home, folder)
     except UserError as error:  # the object store does not answer
@@ -121,7 +118,7 @@ def _states(home: Home, folder: Part) -> Iterator[tuple[str, str]]:
 
 
 def _stored(home: Home, folder: Part) -> list[str]:
-    """The studies that have a store of this kind; of those in an object store, the ones that are known."""
+    """The studies that have a store of this kind; in an object store, only known studies are found."""
     place, store = home.place_of(folder), home.tensors if folder == "tensors" else home.metrics
     listed = place.stores()
     if listed is None:
@@ -137,7 +134,7 @@ def _state(home: Home, name: str, folder: Part) -> str:
     try:
         store = SequenceStore.open(home.tensors(name), TENSORS) if folder == "tensors" else open_metrics(home, name)
         missing, total = store.missing(), store.sizes["sequence"]
-    except Exception as error:  # noqa: BLE001 (whatever is wrong with it, the others are examined)
+    except Exception as error:  # noqa: BLE001 (the others are still examined)
         return in_a_line(error)
     size = f"{store.bytes_on_disk() / 1e6:.1f} MB"
     if missing:
@@ -147,7 +144,7 @@ def _state(home: Home, name: str, folder: Part) -> str:
 
 
 def _summaries(home: Home, name: str) -> str:
-    """Which of a study's small tables are there."""
+    """Which of a study's small tables are stored."""
     from dagster_project.steps.catalogue import ASSETS
     from storage.files.tables import made_from
 
@@ -158,25 +155,25 @@ def _summaries(home: Home, name: str) -> str:
 
 
 def removals(removed: Iterable[Removed]) -> Table:
-    """What has been removed, with its bytes and their sum, and what has not, and why."""
+    """A table of what was removed, with its size and the total, and of what was kept, and why."""
     table = Table("what", "bytes", title="Removed", title_justify="left")
     total = 0
     for each in removed:
         table.add_row(str(each.path), f"kept: {each.kept}" if each.kept else f"{each.bytes:,}")
         total += each.bytes
-    table.add_row("in all", f"{total:,}")
+    table.add_row("total", f"{total:,}")
     return table
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of reading one store, table or database."""
+    """The result of verifying one store, table or database."""
 
     what: Place
     damage: str | None
-    """What is wrong and the remedy, in one line; None if every byte is as it was written."""
+    """What is wrong and the remedy, in one line; None if all checksums match."""
     in_work: bool = False
-    """Whether it could not be read because a process works on its study."""
+    """Whether it could not be read because a process is working on its study."""
 
 
 def verify(home: Home) -> Iterator[Verdict]:
@@ -204,7 +201,7 @@ def verify(home: Home) -> Iterator[Verdict]:
 
 
 def _verify_databases(home: Home) -> Iterator[Verdict]:
-    """Look at every database of Dagster's records."""
+    """Check every database of Dagster's records."""
     from dagster_project.records.opening import REBUILD, damaged_records
 
     for path, why in damaged_records(home):
@@ -212,7 +209,7 @@ def _verify_databases(home: Home) -> Iterator[Verdict]:
 
 
 def _verify_records(home: Home) -> Verdict:
-    """Read all of Dagster's records, whose databases are as they should be."""
+    """Read all of Dagster's records, whose databases are intact."""
     from dagster_project.records.opening import REBUILD, unreadable_records
 
     why = unreadable_records(home)
@@ -221,7 +218,7 @@ def _verify_records(home: Home) -> Verdict:
 
 
 def _settled(home: Home, study: str, what: Place, look: Callable[[], str | None]) -> Verdict:
-    """What is wrong by a look while no process works on the study; a first look, which may be so, needs no lock.
+    """The damage that a check finds: the first check takes no lock; damage is confirmed while no process works on it.
 
     Raises
     ------
@@ -240,30 +237,30 @@ def _settled(home: Home, study: str, what: Place, look: Callable[[], str | None]
 
 
 def _damage_found(look: Callable[[], str | None], what: Place, study: str) -> str | None:
-    """What a look finds; what nobody foresaw is damage too."""
+    """The damage that a check finds; an unexpected error counts as damage."""
     try:
         return look()
     except UserError:
         raise
-    except Exception as error:  # noqa: BLE001 (the others are read all the same)
-        return f"{what} cannot be read ({in_a_line(error)}): attention-geometry run {study} --fresh"
+    except Exception as error:  # noqa: BLE001 (the others are still read)
+        return f"{what} cannot be read ({in_a_line(error)}); rebuild it: attention-geometry run {study} --fresh"
 
 
 def verdicts(found: Iterable[Verdict]) -> Table:
-    """What is damaged, each with its remedy, what could not be read, and how much is as it was written."""
+    """A table of what is damaged, with its remedy, what could not be read, and how many are intact."""
     table = Table("read", "state", title="Checksums", title_justify="left")
     whole = 0
     for each in found:
         if each.damage or each.in_work:
-            table.add_row(str(each.what), each.damage or "not read: a process works on it")
+            table.add_row(str(each.what), each.damage or "not read: a process is working on it")
         else:
             whole += 1
-    table.add_row("all others" if table.row_count else "everything", f"{whole} as written")
+    table.add_row("all others" if table.row_count else "everything", f"{whole} intact")
     return table
 
 
 def _damage_of_store(place: Place, specs: "Sequence[ArraySpec]", study: str) -> str | None:
-    """The first damage of a store, read one sequence of one array after the other; None if there is none."""
+    """The first damage of a store, read array by array and sequence by sequence; None if there is none."""
     from storage.zarr.sequences import SequenceStore
 
     try:
@@ -280,7 +277,7 @@ def _damage_of_store(place: Place, specs: "Sequence[ArraySpec]", study: str) -> 
 
 
 def _damage_of_database(path: Path, study: str) -> str | None:
-    """What is wrong with a database; None if nothing is."""
+    """The damage of a database; None if there is none."""
     from storage.warehouse.connection import FORCED
     from storage.warehouse.connection import verify as damage_of
 
@@ -289,7 +286,7 @@ def _damage_of_database(path: Path, study: str) -> str | None:
 
 
 def _damage_of_table(path: Path) -> str | None:
-    """What is wrong with a table; None if nothing is."""
+    """The damage of a table; None if there is none."""
     from storage.files.tables import read_table
 
     try:

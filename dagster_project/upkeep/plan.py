@@ -1,6 +1,6 @@
-"""The plan of a refresh: what of all studies is missing or stale, and why; its reports are in ``refreshes/``.
+"""The plan of a refresh: what is missing or stale in all studies, and why; its reports are in ``refreshes/``.
 
-The schedule and the command line share it.
+The schedule and the command line both use it.
 """
 
 import json
@@ -26,31 +26,31 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 KEPT = 100
-"""Reports that are kept, the latest."""
+"""Number of reports that are kept, the latest ones."""
 
 REFRESH_TAG = "attention-geometry/refresh"
-"""Tag of a run that names the report in which it was asked for."""
+"""Tag of a run with the name of the report that requested it."""
 
 WHY_TAG = "attention-geometry/why"
-"""Tag of a run that says which assets were stale, and why."""
+"""Tag of a run with the stale assets and why they are stale."""
 
-NEVER_RUN = "never run; name it to start"
+NEVER_RUN = "never run; pass its name to run it"
 
-WAITS = "waits or is in progress; if nothing works on it, cancel it in `attention-geometry ui`"
+WAITS = "is queued or in progress; if no process is working on it, cancel it in `attention-geometry ui`"
 
 State = Literal["stale", "fresh", "running", "never run", "error"]
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What was found of one study, and what came of it."""
+    """The findings for one study, and the outcome of its run."""
 
     study: str
     state: State
     why: dict[str, str] = field(default_factory=dict)
     """The reason for every asset that is missing or stale, in order."""
     message: str = ""
-    """What went wrong, in one line."""
+    """An error, or another explanation, in one line."""
     outcome: str = ""
     """How its run ended, if there was one."""
     seconds: float | None = None
@@ -62,7 +62,7 @@ class Entry:
 
     @property
     def reasons(self) -> str:
-        """Why it is run or not, in a line; what follows from a stale asset is not named."""
+        """Why it is run or not, in one line; assets that are stale only because of another are not named."""
         assets: dict[str, list[str]] = {}
         for asset, why in self.why.items():
             if not why.startswith(FOLLOWS):
@@ -72,7 +72,7 @@ class Entry:
 
 
 def _some(assets: Sequence[str]) -> str:
-    """The first of some assets, and how many more there are."""
+    """The first of some assets, and the number of others."""
     return assets[0] if len(assets) == 1 else f"{assets[0]} and {len(assets) - 1} more"
 
 
@@ -81,7 +81,7 @@ class Report:
     """What one refresh found and did."""
 
     name: str
-    """The time when it was planned, in UTC: the name of its file, and the value of ``REFRESH_TAG``."""
+    """The time of planning in UTC: the name of its file, and the value of ``REFRESH_TAG``."""
     by: Literal["schedule", "command"]
     entries: tuple[Entry, ...]
 
@@ -93,10 +93,10 @@ class Report:
 def plan(
     home: Home, instance: "dg.DagsterInstance", by: Literal["schedule", "command"], names: Sequence[str] = ()
 ) -> Report:
-    """What has to be done of all studies, or of those named; one that cannot be examined does not hide the others.
+    """Find what is missing or stale in all studies, or in those named; an error in one does not hide the others.
 
-    Shipped studies of which nothing was ever made are left alone unless they are named: some are large. So is the page
-    of a twin that was made for a study.
+    Shipped studies that were never run are skipped unless they are named: some are large. So is the page of a
+    generated twin.
 
     Raises
     ------
@@ -116,7 +116,7 @@ def plan(
         if name in running:
             entries.append(Entry(name, "running", message=f"run {running[name]} {WAITS}"))
         elif name in studies and home.is_claimed(name):
-            entries.append(Entry(name, "running", message="another process works on it, or on a shard of it"))
+            entries.append(Entry(name, "running", message="another process is working on it or on a shard of it"))
         elif name in studies:
             whole = partial(stale, home, name, studies[name])
             needed = partial(stale_of_twin, home, name) if name in unseen else whole
@@ -126,28 +126,28 @@ def plan(
 
 
 def _is_twin(study: Study) -> bool:
-    """Whether it may be the twin of others, which are made after it."""
+    """Whether it may be the twin of other studies, which are made after it."""
     return study.model.weights == RANDOM
 
 
 def _examined(home: Home, name: str, needed: Callable[[], dict[str, str]], *, start: bool) -> Entry:
-    """What is stale of what is needed of a study; ``start``: also if it was never run."""
+    """The entry of a study: which of its needed assets are stale; ``start``: also if it was never run."""
     try:
         if not (start or _was_run(home, name)):
             return Entry(name, "never run", message=NEVER_RUN)
         why = needed()
-    except Exception as error:  # noqa: BLE001 (whatever it is, the other studies go on)
+    except Exception as error:  # noqa: BLE001 (the other studies are still examined)
         return Entry(name, "error", message=in_a_line(error))
     return Entry(name, "stale" if why else "fresh", why)
 
 
 def _was_run(home: Home, name: str) -> bool:
-    """Whether anything of a study is stored."""
+    """Whether a study has any stored files."""
     return any(place.exists() for asset in reversed(ASSETS) for place in asset.places(home, name))
 
 
 def write(home: Home, report: Report) -> Path:
-    """Write a report atomically as JSON, and keep of all reports the latest ``KEPT``; returns its path.
+    """Write a report atomically as JSON, delete all but the latest ``KEPT`` reports, and return its path.
 
     Raises
     ------
@@ -163,22 +163,20 @@ def write(home: Home, report: Report) -> Path:
 
 
 def latest(home: Home) -> Report:
-    """The latest report; how runs ended that it does not know of is looked up in Dagster's records.
+    """Read the latest report; missing outcomes of runs are looked up in Dagster's records.
 
-    These are the runs that the schedule asked for, and the one in which a command was killed.
+    These are the runs that the schedule requested, and the one during which a command was killed.
 
     Raises
     ------
     UserError
-        If there is none that can be read.
+        If there is no report, or it cannot be read.
     """
     from dagster_project.records.opening import open_records
 
     written = _written(home)
     if not written:
-        msg = (
-            f"There is no report in {_folder(home)}; `attention-geometry refresh` writes one, and so does the schedule"
-        )
+        msg = f"There is no report in {_folder(home)} yet; write one: attention-geometry refresh"
         raise UserError(msg)
     report = _read(written[-1])
     if all(entry.outcome or entry.state != "stale" for entry in report.entries):
@@ -189,7 +187,7 @@ def latest(home: Home) -> Report:
 
 
 def _ended(instance: "dg.DagsterInstance", report: Report) -> Iterator[Entry]:
-    """The entries of the studies that runs were started for, with their outcome, the latest run of a study last."""
+    """Yield the entries of studies that have runs, with their outcome; the latest run of a study is last."""
     import dagster as dg
 
     from dagster_project.records.registration import PARTITION_TAG
@@ -204,13 +202,13 @@ def _ended(instance: "dg.DagsterInstance", report: Report) -> Iterator[Entry]:
         run, (begin, end) = record.dagster_run, (record.start_time, record.end_time)
         if entry := entries.get(run.tags.get(PARTITION_TAG, "")):
             outcome = outcomes.get(run.status, "in progress")
-            message = f"see run {run.run_id} with `attention-geometry ui`" if outcome == "failed" else ""
+            message = f"see run {run.run_id} in `attention-geometry ui`" if outcome == "failed" else ""
             seconds = end - begin if begin is not None and end is not None else None
             yield replace(entry, outcome=outcome, message=message, seconds=seconds)
 
 
 def _read(path: Path) -> Report:
-    """A report as it was written."""
+    """Read a report from its file."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         return Report(found["name"], found["by"], tuple(Entry(**entry) for entry in found["entries"]))
@@ -225,5 +223,5 @@ def _written(home: Home) -> list[Path]:
 
 
 def _folder(home: Home) -> Path:
-    """Where reports are stored."""
+    """The folder of reports."""
     return home.root / "refreshes"

@@ -1,4 +1,4 @@
-"""How far the studies of a data root have come."""
+"""The state of each study of a data root, from not run to reported."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -15,12 +15,12 @@ NOT_RUN = "not run"
 
 
 def states(home: Home, studies: Mapping[str, Study]) -> dict[str, str]:
-    """In a few words, how far each study has come."""
+    """Describe the state of each study in a few words."""
     return {name: _marked(_state(home, name), study) for name, study in studies.items()}
 
 
 def _marked(state: str, study: Study) -> str:
-    """A state, with what a study that has not been run needs."""
+    """A state, with a note if the study has not been run and needs a GPU."""
     return f"{state}; needs a GPU" if state == NOT_RUN and study.needs_gpu else state
 
 
@@ -35,7 +35,7 @@ def _state(home: Home, name: str) -> str:
     try:
         extracted = home.tensors(name).exists()
     except UserError:  # an object store that does not answer
-        return "not known: the place of its tensors cannot be reached; see doctor"
+        return "unknown: its tensors cannot be reached; see doctor"
     return f"extracted: {_progress(home.tensors(name), TENSORS)}" if extracted else NOT_RUN
 
 
@@ -46,5 +46,5 @@ def _progress(path: Place, specs: "Sequence[ArraySpec]") -> str:
         store = SequenceStore.open(path, specs)
         total = store.sizes["sequence"]
         return f"{total - len(store.missing())} of {total} sequences"
-    except Exception:  # noqa: BLE001 (whatever is wrong with it, the other studies are listed)
+    except Exception:  # noqa: BLE001 (the other studies are still listed)
         return "cannot be read; see doctor"

@@ -1,7 +1,6 @@
 """Python's own manual as a corpus: the topics of ``pydoc_data``, part of every Python.
 
-Holds the split into topics the embedded model was trained on and topics held out from its training. What belongs
-elsewhere: tokenising and cutting into sequences (``extract.corpora``).
+Holds the split into topics that the embedded model was trained on and topics held out from its training.
 """
 
 from typing import Literal
@@ -13,9 +12,9 @@ Split = Literal["train", "held_out"]
 def topics(split: Split) -> list[tuple[str, str]]:
     """The topics of one split of the manual as (name, text), ordered by name.
 
-    The split depends on a topic's name alone (CRC-32 modulo 5), so a topic stays on its side when another Python
-    version adds or drops topics. Some topics of the manual quote others at length; from the training side every
-    paragraph that also stands in a held-out topic is removed.
+    The split depends only on a topic's name (CRC-32 modulo 5), so a topic stays in its split when another Python
+    version adds or drops topics. Some topics of the manual quote others at length; every paragraph that is also in a
+    held-out topic is removed from the training split.
     """
     from pydoc_data.topics import topics as manual
 
@@ -27,10 +26,10 @@ def topics(split: Split) -> list[tuple[str, str]]:
 
 
 def _squeezed(paragraph: str) -> str:
-    """A paragraph without its layout, for comparison."""
+    """A paragraph with normalised white space, for comparison."""
     return " ".join(paragraph.split())
 
 
 def _without(text: str, hidden: set[str]) -> str:
-    """``text`` without the paragraphs whose squeezed form is in ``hidden``."""
+    """``text`` without the paragraphs whose normalised form is in ``hidden``."""
     return "\n\n".join(paragraph for paragraph in text.split("\n\n") if _squeezed(paragraph) not in hidden)

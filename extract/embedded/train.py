@@ -1,8 +1,8 @@
 """Training of the embedded model: tokenizer, weights and model card, from plain text.
 
 Run it as ``python -m extract.embedded.train --text DIR --state STATE``, where ``DIR`` holds public-domain English
-``*.txt`` files. Every 500 steps it measures the model on held-out text and saves its state in ``STATE``; started again
-with the same ``STATE`` it continues from there. It is not part of the wheel.
+``*.txt`` files. Every 500 steps it measures the model on held-out text and saves its state in ``STATE``; a later run
+with the same ``STATE`` continues from there. This module is not part of the wheel.
 """
 
 import argparse
@@ -40,15 +40,15 @@ ARCHITECTURES: dict[str, tuple[Any, Any]] = {
 """Configuration and model by name; Qwen3 is LLaMA with normalised queries and keys."""
 
 MARK = 500
-"""Steps between two measurements on held-out text; the state is saved as often."""
+"""Steps between two measurements on held-out text; the state is saved after each of them."""
 
 WINDOWS = 32
-"""Held-out windows of each kind of text that everything is measured on."""
+"""Number of held-out windows of each kind of text that are used for all measurements."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """Every choice that decides the trained weights; ``seed`` drives data order and initialisation."""
+    """All choices that determine the trained weights; ``seed`` drives data order and initialisation."""
 
     seed: int = 20260
     architecture: str = "llama"
@@ -80,7 +80,7 @@ def english_documents(folder: Path) -> list[str]:
 
 
 def source_documents(characters: int, seed: int) -> list[str]:
-    """Python sources, about ``characters`` in all: the whole standard library, then installed packages at random.
+    """Python sources of about ``characters`` in total: the standard library, then installed packages in random order.
 
     The manual itself, tests and very large files are left out.
     """
@@ -98,7 +98,7 @@ def source_documents(characters: int, seed: int) -> list[str]:
 
 
 def _sources(root: Path) -> list[Path]:
-    """The Python files under ``root`` worth reading, in order of their names."""
+    """The Python files under ``root`` except the manual, tests and very large files, in order of their names."""
     return [
         path
         for path in sorted(root.rglob("*.py"))
@@ -158,7 +158,7 @@ def build_model(recipe: Recipe) -> PreTrainedModel:
 
 
 def draw_windows(stream: torch.Tensor, count: int, recipe: Recipe, generator: torch.Generator | None) -> torch.Tensor:
-    """``count`` windows (count, context) that start with BOS: at random places, or evenly spaced without generator."""
+    """``count`` windows (count, context) that start with BOS: at random, or evenly spaced without generator."""
     body = recipe.context - 1
     last = len(stream) - body
     if generator is None:
@@ -211,7 +211,7 @@ def bigram_loss(train: torch.Tensor, ids: torch.Tensor, vocabulary: int, strengt
 
 @torch.inference_mode()
 def attention_figures(model: PreTrainedModel, ids: torch.Tensor) -> dict[str, Any]:
-    """What the last query of each window attends to, and the norm of the value state at position 0.
+    """Measure the attention of the last query of each window, and the norm of the value state at position 0.
 
     Returns
     -------
@@ -291,12 +291,12 @@ class Training:
         return self.state / "state.pt"
 
     def _continue(self) -> None:
-        """Load what an earlier process saved."""
+        """Load the state that an earlier process saved."""
         if not self._file.exists():
             return
         saved = torch.load(self._file, weights_only=True)
         if json.loads(saved["recipe"]) != asdict(self.recipe):
-            msg = f"{self._file} was saved by another recipe: {saved['recipe']}; name another --state"
+            msg = f"{self._file} was saved with another recipe: {saved['recipe']}; use another --state"
             raise SystemExit(msg)
         self.model.load_state_dict(saved["model"])
         self.optimizer.load_state_dict(saved["optimizer"])
@@ -322,7 +322,7 @@ class Training:
         partial.replace(self._file)
 
     def run(self, streams: dict[str, torch.Tensor], held_out: dict[str, torch.Tensor]) -> None:
-        """Train to the last step; every ``MARK`` steps, measure, print and save."""
+        """Train to the last step; measure, print and save every ``MARK`` steps."""
         compiled = torch.compile(self.model)
         while self.step < self.recipe.steps:
             started = time.monotonic()
@@ -348,7 +348,7 @@ class Training:
 
 
 def _rounded(value: Any) -> Any:
-    """A document with numbers of four significant digits."""
+    """A JSON document with numbers rounded to four significant digits."""
     if isinstance(value, float):
         return float(f"{value:.4g}")
     if isinstance(value, dict):
@@ -360,7 +360,7 @@ def _rounded(value: Any) -> Any:
 
 
 def write_model(training: Training, tokenizer: PreTrainedTokenizerFast, folder: Path) -> PreTrainedModel:
-    """Write weights, rounded to bfloat16, and tokenizer to ``folder``; returns the model as a reader of it loads it."""
+    """Write weights, rounded to bfloat16, and tokenizer to ``folder``; return the model as loaded from there."""
     rounded: Any = training.model
     rounded.to(torch.bfloat16).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -378,12 +378,12 @@ pipeline_tag: text-generation
 
 A small {architecture} language model ({recipe.layers} layers, {recipe.heads} heads, {recipe.kv_heads} KV heads, width
 {recipe.width}, context {recipe.context}, BPE vocabulary {recipe.vocabulary}), trained from scratch on public-domain
-English, Python's own manual and Python sources, so that the embedded study measures a model that has learned something.
-It is not an assistant and writes nothing of use.
+English, Python's own manual and Python sources, so that the embedded study measures a trained model. It is not an
+assistant, and its output has no practical use.
 
 Made by `python -m extract.embedded.train --text DIR --state STATE --tokenizer extract/embedded/model` from the text of
-[the manual](../manual.py), of DIR and of installed Python sources; the tokenizer is that of the model before
-this one. All figures below were measured by that run after the weights were rounded to bfloat16, as shipped,
+[the manual](../manual.py), of DIR and of installed Python sources; the tokenizer is that of the previous
+model. All figures below were measured by that run after the weights were rounded to bfloat16, as shipped,
 on {windows} held-out windows of {recipe.context} tokens of each kind of text.
 
 | property | goal | this model |
@@ -398,7 +398,7 @@ on {windows} held-out windows of {recipe.context} tokens of each kind of text.
 |---|---|---|---|
 {layers}
 
-The tries before this one, and what each reached at which step, are in `docs/embedded-model.md`.
+Earlier training runs, with their results by step, are described in `docs/embedded-model.md`.
 
 ## Recipe
 {different:,} different tokens; {seen:,} seen in {training.step:,} steps; {hours:.1f} hours on one core of
@@ -413,7 +413,7 @@ The tries before this one, and what each reached at which step, are in `docs/emb
 def write_card(
     training: Training, model: PreTrainedModel, streams: dict[str, torch.Tensor], held_out: dict[str, torch.Tensor]
 ) -> str:
-    """The model card: what was measured on held-out text, beside the goals, and the recipe."""
+    """The text of the model card: measurements on held-out text with their goals, and the recipe."""
     recipe, found = training.recipe, measure(model, held_out)
     together = torch.cat(list(streams.values()))
     bigram = {name: bigram_loss(together, ids, recipe.vocabulary) for name, ids in held_out.items()}
@@ -470,14 +470,14 @@ def read_text(
 
 
 def main() -> None:
-    """Train, or continue, and write model and card."""
+    """Start or continue training, then write the model and its card."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--text", type=Path, required=True, help="folder of public-domain English, *.txt")
-    parser.add_argument("--state", type=Path, required=True, help="folder that the run is saved in")
+    parser.add_argument("--state", type=Path, required=True, help="folder where the run is saved")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "model", help="where the model is written")
     parser.add_argument("--tokenizer", type=Path, help="folder of a tokenizer to use (default: train one)")
     for name, kind in (("architecture", str), ("steps", int), ("decay_steps", int), ("peak_learning_rate", float)):
-        parser.add_argument(f"--{name.replace('_', '-')}", type=kind, help="instead of the recipe's")
+        parser.add_argument(f"--{name.replace('_', '-')}", type=kind, help="overrides the recipe")
     given = vars(parser.parse_args())
     places = {name: given.pop(name) for name in ("text", "state", "out", "tokenizer")}
     recipe = replace(Recipe(), **{name: value for name, value in given.items() if value is not None})

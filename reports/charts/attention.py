@@ -72,7 +72,7 @@ def _phases(fit: Row | None) -> list[alt.LayerChart]:
 
 
 def _floor(rows: Sequence[Row]) -> float:
-    """Where a log axis of shares begins: at the smallest spread, but at most a decade below the smallest mean.
+    """Find where a log axis of shares begins: at the smallest spread, but at most a decade below the smallest mean.
 
     Half the smallest mean is above it in any case, so that a name beside that mean is clear of the axis.
     """
@@ -82,7 +82,7 @@ def _floor(rows: Sequence[Row]) -> float:
 
 
 def sink_by_layer(sinks: pa.Table) -> alt.LayerChart:
-    """Attention weight every head gives the sink, by layer, with each layer's mean.
+    """Attention weight of every head on the sink, by layer, with each layer's mean.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def sink_by_layer(sinks: pa.Table) -> alt.LayerChart:
     return layered(
         rows,
         "Attention on the sink by layer",
-        f"Strip chart of the weight each head gives position 0. {findings.sink_by_layer(found)}",
+        f"Strip chart of the weight of position 0 in each head. {findings.sink_by_layer(found)}",
         level(min(row["uniform_weight"] for row in rows), "uniform"),
         ticks.encode(tooltip=[layer, head, share(weight, title="Weight of position 0")]),
         means.encode(tooltip=[layer, share(mean, title="Mean over its heads")]),

@@ -1,4 +1,4 @@
-"""What the bounds are worth: their coverage and width, Δ/B, and how they do on data drawn from the assumptions."""
+"""Charts of the bounds: coverage and width, Δ/B, and gaps for heads drawn from the assumptions."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -14,10 +14,10 @@ from reports.findings import numbers
 from reports.findings.numbers import Row
 
 DECADES = 6
-"""A scale of both signs spans at most so many powers of ten on either side."""
+"""Largest number of powers of ten on either side of a scale of both signs."""
 
 NEAR, STEPS = 0.2, 4
-"""Names that begin within this share of the axis stand in so many steps."""
+"""Names that begin within this share of the axis are staggered in this number of steps."""
 
 COVERAGES = {
     "precision_coverage": "Precision, all rows",
@@ -80,7 +80,7 @@ def _by_kappa(
 
 
 def _best_kappa(rows: Sequence[Row]) -> list[alt.LayerChart]:
-    """A rule at the κ that serves best; no layer where none does, since an axis of nothing has no extent."""
+    """Mark the best κ by a rule; no layer if there is none, since an empty axis has no extent."""
     best = [{"kappa": row["kappa"], "note": f"tightest: κ = {row['kappa']:g}"} for row in rows if row["serves_best"]]
     if not best:
         return []
@@ -125,7 +125,7 @@ def margins(curve: pa.Table, regimes: pa.Table) -> alt.LayerChart:
 
 
 def _regimes(regimes: Sequence[Row], last: int) -> list[alt.LayerChart]:
-    """Where regimes begin, with their names; those that begin together share a rule, near ones stand in steps."""
+    """Mark where regimes begin, with their names; those that begin together share a rule, close ones are staggered."""
     names: dict[int, list[str]] = {}
     for row in numbers.known(regimes, "first_n"):
         names.setdefault(row["first_n"], []).append(row["regime"])

@@ -1,4 +1,4 @@
-"""Measures beside what chance would do: against N for the whole model, head by head, and over all radii."""
+"""Charts of measures and chance: against N for the whole model, head by head, and over all radii."""
 
 from functools import partial
 
@@ -17,7 +17,7 @@ _LABELS = [SELECTED, *findings.NULLS.values()]
 
 
 def chance(curves: pa.Table, *, measure: str) -> alt.LayerChart:
-    """A measure of the model against N beside either null.
+    """A measure of the model against N, with both nulls.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ def chance(curves: pa.Table, *, measure: str) -> alt.LayerChart:
     tooltip += [alt.Tooltip(f"{column}:Q", title=title, format=".3~f") for column, title in shown.items()]
     return layered(
         rows,
-        f"{name} beside chance",
+        f"{name} and chance",
         f"Line chart against N on a log axis. {findings.beside_nulls(curves.to_pylist(), measure)}",
         base.mark_area(clip=True).encode(y=y("band_low:Q"), y2="band_high:Q"),
         base.mark_line().encode(y=y("mean:Q"), strokeDash=alt.StrokeDash("label:N", title=None, scale=dashes)),
@@ -49,7 +49,7 @@ def chance(curves: pa.Table, *, measure: str) -> alt.LayerChart:
 
 
 def _beside(curves: pa.Table, measure: str) -> list[Row]:
-    """A row for each line and N; around a null lies a band outside which the selections differ clearly from it."""
+    """Build a row for each line and N; outside the band around a null the selections differ clearly from it."""
     by_n: dict[int, dict[str, Row]] = {}
     for row in curves.to_pylist():
         if row["measure"] == measure:
@@ -70,7 +70,7 @@ def _beside(curves: pa.Table, measure: str) -> list[Row]:
 
 
 def chance_map(heads: pa.Table, *, null: str) -> alt.LayerChart:
-    """AUC of every head at one N, less that of a null; a mark where the interval of the difference excludes 0.
+    """AUC of every head at one N minus that of a null, marked if the interval of the difference excludes 0.
 
     Parameters
     ----------
@@ -89,12 +89,18 @@ def chance_map(heads: pa.Table, *, null: str) -> alt.LayerChart:
         scale=alt.Scale(domain=[-reach, reach], range="diverging"),
         legend=alt.Legend(format=".2~f", gradientLength=height),
     )
-    shown = {"value": "AUC", "null_value": "by chance", "difference": "Difference", "low": "95 % from", "high": "to"}
+    shown = {
+        "value": "AUC",
+        "null_value": "by chance",
+        "difference": "Difference",
+        "low": "95 % from",
+        "high": "to",
+    }
     tooltip = [alt.Tooltip("layer:O", title="Layer"), alt.Tooltip("head:O", title="Head")]
     tooltip += [alt.Tooltip(f"{column}:Q", title=title, format=".3~f") for column, title in shown.items()]
     return layered(
         rows,
-        f"Less {findings.NULLS[null]}",
+        f"Minus {findings.NULLS[null]}",
         f"Heat map, layers by heads. {findings.heads_beside_nulls(rows, null)}",
         base.mark_rect().encode(color=color, tooltip=tooltip),
         *(
@@ -106,7 +112,7 @@ def chance_map(heads: pa.Table, *, null: str) -> alt.LayerChart:
 
 
 def _clear(row: Row) -> str:
-    """On which side of 0 the interval lies."""
+    """Mark the side of 0 on which the interval lies."""
     if row["low"] is None:
         return ""
     return "+" if row["low"] > 0 else "−" if row["high"] < 0 else ""

@@ -1,4 +1,4 @@
-"""What changes as the context grows: Precision and Recall at some N, the elbow, and the kinds of heads."""
+"""Charts against context size: Precision and Recall at some N, the elbow, and the kinds of heads."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -14,13 +14,13 @@ from reports.findings import numbers
 from reports.findings.numbers import Row
 
 APART = 13
-"""Names at the ends of lines stand at least so many pixels from each other."""
+"""Smallest distance of the names at the ends of lines, in pixels."""
 
 INSIDE = 14
 """Room between the last points and the edge of the plotting area, in pixels."""
 
 LEADER = 16
-"""How far the strokes to the names of lines reach beyond that edge, in pixels."""
+"""Length of the strokes to the names of lines beyond that edge, in pixels."""
 
 ELBOWS = {"median_elbow_n": "median head", "model_elbow_n": "model"}
 """Elbows that are drawn, as the legend names them."""
@@ -70,7 +70,7 @@ def _floors(base: alt.Chart, scale: alt.Scale) -> list[alt.Chart]:
 
 
 def _telling(rows: Sequence[Row], metric: str) -> list[Row]:
-    """Without Recall at N = 1, which is 1 by definition, unless there is nothing else."""
+    """Drop Recall at N = 1, which is 1 by definition, unless there is nothing else."""
     return [row for row in rows if metric != "recall" or row["n"] > 1] or list(rows)
 
 
@@ -89,7 +89,7 @@ def _axis(rows: Sequence[Row]) -> alt.X:
 
 
 def _ends(rows: Sequence[Row], top: float, color: alt.Color) -> list[alt.Chart]:
-    """The name of each line beside its last point, moved as little as keeps names apart, with a stroke to it."""
+    """Write the name of each line next to its last point, with a stroke to it, moved just enough to avoid overlaps."""
     largest = max(row["context"] for row in rows)
     ends = sorted((row for row in rows if row["context"] == largest), key=lambda row: (row["mean"], -row["n"]))
     places = _apart([row["mean"] / top for row in ends], APART / theme.HEIGHT)
@@ -105,7 +105,7 @@ def _ends(rows: Sequence[Row], top: float, color: alt.Color) -> list[alt.Chart]:
 
 
 def _apart(places: Sequence[float], step: float) -> list[float]:
-    """Ascending places between 0 and 1, pushed up where they are nearer than ``step``, and down from 1."""
+    """Space ascending places between 0 and 1: move them up if they are closer than ``step``, and down from 1."""
     moved = list(places)
     for index in range(1, len(moved)):
         moved[index] = max(moved[index], moved[index - 1] + step)

@@ -1,4 +1,4 @@
-"""What heads do: maps of the loss without each head, the loss against measures of heads, and against keys kept."""
+"""Charts of effects: maps of the loss without each head, the loss against measures of heads and against keys kept."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -19,10 +19,10 @@ NATS = 0.01
 """Losses below this are drawn on a linear scale, those above on a logarithmic one."""
 
 WRITTEN_HEADS = 12
-"""A map with at most this many heads in a row has the value written in each cell."""
+"""Largest number of heads per row for which a map has its values written in the cells."""
 
 CONTROLS = {"random_budgets": "weights", "full_heads_random": "statistics"}
-"""Policies that draw at random, and what those need that they are controls of."""
+"""Random policies, and what the policies need for which they are controls."""
 
 NEEDS = {"weights": "Policies that see the weights", "statistics": "Policies that know past statistics"}
 """Titles of the charts of losses, by what their policies need."""
@@ -36,7 +36,7 @@ def loss_map(heads: pa.Table) -> alt.LayerChart:
     heads
         ``ablation_by_head``: layer, head, kind, delta_loss, low, high (nats), kl, label, recall, effective_keys.
     """
-    return _map(heads, "delta_loss", "Loss without the head (nats)", findings.ablation(heads.to_pylist()), log=True)
+    return _map(heads, "delta_loss", "Loss increase (nats)", findings.ablation(heads.to_pylist()), log=True)
 
 
 def measure_map(heads: pa.Table, *, measure: str) -> alt.LayerChart:
@@ -80,18 +80,18 @@ def _map(heads: pa.Table, column: str, title: str, says: str, *, log: bool) -> a
 
 
 SHOWN = {
-    "delta_loss": "Loss without the head",
+    "delta_loss": "Loss increase without the head",
     "low": "95 % interval from",
     "high": "to",
     "kl": "KL",
     "recall": "Recall",
     "effective_keys": "Effective keys",
 }
-"""What pointing at a head tells beside its place and kind, with the names of the columns."""
+"""Columns of the tooltip of a head besides its place and kind, with their names."""
 
 
 def _shown(heads: pa.Table, *columns: str) -> list[Row]:
-    """The heads with what is told of them and some columns more: a page holds the rows of every chart."""
+    """Select the columns of the tooltip and some others: a page holds the rows of every chart."""
     rows: list[Row] = heads.select([*dict.fromkeys(("layer", "head", "label", *SHOWN, *columns))]).to_pylist()
     return rows
 
@@ -115,21 +115,21 @@ def loss_against(heads: pa.Table, *, measure: str, correlation: RankCorrelation)
     measure
         One of ``findings.MEASURES``.
     correlation
-        That of the two, for the title.
+        Their correlation, for the title.
     """
     rows = [row for row in _shown(heads, measure) if row[measure] is not None]
     name = findings.MEASURES[measure]
     log = measure in {"effective_keys", "elbow"}
     scale = alt.Scale(type="log", nice=False, padding=6) if log else alt.Scale(zero=False, padding=6)
     x = alt.X(f"{measure}:Q", scale=scale)
-    y = alt.Y("delta_loss:Q", title="Loss (nats)", scale=alt.Scale(type="symlog", constant=NATS))
+    y = alt.Y("delta_loss:Q", title="Loss increase (nats)", scale=alt.Scale(type="symlog", constant=NATS))
     tooltip = [*_tooltip(), alt.Tooltip(f"{measure}:Q", title=name, format=".3~g")]
     color = label_colour(symbol="circle").copy()
     color["legend"] = None
     return layered(
         rows,
         f"{name}: {numbers.number(round(correlation.correlation, 2))}",
-        f"Dot plot of the loss without a head against {name}. Rank correlation {findings.told(correlation)}.",
+        f"Dot plot of the loss increase without a head against {name}. Rank correlation {findings.told(correlation)}.",
         level(0, ""),
         dots(rows).encode(
             x=x.title(name).axis(tickCount=5, grid=False),
@@ -162,7 +162,7 @@ def loss_by_keys(policies: pa.Table, *, needs: str) -> alt.LayerChart:
     x = _keys_axis(rows)
     y = partial(alt.Y, title="Loss increase (nats)", scale=alt.Scale(type="symlog", constant=NATS))
     shown = {"keys_kept": "Keys kept", "delta_loss": "Loss increase", "low": "95 % interval from", "high": "to"}
-    shown |= {"excess_loss": "More than the same N"}
+    shown |= {"excess_loss": "Excess over the same N"}
     tooltip = [alt.Tooltip("name:N", title="Policy"), alt.Tooltip("draws:Q", title="Draws")]
     tooltip += [alt.Tooltip(f"{column}:Q", title=title, format=".3~g") for column, title in shown.items()]
     base = alt.Chart().encode(x=x, tooltip=tooltip)
@@ -186,7 +186,7 @@ def loss_by_keys(policies: pa.Table, *, needs: str) -> alt.LayerChart:
     return layered(
         rows,
         NEEDS[needs],
-        f"Line chart of the loss against the number of keys kept. {findings.budgets(policies.to_pylist())}",
+        f"Line chart of the loss increase against the number of keys kept. {findings.budgets(policies.to_pylist())}",
         level(0, ""),
         *marks,
     )

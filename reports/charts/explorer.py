@@ -1,8 +1,7 @@
-"""The explorer: a map of all heads on which one is chosen, and that head's curves.
+"""The explorer: a map of all heads, on which the reader chooses one, and the curves of that head.
 
-One specification whose views share a selection; the reader's choice filters first and flattens then, so that a model of
-a thousand heads answers at once. Views have widths of their own, as views that stand together must; a page may scale
-them.
+One specification whose views share a selection. The choice filters rows before they are flattened, so that a model of a
+thousand heads responds at once. Views have fixed widths, as concatenated views need them; a page may scale them.
 """
 
 import json
@@ -24,22 +23,22 @@ MAP_WIDTH, CURVE_WIDTH, CURVE_HEIGHT = 380, 230, 120
 """Sizes of the plotting areas, in pixels."""
 
 WRITTEN_HEADS = 16
-"""A map with at most this many heads in a row has values written in its cells, and letters of full size."""
+"""Largest number of heads per row for which a map has values in its cells, and letters of full size."""
 
 SMALL_LETTER = 8
-"""Size of the letters of kinds where there are more heads in a row, in pixels."""
+"""Size of the letters of kinds if there are more heads per row, in pixels."""
 
 LABEL = "label"
-"""The quantity that has names, not numbers."""
+"""The quantity whose values are names, not numbers."""
 
 FURTHER = {
     "effective_share": "Effective keys over all",
     "distance_at_n": "Distance from the rest at N = {n}",
     "last_nearer_n": "Nearer than random until N",
     "spectral_norm": "Sensitivity at T = 1",
-    "delta_loss": "Loss without the head",
+    "delta_loss": "Loss increase without the head",
 }
-"""Quantities that a study may have no rows of, as the dropdown names them."""
+"""Quantities that a study may lack, as the dropdown names them."""
 
 LINES: dict[str, dict[str, str]] = {
     **{
@@ -69,7 +68,7 @@ _IS_BOUND = "test(/_(upper|lower|scale_free)$/, datum.column)"
 
 
 def explorer(heads: pa.Table, curves: pa.Table, *, n: int) -> alt.ConcatChart:
-    """A map of all heads, and the curves of the one that is chosen, by a click or in two inputs.
+    """A map of all heads, and the curves of the head that is chosen by a click or in two inputs.
 
     Parameters
     ----------
@@ -81,7 +80,7 @@ def explorer(heads: pa.Table, curves: pa.Table, *, n: int) -> alt.ConcatChart:
     n
         The N of ``recall`` in ``heads``.
 
-    Three significant digits of each number are embedded, each head's lists as one row.
+    Numbers are embedded with three significant digits, and the lists of each head as one row.
     """
     rows = _joined(heads.to_pylist(), curves.to_pylist())
     chosen = _choice(rows)
@@ -98,7 +97,7 @@ def explorer(heads: pa.Table, curves: pa.Table, *, n: int) -> alt.ConcatChart:
 
 
 def quantities(heads: Sequence[Row], n: int) -> dict[str, str]:
-    """What the map can be coloured by: the columns that any head has a value in, as the dropdown names them."""
+    """List the columns by which the map can be coloured, those with any value, as the dropdown names them."""
     named = {LABEL: "Kind of head", "elbow_n": "Elbow (N)", "recall_at_n": f"Recall at N = {n}", "rho_0": "ρ₀"}
     named |= {name: title.format(n=n) for name, title in FURTHER.items()}
     return {name: title for name, title in named.items() if any(row.get(name) is not None for row in heads)}
@@ -117,13 +116,13 @@ def _joined(heads: Sequence[Row], curves: Sequence[Row]) -> list[Row]:
 
 
 def _as_text(rows: Sequence[Row]) -> alt.InlineData:
-    """Rows as JSON text: of a list, Altair would copy and validate every number at every step of a chart's making."""
+    """Encode rows as JSON text: Altair would copy and validate every number of a list at each step."""
     text = json.dumps(rows, allow_nan=False, separators=(",", ":"))
     return alt.InlineData(values=text, format=alt.JsonDataFormat(type="json"))
 
 
 def _short(value: Any) -> Any:
-    """Three significant digits; not a number, and infinite, is NULL."""
+    """Round to three significant digits; values that are not finite become NULL."""
     if isinstance(value, list):
         return [_short(item) for item in value]
     if isinstance(value, float):
@@ -132,26 +131,26 @@ def _short(value: Any) -> Any:
 
 
 def _choice(rows: Sequence[Row]) -> alt.Parameter:
-    """The selection of one head, by a click on a cell or in two inputs; a click beside the cells changes nothing."""
+    """Selection of one head, by a click on a cell or in two inputs; a click outside the cells changes nothing."""
     inputs: Any = {  # Vega-Lite takes one input per field, which Altair's types leave out
         axis: alt.binding_select(options=sorted({row[axis] for row in rows}), name=axis.capitalize())
         for axis in ("layer", "head")
     }
     first = explorer_findings.clearest(rows)
     value = [{axis: first[axis] for axis in inputs}]
-    fields = ["head", "layer"]  # inputs stand in the reverse order
+    fields = ["head", "layer"]  # inputs are shown in reverse order
     return alt.selection_point("chosen", fields=fields, bind=inputs, on="rect:click", clear=False, value=value)
 
 
 def _quantity(rows: Sequence[Row], n: int) -> alt.Parameter:
-    """The dropdown that says what colours the map."""
+    """Dropdown of the quantity that colours the map."""
     named = quantities(rows, n)
     bind = alt.binding_select(options=list(named), labels=list(named.values()), name="Colour")
     return alt.param("quantity", value=next(iter(named)), bind=bind)
 
 
 def _map(rows: Sequence[Row], chosen: alt.Parameter, n: int) -> alt.LayerChart:
-    """Layers by heads: two layers of cells of which the dropdown shows one, letters or values, and the choice."""
+    """Draw layers by heads: two layers of cells, one visible at a time, letters or values, and the choice."""
     base, height = head_grid(rows)
     counted = [name for name in quantities(rows, n) if name != LABEL]
     cells = [_labels(base), *([_numbers(base, counted)] if counted else [])]
@@ -197,7 +196,7 @@ def _labels(base: alt.Chart) -> alt.Chart:
 
 
 def _numbers(base: alt.Chart, names: Sequence[str]) -> alt.Chart:
-    """Cells coloured by a number; while the dropdown names none, the first one is there and not seen."""
+    """Cells coloured by a number; while the dropdown names none, the first one is present but invisible."""
     seen = alt.expr(f"{_IS_LABEL} ? 0 : 1")
     legend = alt.Legend(**_above(34, seen), format=".2~f", gradientLength=140, gradientOpacity=seen)
     cells = _with_value(
@@ -207,7 +206,7 @@ def _numbers(base: alt.Chart, names: Sequence[str]) -> alt.Chart:
 
 
 def _above(height: int, seen: alt.ExprRef) -> dict[str, Any]:
-    """Settings of a legend over the map that is seen under one condition: two of them share the place."""
+    """Settings of a legend above the map that is visible under one condition: two legends share the place."""
     return {"orient": "none", "legendX": 0, "legendY": -height, "direction": "horizontal", "labelOpacity": seen}
 
 
@@ -216,7 +215,7 @@ def _with_value(chart: alt.Chart, expression: str) -> alt.Chart:
 
 
 def _letters(base: alt.Chart, *, is_roomy: bool) -> alt.Chart:
-    """The letter of each head's kind, which no reader needs colours for."""
+    """The letter of each head's kind, which can be read without colours."""
     size = alt.Undefined if is_roomy else SMALL_LETTER
     letters: alt.Chart = base.mark_text(style="on-large", aria=False, fontSize=size).encode(text="letter:N")
     letters = letters.transform_filter(_IS_LABEL)
@@ -293,11 +292,11 @@ def _floor(rows: Sequence[Row], name: str, chosen: alt.Parameter) -> list[alt.Ch
 
 
 def _span(rows: Sequence[Row], columns: Sequence[str]) -> list[float]:
-    """From the least to the greatest value of any head, with 0: one scale for all of them, so that heads compare."""
+    """Range of the values of all heads, including 0: one scale for all, so that heads can be compared."""
     values = [value for row in rows for column in columns for value in row.get(column) or [] if value is not None]
     return [min([*values, 0.0]), max([*values, 0.0]) if any(values) else 1.0]
 
 
 def _few(ticks: Sequence[int]) -> list[int]:
-    """Labels of a narrow axis: all, or every third, the powers of ten."""
+    """Thin the labels of a narrow axis: all, or every third, the powers of ten."""
     return list(ticks if len(ticks) <= 6 else ticks[::3])

@@ -20,25 +20,25 @@ COSINE_DASHES = {"cos_sink": SOLID, "cos_last": DASHED}
 """Dashes of the lines, as in the paper's Figure 7."""
 
 BELOW = "triangle-down"
-"""Shape of a key whose cosine lies below 0: what the colour says, said again."""
+"""Shape of a key whose cosine is below 0, in addition to its colour."""
 
 CONTEXTS = 6
-"""A chart of contributions has at most so many columns."""
+"""Largest number of columns of a chart of contributions."""
 
 AZIMUTH, ELEVATION = radians(28), radians(20)
-"""How the spheres are turned: the first direction comes towards the reader, to the left and down."""
+"""Rotation of the spheres: the first direction points towards the reader, to the left and down."""
 
 BEYOND_END, ROOM = 1.13, 1.16
-"""How far from the centre the names of the directions stand, and how far one sees, in radii of the sphere."""
+"""Distance of the names of the directions from the centre, and extent of the view, in radii of the sphere."""
 
 SIDE = 250
 """Height of a sphere, in pixels."""
 
 PAIRED = 165
-"""Height of a chart that stands above or below another of the same head, in pixels."""
+"""Height of a chart above or below another of the same head, in pixels."""
 
 NEAR = 2
-"""The number of components is drawn where it is at most so many times the largest effective dimension."""
+"""The number of components is drawn if it is at most this many times the largest effective dimension."""
 
 
 def norms(curve: pa.Table, *, title: str) -> alt.LayerChart:
@@ -68,7 +68,7 @@ def cosines(curve: pa.Table, *, title: str, domain: tuple[float, float]) -> alt.
     title
         Which head it is.
     domain
-        Least and largest cosine of all charts that stand side by side.
+        Smallest and largest cosine of all charts that are shown side by side.
     """
     rows = curve.to_pylist()
     y = partial(alt.Y, title="Cosine of the sum with", scale=alt.Scale(domain=list(domain)))
@@ -105,7 +105,7 @@ def contributions(keys: pa.Table, *, title: str, largest: float) -> alt.LayerCha
     title
         Which head it is.
     largest
-        Largest absolute cosine of the other keys of all charts that stand side by side.
+        Largest absolute cosine of the other keys of all charts that are shown side by side.
     """
     found = keys.to_pylist()
     rows = [_contribution(row) for row in _of_contexts(findings.visible(found))]
@@ -186,7 +186,7 @@ def _contribution_tooltip() -> list[alt.Tooltip]:
 
 
 def _diverging(largest: float) -> alt.Color:
-    """Cosines in colours that part at 0."""
+    """Colour cosines by a scale that diverges at 0."""
     scale = alt.Scale(domain=[-largest, 0, largest], range="diverging", interpolate="rgb", clamp=True)
     legend = alt.Legend(orient="bottom", direction="horizontal", gradientLength=200, format=".2~f", titleLimit=240)
     return alt.Color("cosine:Q", title="Cosine, last token", scale=scale, legend=legend)
@@ -205,7 +205,7 @@ def sphere(directions: pa.Table, *, title: str, of_kv_head: Row, n: int) -> alt.
     of_kv_head
         Row of ``principal_directions_by_head``: share_1, share_2, share_3, effective_dimension, head_dim.
     n
-        So many keys of the largest weight are filled.
+        Number of keys of the largest weight that are filled.
     """
     found = directions.to_pylist()
     heavy = {row["position"] for row in findings.heaviest(found, n)}
@@ -231,7 +231,7 @@ def sphere(directions: pa.Table, *, title: str, of_kv_head: Row, n: int) -> alt.
 
 
 def view(vectors: np.ndarray) -> np.ndarray:
-    """Vectors (…, 3) of the principal directions as seen: to the right, upwards, and towards the reader."""
+    """Project vectors (…, 3) of the principal directions to the view: to the right, upwards, towards the reader."""
     first, second, third = np.moveaxis(np.asarray(vectors, dtype=float), -1, 0)
     right = second * cos(AZIMUTH) - first * sin(AZIMUTH)
     forth = first * cos(AZIMUTH) + second * sin(AZIMUTH)
@@ -240,7 +240,7 @@ def view(vectors: np.ndarray) -> np.ndarray:
 
 
 def _turned(row: Row, *, heavy: bool) -> Row:
-    """A key as it is drawn: what is nearer to the reader is larger and stronger."""
+    """Turn a key into its mark: keys nearer to the reader are larger and stronger."""
     x, y, depth = view(np.array([row["x"], row["y"], row["z"]])).tolist()
     marked = row["role"] != "other"
     nearness = (1 + depth) / 2
@@ -300,7 +300,7 @@ def _graticule(x: alt.X, y: alt.Y) -> list[alt.Chart]:
 
 
 def _facing(line: np.ndarray, name: str) -> list[Row]:
-    """The runs of a line's points that face the reader, each under a name of its own."""
+    """Select the runs of a line's points that face the reader, each with its own name."""
     seen = [(order, *point) for order, point in enumerate(line.round(3).tolist())]
     runs = [list(run) for faces, run in groupby(seen, key=lambda point: point[3] >= 0) if faces]
     return [
@@ -311,7 +311,7 @@ def _facing(line: np.ndarray, name: str) -> list[Row]:
 
 
 def _inside(x: alt.X, y: alt.Y, typical: float) -> list[alt.Chart]:
-    """How far points typically lie from the centre, and the three directions."""
+    """Draw the typical distance of points from the centre, and the three directions."""
     ends = [{"x": right, "y": up, "end_x": 0, "end_y": 0} for right, up, _ in view(np.eye(3)).round(4).tolist()]
     spokes = alt.Chart(alt.InlineData(values=ends)).mark_rule(style="arrow", aria=False)
     return [ring(x, y, (0, 0), typical, "reference"), spokes.encode(x=x, y=y, x2="end_x:Q", y2="end_y:Q")]

@@ -1,4 +1,4 @@
-"""The example of keys on a circle: their value states, these weighted, and the two balls around s."""
+"""Charts of the example of keys on a circle: value states, weighted value states, and the two balls around s."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +16,7 @@ KINDS = {"selected": STAR, "left out": KEY}
 """Shapes of the keys, as the legend names them."""
 
 ROOM = 1.15
-"""One sees so many times what is drawn."""
+"""Extent of the view, in multiples of what is drawn."""
 
 SIDE = 250
 """Height of the charts, in pixels."""
@@ -41,7 +41,7 @@ def value_states(keys: pa.Table) -> alt.LayerChart:
 
 
 def weighted(keys: pa.Table) -> alt.LayerChart:
-    """The same value states times their attention weights, on the way to the origin (Figure 1 middle).
+    """The same value states times their attention weights, moved towards the origin (Figure 1 middle).
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def weighted(keys: pa.Table) -> alt.LayerChart:
     rows, plane = _rows(keys, "y"), equal((0, 0), ROOM)
     heaviest = max(rows, key=lambda row: row["weight"])
     description = (
-        f"The same {numbers.count(len(rows), 'key')}, each pulled to the origin by its weight; the largest weight, "
+        f"The same {numbers.count(len(rows), 'key')}, each moved towards the origin by its weight; the largest weight, "
         f"{numbers.number(heaviest['weight'])}, is that of key {heaviest['key']}."
     )
     circle = ring(*_at(plane), (0, 0), 1, "outline")
@@ -92,7 +92,7 @@ def _chart(rows: Sequence[Row], title: str, description: str, *layers: alt.Chart
 
 
 def _rows(keys: pa.Table, drawn: str, *, aside: float = 0) -> list[Row]:
-    """The keys with ``x`` and ``y`` of what is drawn, v or y, and where, ``aside`` from there, their numbers stand."""
+    """Build the keys with ``x`` and ``y`` of v or y, and the places of their numbers, ``aside`` from there."""
     return [
         {
             **row,
@@ -134,7 +134,7 @@ def _ball(plane: Plane, s: tuple[float, float], radius: float, name: str, style:
 
 
 def _sum(plane: Plane, s: tuple[float, float], keys: Sequence[Row]) -> list[alt.Chart]:
-    """Where s lies, and the way from there to the two keys that set the radii."""
+    """Draw s, and lines from it to the two keys that set the radii."""
     x, y = _at(plane)
     nearest = min((row for row in keys if not row["selected"]), key=lambda row: row["distance"])
     farthest = max((row for row in keys if row["selected"]), key=lambda row: row["distance"])
@@ -167,7 +167,7 @@ def _marks(plane: Plane, *, size: int = 110, hollow: bool = False) -> alt.Chart:
 
 
 def _names(plane: Plane) -> alt.Chart:
-    """The number of each key, on the side that is away from the origin."""
+    """Write the number of each key, on the side away from the origin."""
     x, y = _at(plane, "beside_")
     names: alt.Chart = alt.Chart().mark_text(style="reference-label")
     return names.encode(x=x, y=y, text="key:Q")
@@ -176,7 +176,7 @@ def _names(plane: Plane) -> alt.Chart:
 def _tooltip() -> list[alt.Tooltip]:
     return [
         alt.Tooltip("key:Q", title="Key"),
-        alt.Tooltip("kind:N", title="Which is"),
+        alt.Tooltip("kind:N", title="Key is"),
         alt.Tooltip("weight:Q", title="Weight (share)", format=".3~p"),
         alt.Tooltip("distance:Q", title="Distance from s (model units)", format=".3~f"),
         alt.Tooltip("counts:N", title="Lies"),

@@ -1,4 +1,4 @@
-"""How well a softmax can select at all: distances from the rest, uniform weights, shares told apart, temperature."""
+"""Charts of the limits of selection: distances from the rest, uniform weights, shares told apart, temperature."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -23,14 +23,14 @@ NORMS = {"spectral_norm": "mean norm", "quarter": "1/(4T), reported", "half": "1
 """Lines of the chart of sensitivity."""
 
 LOWEST = 1e-4
-"""Where the band of norms ends below: they may be 0, which has no place on a log axis."""
+"""Lower end of the band of norms: a norm of 0 has no place on a log axis."""
 
 _DASHES = ((1, 0), (1, 5), (7, 4), (9, 4, 1, 4), (3, 2), (12, 4))
-"""Dashes of lines that also differ in their place on a ramp."""
+"""Dashes of lines that also differ in colour."""
 
 
 def distances(rows: pa.Table) -> alt.LayerChart:
-    """Distance of the selected keys from the rest against N at the last query, beside that of keys at random.
+    """Distance of the selected keys from the rest against N at the last query, with that of random keys.
 
     Parameters
     ----------
@@ -43,11 +43,11 @@ def distances(rows: pa.Table) -> alt.LayerChart:
     y = partial(alt.Y, title="Distance over the output’s norm (ratio)", scale=alt.Scale(zero=True))
     base = alt.Chart().encode(x=n_axis(last))
     shown = {"relative_distance": "Distance", "low": "95 % interval from", "high": "to"}
-    shown |= {"relative_random_distance": "Keys at random", "fitted": "Fitted"}
+    shown |= {"relative_random_distance": "Random keys", "fitted": "Fitted"}
     drawn = {column: name for column, name in DISTANCES.items() if numbers.known(found, column)}
     return layered(
         found,
-        f"Against N, of {found[0]['n_keys']:,} keys",
+        f"Against N, with {found[0]['n_keys']:,} keys",
         f"Line chart against N on a log axis. {findings.distance(found)}",
         *([base.mark_area(style="band").encode(y=y("low:Q"), y2="high:Q")] if numbers.known(found, "low") else []),
         *(
@@ -59,7 +59,7 @@ def distances(rows: pa.Table) -> alt.LayerChart:
 
 
 def distances_beside_random(rows: pa.Table) -> alt.LayerChart:
-    """The same distance over that of keys at random, one line for each size of the context.
+    """The same distance over that of random keys, one line for each size of the context.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def distances_beside_random(rows: pa.Table) -> alt.LayerChart:
     scale = alt.Scale(domain=sizes)
     legend = alt.Legend(orient="top", title="Keys", format=",d")
     dashes = [list(_DASHES[index % len(_DASHES)]) for index in range(len(sizes))]
-    y = alt.Y("beside_random:Q", title="Distance over that of keys at random (ratio)", scale=alt.Scale(zero=False))
+    y = alt.Y("beside_random:Q", title="Distance over that of random keys (ratio)", scale=alt.Scale(zero=False))
     base = alt.Chart().encode(
         x=n_axis(max(row["n"] for row in found)), y=y, color=alt.Color("n_keys:O", scale=scale, legend=legend)
     )
@@ -79,9 +79,9 @@ def distances_beside_random(rows: pa.Table) -> alt.LayerChart:
     tooltip = [_n(), alt.Tooltip("n_keys:Q", title="Keys", format=",d"), *_ratios({"beside_random": "Ratio"})]
     return layered(
         found,
-        "Beside keys at random",
+        "Relative to random keys",
         "Line chart against N on a log axis, one line for each number of keys; below 1 the selected keys are nearer to "
-        "the rest than keys at random.",
+        "the rest than random keys.",
         level(1, "as random"),
         base.mark_line().encode(strokeDash=dash),
         points(base.encode(tooltip=tooltip)),
@@ -89,7 +89,7 @@ def distances_beside_random(rows: pa.Table) -> alt.LayerChart:
 
 
 def convergence(rows: pa.Table) -> alt.LayerChart:
-    """Effective keys and N_90 over the number of keys, against that, mean and spread over heads.
+    """Effective keys and N_90 over the number of keys, against the number of keys, mean and spread over heads.
 
     Parameters
     ----------
@@ -159,7 +159,7 @@ def distinguishable(rows: pa.Table) -> alt.LayerChart:
     shown |= {"p90": "10 % of heads above", "heads_within": "Heads within the band"}
     return layered(
         found,
-        "Share of the selected that can be told apart",
+        "Share of the selected keys that can be told apart",
         f"Line chart against N on a log axis, with the reported band. {findings.distinguishable(found)}",
         level(low, f"{low:.2f}"),
         level(high, f"{high:.2f}"),
@@ -175,7 +175,7 @@ def distinguishable(rows: pa.Table) -> alt.LayerChart:
 
 
 def sensitivity(rows: pa.Table) -> alt.LayerChart:
-    """Spectral norm of the softmax Jacobian against the temperature, beside its bounds.
+    """Spectral norm of the softmax Jacobian against the temperature, with its bounds.
 
     Parameters
     ----------
@@ -198,7 +198,7 @@ def sensitivity(rows: pa.Table) -> alt.LayerChart:
     base = alt.Chart().encode(x=_temperatures(found), tooltip=[_temperature(), *_ratios(shown)])
     return layered(
         found,
-        "How far weights move with their logits",
+        "Sensitivity of weights to their logits",
         f"Line chart against the temperature, both axes logarithmic. {findings.sensitivity(found)}",
         base.mark_area(style="band").encode(y=y("lowest:Q"), y2="norm_p90:Q"),
         *(

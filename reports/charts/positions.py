@@ -1,4 +1,4 @@
-"""Quantities against position: a line with its spread over heads, and the marked positions apart from it."""
+"""Elements of charts against position: a line with its spread over heads, and separate marked positions."""
 
 from collections.abc import Callable, Sequence
 
@@ -9,7 +9,7 @@ from reports.charts.elements import points
 from reports.findings.numbers import Row
 
 ASIDE = 9
-"""The higher one of two names stands so many pixels higher than its mark, the other one lower."""
+"""Pixels by which the upper of two names is above its mark, and the other one below."""
 
 POSITIONS = [
     alt.Tooltip("first_position:Q", title="From position", format=",d"),
@@ -42,7 +42,7 @@ def labelled(table: pa.Table, marked: dict[int, str]) -> list[Row]:
 def along_positions(
     rows: Sequence[Row], x: alt.X, y: Callable[[str], alt.Y], tooltip: list[alt.Tooltip]
 ) -> list[alt.Chart]:
-    """Mean and spread over heads by position, the marked positions apart from the line."""
+    """Draw mean and spread over heads by position, with the marked positions separate from the line."""
     plain, marked = ([row for row in rows if bool(row["label"]) is labelled] for labelled in (False, True))
     line = alt.Chart().encode(x=x).transform_filter("datum.label == ''")
     layers = [
@@ -57,7 +57,7 @@ def along_positions(
 
 
 def _marked(row: Row, x: alt.X, y: Callable[[str], alt.Y], tooltip: list[alt.Tooltip], aside: int) -> list[alt.Chart]:
-    """One position with its spread and its name, which stands inside the plotting area, ``aside`` pixels lower."""
+    """Draw one position with its spread and its name inside the plotting area, ``aside`` pixels lower."""
     base = alt.Chart().encode(x=x).transform_filter(f"datum.first_position == {row['first_position']}")
     first = row["first_position"] == 0
     name = base.mark_text(style="accent-label", align="left" if first else "right", dx=11 if first else -11, dy=aside)

@@ -12,7 +12,7 @@ SHOWN = ("layer", "head", "planted", "fitted", "standard_error")
 
 
 def recovery(heads: pa.Table, *, parameter: str) -> alt.LayerChart:
-    """One parameter as fitted against the same as planted, head by head, with the diagonal where both agree.
+    """One fitted parameter against its planted value, head by head, with the diagonal on which both agree.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ def recovery(heads: pa.Table, *, parameter: str) -> alt.LayerChart:
     return layered(
         rows,
         name,
-        f"Scatter plot of {name} as fitted against the same as planted. {findings.recovery(found, parameter)}",
+        f"Scatter plot of the fitted against the planted {name}. {findings.recovery(found, parameter)}",
         diagonal.mark_line(style="reference").encode(x=x, y=y),
         alt.Chart().mark_point(style="head", filled=True, size=40).encode(x=x, y=y, tooltip=tooltip),
         height=theme.PANEL_HEIGHT,

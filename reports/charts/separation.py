@@ -1,4 +1,4 @@
-"""How well heads separate what they select: curves with their bounds, the spread over heads, maps, elbows."""
+"""Charts of how well heads separate: curves with their bounds, the spread over heads, maps, elbows."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ from reports.findings import separation as findings
 from reports.findings.numbers import Row
 
 WRITTEN_HEADS = 12
-"""A map with at most this many heads in a row has the value written in each cell."""
+"""Largest number of heads per row for which a map has its values written in the cells."""
 
 BOUNDED = {
     "precision": f"{numbers.NAMES['precision']} against N, with bounds",
@@ -49,7 +49,7 @@ MODEL, TWIN = "this model", "random weights"
 
 
 def beside_chance(curves: pa.Table, nulls: pa.Table, twin: pa.Table | None, *, metric: str) -> alt.LayerChart:
-    """One metric of the whole model against N, beside both nulls, its twin and the printed bounds (Figure 5).
+    """One metric of the whole model against N, with both nulls, its twin and the printed bounds (Figure 5).
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ def beside_chance(curves: pa.Table, nulls: pa.Table, twin: pa.Table | None, *, m
 
 
 def _others(nulls: pa.Table, twin: pa.Table | None, metric: str, last: int) -> list[Row]:
-    """What the model is held against, a row for each line and N up to the model's last."""
+    """Build the curves to compare with, a row for each line and N up to the model's last."""
     found = [
         {"label": label, "n": row["n"], "mean": row["null_value"]}
         for null, label in chance_findings.NULLS.items()
@@ -101,7 +101,7 @@ def _others(nulls: pa.Table, twin: pa.Table | None, metric: str, last: int) -> l
 
 
 def _lines(labels: Sequence[str]) -> dict[str, Any]:
-    """Colour and dashes of lines that are told apart by ``label``."""
+    """Colour and dashes of lines by ``label``."""
     legend = alt.Legend(orient="top", columns=2)
     dashes = [list(dash) for dash in DASHES[: len(labels)]]
     return {
@@ -111,7 +111,7 @@ def _lines(labels: Sequence[str]) -> dict[str, Any]:
 
 
 def bounded(curves: pa.Table, *, metric: str, elbow_n: int | None) -> alt.LayerChart:
-    """One metric of the whole model against N with its bounds; N where it lies outside stand out (Figure 5).
+    """One metric of the whole model against N with its bounds; N at which it lies outside are marked (Figure 5).
 
     Parameters
     ----------
@@ -192,9 +192,9 @@ def precision_recall(curves: pa.Table, *, marked_n: int) -> alt.LayerChart:
 
 
 def _with_partners(rows: Sequence[Row]) -> list[Row]:
-    """Rows of ``curves_by_n`` with the metric's name and, beside each mean, the means of all metrics at the same N.
+    """Add to rows of ``curves_by_n`` the metric's name and the means of all metrics at the same N.
 
-    The tooltip shows these, and no text: with ``nearest``, Vega-Lite 6.4 finds no text field (it shows ``undefined``).
+    The tooltip shows these and no text: with ``nearest``, Vega-Lite 6.4 does not find text fields (``undefined``).
     """
     means: dict[int, dict[str, float]] = {}
     for row in rows:
@@ -258,13 +258,13 @@ def _middle(rows: Sequence[Row], metric: str) -> float:
 
 
 def _written(base: alt.Chart, metric: str, which: str, style: str) -> alt.Chart:
-    """The values of some cells as text that stands out from the colour below."""
+    """Write the values of some cells as text that contrasts with the colour below."""
     text: alt.Chart = base.mark_text(style=style).encode(text=alt.Text(f"{metric}:Q", format=".2f"))
     return text.transform_filter(f"datum.{metric} {which}")
 
 
 def elbows(heads: pa.Table) -> alt.LayerChart:
-    """Number of heads by the N of their elbow, those within the paper's range apart.
+    """Number of heads by the N of their elbow, coloured by whether it is in the paper's range.
 
     Parameters
     ----------

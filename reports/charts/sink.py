@@ -1,4 +1,4 @@
-"""How the sink bends Recall: the correlation over heads against N, and the heads that are correlated."""
+"""Charts of the sink and Recall: the correlation over heads against N, and the heads that are correlated."""
 
 from functools import partial
 
@@ -50,7 +50,7 @@ def _peak(base: alt.Chart, peak: Row) -> list[alt.Chart]:
 
 
 def _rules(peak: Row) -> list[alt.LayerChart]:
-    """No correlation, and how far from it chance alone may lead."""
+    """Draw rules at no correlation and at the level of chance."""
     noise = findings.chance(peak)
     chance = [level(noise, "chance"), level(-noise, "")] if noise < 1 else []
     return [level(0, ""), *chance]
@@ -84,7 +84,7 @@ def sink_effects(curves: pa.Table) -> alt.LayerChart:
 
 
 def _pointed(base: alt.Chart, *first: alt.Tooltip) -> alt.Chart:
-    """Correlations with their tooltip."""
+    """Add the tooltip of correlations."""
     shown = {"correlation": "Correlation", "correlation_ci_low": "95 % interval from", "correlation_ci_high": "to"}
     measures = [alt.Tooltip(f"{column}:Q", title=title, format=".3~f") for column, title in shown.items()]
     n, heads = (

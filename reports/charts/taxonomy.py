@@ -1,4 +1,4 @@
-"""The kinds of heads: over depth, head by head, why they are what they are, and how well they separate."""
+"""Charts of the kinds of heads: over depth, head by head, their thresholds, and how well they separate."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -23,14 +23,14 @@ from reports.findings.numbers import Row
 
 VERDICT = ["layer", "head", "label", "nearest", "single_key", "margin", "agreement"]
 VERDICT += [f"{label.lower()}_score" for label in findings.KINDS]
-"""Columns of ``taxonomy_of_heads`` that say which kind a head is, and how surely."""
+"""Columns of ``taxonomy_of_heads`` with the kind of a head, its scores and margin."""
 
 SIGNATURE = ["layer", "head", "label", "nearest", "cos_last_level", "cos_last_change", "cos_last_p05"]
 SIGNATURE += ["cos_sink_change", "cos_sink_max", "sink_share", "last_share", "rest_share", "effective_contributors"]
-"""Columns of ``taxonomy_of_heads`` that say why."""
+"""Columns of ``taxonomy_of_heads`` with the quantities of the rules."""
 
 SMALL = 12
-"""Area of the shape in a cell that has no room for a letter, in square pixels."""
+"""Area of the shape in a cell without room for a letter, in square pixels."""
 
 _HEAD = [
     alt.Tooltip("layer:O", title="Layer"),
@@ -94,12 +94,12 @@ def kinds_map(heads: pa.Table) -> alt.LayerChart:
 
 
 def _scores() -> list[alt.Tooltip]:
-    """How surely a head is what it is."""
+    """Tooltip lines of the scores of a head."""
     scores = {f"{label.lower()}_score": f"Score as {label}" for label in findings.KINDS}
-    counted = {"margin": "Leads by"} | scores
+    counted = {"margin": "Margin"} | scores
     return [
         alt.Tooltip("nearest:N", title="Nearest kind"),
-        alt.Tooltip("single_key:N", title="Looks at one key"),
+        alt.Tooltip("single_key:N", title="Single key"),
         *(alt.Tooltip(f"{column}:Q", title=title, format=".3~f") for column, title in counted.items()),
         alt.Tooltip("agreement:Q", title="Sequences that agree", format=".3~p"),
     ]
@@ -112,7 +112,7 @@ def kinds_plane(heads: pa.Table, thresholds: pa.Table) -> alt.LayerChart:
     ----------
     heads
         ``taxonomy_of_heads``: layer, head, label, cos_last_level, cos_last_change (of a cosine; heads without one are
-        left out) and what else the rules look at.
+        left out) and the other quantities of the rules.
     thresholds
         ``taxonomy_thresholds``: threshold, value.
     """
@@ -140,7 +140,7 @@ def kinds_plane(heads: pa.Table, thresholds: pa.Table) -> alt.LayerChart:
     ]
     return layered(
         rows,
-        "Heads beside the thresholds",
+        "Heads and thresholds",
         f"Dot plot of the level of cos(s, v_L) against its change, one mark for each head. {findings.planes(rows)}",
         *_borders(values, left),
         *marks,
@@ -148,14 +148,14 @@ def kinds_plane(heads: pa.Table, thresholds: pa.Table) -> alt.LayerChart:
 
 
 def _extents(rows: Sequence[Row], values: Mapping[str, float]) -> list[tuple[float, float]]:
-    """What both axes span: all heads and all thresholds."""
+    """Extents of both axes: all heads and all thresholds."""
     changes = [row["cos_last_change"] for row in rows] + [0, values["last_rises"]]
     levels = [row["cos_last_level"] for row in rows] + [values["last_weak"]]
     return [(min(found) - 0.08, max(found) + 0.08) for found in (changes, levels)]
 
 
 def _borders(values: Mapping[str, float], left: float) -> list[alt.Chart]:
-    """Where the rules of Mixers and of Reset heads end as far as level and change of cos(s, v_L) go."""
+    """Draw the thresholds of Mixers and of Reset heads on level and change of cos(s, v_L)."""
     weak, rises = [{"x": left, "y": values["last_weak"]}], [{"x": values["last_rises"]}]
     reset, mixer = (alt.Chart(alt.InlineData(values=data)) for data in (weak, rises))
     reset, mixer = reset.encode(x="x:Q", y="y:Q"), mixer.encode(x="x:Q")
@@ -163,30 +163,30 @@ def _borders(values: Mapping[str, float], left: float) -> list[alt.Chart]:
         reset.encode(x=alt.value(0), x2=alt.value("width")).mark_rule(style="reference"),
         mixer.mark_rule(style="reference"),
         _name(reset, "Reset: below", baseline="top", dx=5, dy=5),
-        _name(mixer.encode(y=alt.value(0)), "Mixer: right of it", baseline="bottom", dx=0, dy=ABOVE),
+        _name(mixer.encode(y=alt.value(0)), "Mixer: right", baseline="bottom", dx=0, dy=ABOVE),
     ]
 
 
 def _name(place: alt.Chart, name: str, *, baseline: Literal["top", "bottom"], dx: int, dy: int) -> alt.Chart:
-    """The name of a border beside a place on it."""
+    """Write the name of a border next to a place on it."""
     text = place.mark_text(style="reference-label", align="left", baseline=baseline, dx=dx, dy=dy)
     named: alt.Chart = text.encode(text=alt.value(name))
     return named
 
 
 def _signature() -> list[alt.Tooltip]:
-    """What the taxonomy looks at in a head."""
+    """Tooltip lines of the quantities that the taxonomy uses."""
     cosines = {
         "cos_last_level": "Cosine with the last token",
-        "cos_last_change": "its change",
-        "cos_last_p05": "reached over 95 % of ln N",
-        "cos_sink_change": "Change of that with the sink",
-        "cos_sink_max": "its largest value with the sink",
+        "cos_last_change": "Change of that cosine",
+        "cos_last_p05": "Reached over 95 % of ln N",
+        "cos_sink_change": "Change of the cosine with the sink",
+        "cos_sink_max": "Largest cosine with the sink",
     }
     shares = {
         "sink_share": "Share of the sink",
-        "last_share": "of the last token",
-        "rest_share": "of the rest",
+        "last_share": "Share of the last token",
+        "rest_share": "Share of the rest",
         "effective_contributors": "Effective contributors",
     }
     return [

@@ -1,4 +1,4 @@
-"""Value states: their norms (Assumption 1) and how alike they are (Assumption 2)."""
+"""Charts of value states: norms (Assumption 1) and similarity (Assumption 2)."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -125,9 +125,9 @@ def similarity(curve: pa.Table, *, title: str, domain: tuple[float, float]) -> a
         Rows of ``similarity_curves`` for one KV head, or for the model: distance (tokens), mean_cosine, exponential,
         with_floor (cosines, or NULL: left out).
     title
-        What the curve is of.
+        What the curve describes.
     domain
-        Least and largest cosine of all charts that stand side by side.
+        Smallest and largest cosine of all charts that are shown side by side.
     """
     rows = curve.to_pylist()
     last = max(row["distance"] for row in rows)

@@ -1,9 +1,7 @@
-"""Which figures a study's report has: each joins a query, charts or a table, and the words below it.
+"""The figures of a study's report: each combines a query, charts or a table, and the sentences below it.
 
-Holds the sections of the report in reading order.
-
-A figure that a study has no data for keeps its place and says why it is empty. Modules: ``parts`` (figures, sections,
-questions), and one per subject.
+Holds the sections of the report in reading order. A figure without data keeps its place and says why it is empty.
+Modules: ``parts`` (figures, sections, queries), and one per subject.
 """
 
 from collections.abc import Callable
@@ -50,7 +48,7 @@ BUILDERS: tuple[Callable[[Source], Section | tuple[Section, ...]], ...] = (
     claims.section,
     chance.exactness,
 )
-"""What makes the sections, in reading order."""
+"""Functions that build the sections, in reading order."""
 
 
 def sections(source: Source) -> tuple[Section, ...]:

@@ -1,4 +1,4 @@
-"""The paper's claims at a glance."""
+"""The paper's claims with their verdicts."""
 
 from reports import listings
 from reports.figures.parts import NOT_ANALYSED, Figure, Section, Source, missing
@@ -46,17 +46,17 @@ SHOWN_BY = {
     "selection_sharpens": "chance-by-n",
     "values_sharpen": "chance-by-n",
 }
-"""For each claim, the figure that shows it best; where none does, the table of all."""
+"""For each claim, the figure that shows it best, or the table of all claims if none does."""
 
 
 def section(source: Source) -> Section:
-    """What of the paper this study supports."""
+    """The paper's claims, and whether this study supports them."""
     return Section(
         "claims",
-        "What of the paper this study supports",
-        "Each row is a statement of the paper with its value, interval and what it needs. The intervals of all rows "
-        "hold at once with a probability of 95 %; they come from resampling sequences and KV groups. A claim that a "
-        "model of random weights supports too is no finding.",
+        "Which claims of the paper this study supports",
+        "Each row is a statement of the paper with its measured value, interval and required value. The intervals of "
+        "all rows hold simultaneously with a probability of 95 %; they come from resampling sequences and KV groups. A "
+        "claim that a model with random weights supports too is not a finding.",
         (_claims(source),),
     )
 
@@ -67,15 +67,15 @@ def _claims(source: Source) -> Figure:
     if not rows:
         return missing(TABLE, title, answer, NOT_ANALYSED)
     reading = (
-        "What is measured for each claim, and on how many rows, is in the table below. The paper measures on "
-        "LLaMA-2-7B and others at 1024 tokens."
+        "The table below gives the measure of each claim and the number of its rows. The paper measures LLaMA-2-7B "
+        "and other models at 1024 tokens."
     )
     listing = listings.claims(rows, _shown_by(source))
     return Figure(TABLE, title, findings.claims(rows), reading, answer.table, answer, listing=listing)
 
 
 def _shown_by(source: Source) -> dict[str, str]:
-    """``SHOWN_BY``, with the table of all claims for the figures that this study lacks."""
+    """Map claims to figures as ``SHOWN_BY``, or to the table of all claims if this study lacks the figure."""
     answers = {
         "distinguishable-share": source.of_query("distinguishable_by_n"),
         "loss-and-geometry": source.of_study("ablation_by_head"),

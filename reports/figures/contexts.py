@@ -1,4 +1,4 @@
-"""How Precision, Recall, elbows and kinds of heads move with the size of the context."""
+"""How Precision, Recall, elbows and kinds of heads change with the size of the context."""
 
 from reports.charts import contexts as charts
 from reports.figures.parts import NOT_ANALYSED, Figure, Section, Source, any_known, missing
@@ -8,7 +8,7 @@ from reports.findings import numbers
 from reports.findings import taxonomy as taxonomy_findings
 
 ONE_QUERY = (
-    "The study names one query position, so there is one context size and nothing to compare; to compare several, name "
+    "The study has one query position, so there is one context size and nothing to compare; to compare several, list "
     "them in its settings, as in queries: [63, 127, 255, 511]."
 )
 
@@ -18,7 +18,7 @@ def section(source: Source) -> Section:
     return Section(
         "contexts",
         "Context sizes",
-        "The same sequences from several query positions, each of which chooses among the tokens up to its own.",
+        "The same sequences from several query positions; each query selects among the tokens up to its own.",
         _figures(source),
     )
 
@@ -36,17 +36,17 @@ def _metrics(source: Source) -> Figure:
     answer = source.of_study("metrics_by_query")
     rows = answer.rows()
     if not contexts_findings.several_contexts(rows):
-        return missing(key, title, answer, "Fewer than two of the queries have two keys to choose between.")
+        return missing(key, title, answer, "Fewer than two of the queries have two keys to select from.")
     metrics = ("precision", "recall")
     return Figure(
         key,
         title,
         numbers.sentences(*(contexts_findings.context_metric(rows, metric) for metric in metrics)),
         "Each point is a mean over heads, each first averaged over sequences. Recall at N = 1 is 1 by definition and "
-        f"left out. {FLOOR} The paper measures at 1024 tokens alone.",
+        f"is left out. {FLOOR} The paper measures only at 1024 tokens.",
         answer.table,
         answer,
-        marks="The stronger the line, the larger N; ticks: the floor N/n of Precision.",
+        marks="Stronger lines: larger N; ticks: the floor N/n of Precision.",
         tab="Precision and Recall",
         charts=tuple(charts.context_metric(answer.table, metric=metric) for metric in metrics),
     )
@@ -60,10 +60,10 @@ def _elbows(source: Source) -> Figure:
         key,
         title,
         contexts_findings.context_elbows(answer.rows()),
-        "In the paper the strongest separability that is not trivial lies at N from 1 to 4, at 1024 tokens.",
+        "In the paper the strongest non-trivial separability lies at N from 1 to 4, at 1024 tokens.",
         answer.table,
         answer,
-        marks="Band: the middle half of the heads that have an elbow.",
+        marks="Band: middle half of the heads that have an elbow.",
         tab="Elbows and kinds",
         charts=(charts.context_elbows(answer.table),),
     )
@@ -76,7 +76,7 @@ def _labels(source: Source) -> Figure:
         key,
         title,
         contexts_findings.context_labels(answer.rows(), changes.rows()),
-        "Every query labels every head, so heads near a threshold may change. The paper labels at one context size.",
+        "Heads are labelled at each query, so those near a threshold may change. The paper labels at one context size.",
         answer.table,
         answer,
         marks=f"{taxonomy_findings.EXPLAINED}.",

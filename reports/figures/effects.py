@@ -1,6 +1,6 @@
 """What heads do: the model without each head, and with fewer keys.
 
-A figure without rows is left out, and with all of them the section: most studies ask for no effects.
+A figure without rows is left out, and so is the section if all are: most studies do not ask for effects.
 """
 
 from reports import listings
@@ -13,19 +13,19 @@ from reports.findings import numbers
 BUDGETS = ("elbow_budgets_gain", "recall_budgets_gain", "elbow_budgets_beat_random", "elbow_chooses_full_heads")
 """The claims about budgets."""
 ROWS = 48
-"""The table behind the dots has so many heads, those of largest increase; that behind the maps has all."""
+"""Number of heads in the table of the dot plots, those of largest increase; the table of the maps has all."""
 
 
 def sections(source: Source) -> tuple[Section, ...]:
-    """What heads do; nothing of a study that asks for no effects."""
+    """What heads do; no section for a study that does not ask for effects."""
     found = (*_ablation(source), *_sparsified(source))
     if not found:
         return ()
     lead = (
-        "Geometry describes heads; what are they worth? The model is run again with the output of one head replaced, "
-        "before the output projection, and with fewer keys for every query. Losses are next-token cross entropy in "
-        "nats beside the same sequences without intervention; budgets come from the study’s sequences, their losses "
-        "from others."
+        "Geometry describes heads; how much does the model depend on them? The model is run again with the output of "
+        "one head replaced, before the output projection, and with fewer keys for every query. Losses are next-token "
+        "cross entropy in nats, compared with the same sequences without intervention; budgets are computed on the "
+        "study’s sequences, and their losses on others."
     )
     return (Section("effects", "What heads do", lead, found),)
 
@@ -41,8 +41,8 @@ def _ablation(source: Source) -> tuple[Figure, ...]:
         "loss-by-head",
         "Loss without each head",
         findings.ablation(rows),
-        f"Mean over {sequences} of the study; the colours of losses and effective keys are on a log scale. Beside it "
-        "the kind, the effective number of keys and the Recall (mean over ln N) of the same heads. The "
+        f"Mean over {sequences} of the study; the colours of losses and effective keys are on a log scale. The other "
+        "maps show the kind, the effective number of keys and the Recall (mean over ln N) of the same heads. The "
         "paper removes no head.",
         answer.table,
         answer,
@@ -64,9 +64,10 @@ def _ablation(source: Source) -> tuple[Figure, ...]:
         "loss-and-geometry",
         "Loss without a head and its geometry",
         numbers.sentences(claims_findings.said(claims, "recall_predicts_loss"), findings.geometry(correlations)),
-        "A dot for each head, coloured by its kind; the titles give Spearman’s rank correlation. Intervals resample KV "
-        "groups, permutations exchange them. A correlation whose interval holds 0 is none. The table has the "
-        f"{ROWS} heads of largest increase, its SQL all of them. The paper hopes for such a relation and tests none.",
+        "One dot per head, coloured by its kind; the titles give Spearman’s rank correlation. Intervals resample KV "
+        "groups, and permutations exchange them. A correlation whose interval contains 0 does not count as one. The "
+        f"table has the {ROWS} heads of largest increase; its SQL returns all of them. The paper hopes for such a "
+        "relation but does not test it.",
         answer.table.sort_by([("delta_loss", "descending")]).slice(0, ROWS),
         answer,
         whole=answer.table,
@@ -89,10 +90,10 @@ def _sparsified(source: Source) -> tuple[Figure, ...]:
             "loss-by-keys",
             "Loss with fewer keys",
             numbers.sentences(findings.budgets(rows), claims_findings.said(source.of_study("claims").rows(), *BUDGETS)),
-            "Policies of one budget keep as many keys on average. Those that see a query’s weights are oracles: the "
-            "same N for all heads, N by the elbow or by Recall, or a share of the weight. Those that know past "
-            "statistics of a head alone can be used at inference. Grey with crosses: the same at random, shuffled "
-            "budgets or random heads. Bands: 95 % intervals over "
+            "Policies with the same budget keep the same number of keys on average. Those that see a query’s weights "
+            "are oracles: the same N for all heads, N by elbow or by Recall, or a share of the weight. Those that know "
+            "only past statistics of a head can be used at inference. Grey with crosses: random controls, with "
+            "shuffled budgets or random heads. Bands: 95 % intervals over "
             f"{numbers.count(rows[0]['sequences'], 'sequence')}. The paper names "
             "sparse attention as a use, without a figure.",
             answer.table,

@@ -1,4 +1,4 @@
-"""The explorer: one chart in which a reader chooses a head."""
+"""The explorer: a chart in which the reader chooses a head."""
 
 from reports.charts import explorer as charts
 from reports.figures import separation
@@ -12,8 +12,8 @@ def section(source: Source) -> Section:
     return Section(
         "explore",
         "Explore heads",
-        "Choose a head by a click on the map, or in the lists above it; its curves follow, and the page’s address then "
-        "leads to it.",
+        "Choose a head by clicking on the map, or in the lists above it, to see its curves; the page’s address then "
+        "links to it.",
         (_explorer(source),),
     )
 
@@ -30,10 +30,10 @@ def _explorer(source: Source) -> Figure:
         key,
         title,
         explorer_findings.explorer(rows, source.n),
-        "Means over sequences. Upper and lower: the printed bounds of Theorems 1 and 2, at the tightest κ, or the "
-        "middle one; scale-free: the lower bound that needs no κ. Norms and cosines, as in Figure 7 of the paper: of "
-        "the sum s_N, also without the value state of the sink, v_0, or of the last token, v_L. "
-        f"{separation.FLOOR} The curves come from sql/queries/explorer_curves.sql.",
+        "Means over sequences. Upper and lower: the printed bounds of Theorems 1 and 2, at the tightest κ, or at the "
+        "middle one; scale-free: the lower bound that needs no κ. Norms and cosines, as in Figure 7 of the paper: "
+        "norms of the sum s_N, also without the value state of the sink, v_0, or of the last token, v_L, and cosines "
+        f"of s_N with both. {separation.FLOOR} The curves come from sql/queries/explorer_curves.sql.",
         answer.table,
         answer,
         marks=f"{taxonomy_findings.EXPLAINED}. Grey dashes: the floor N/n of Precision. The elbow is the N where "

@@ -1,4 +1,4 @@
-"""What heads do: one example of each kind seen through s_N, through what each token contributes, and as directions."""
+"""Geometry of one head of each kind: s_N, the contribution of each token, and the directions of value states."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -17,15 +17,15 @@ def section(source: Source) -> Section:
     return Section(
         "geometry",
         "One head of each kind",
-        "The clearest head of each kind: how s_N grows and turns as more keys are selected, which keys make it up, and "
-        "how many directions its value states use.",
+        "The clearest head of each kind: how s_N grows and turns as more keys are selected, which keys contribute to "
+        "it, and how many directions its value states use.",
         (_diagnostics(source), _contributions(source), _spheres(source), _dimensions(source)),
     )
 
 
 @dataclass(frozen=True)
 class _Example:
-    """One head that stands for its kind, and what a query gave of it."""
+    """One head that represents its kind, and the answer of a query about it."""
 
     head: numbers.Row
     answer: Answer
@@ -49,7 +49,7 @@ class _Example:
 
 
 def _examples(source: Source, query: str, *, of_query: bool = True) -> list[_Example]:
-    """The head of each kind with the largest margin, with what ``query`` has of it; those without a row too."""
+    """Find the head of each kind with the largest margin, with its rows of ``query``, which may be none."""
     ask = source.of_query if of_query else source.of_study
     heads = source.of_query("label_examples").rows()
     return [_Example(head, ask(query, layer=head["layer"], head=head["head"])) for head in heads]
@@ -60,16 +60,16 @@ def _of_all(examples: list[_Example]) -> pa.Table:
 
 
 def _missing(examples: list[_Example], shown: list[_Example], why: str) -> str:
-    """Which kinds are absent, and which examples are not shown and ``why``."""
+    """Say which kinds are absent, and which examples are not shown and ``why``."""
     hidden = [example.title for example in examples if example not in shown]
     return numbers.sentences(
         findings.absent([example.head for example in examples]),
-        f"Not shown, since {why}: {'; '.join(hidden)}." if hidden else "",
+        f"Not shown, because {why}: {'; '.join(hidden)}." if hidden else "",
     )
 
 
 def _paragraphs(*parts: str) -> str:
-    """The parts that say something, each on a line of its own."""
+    """Join the parts that are not empty, one per line."""
     return "\n".join(part for part in parts if part)
 
 
@@ -102,7 +102,7 @@ def _diagnostics(source: Source) -> Figure:
         _of_all(shown),
         shown[0].answer,
         paper="Figure 7",
-        marks="Above: the norm of s_N, also without the sink’s part and without the last token’s; below: its cosines "
+        marks="Above: norm of s_N, also without the contribution of the sink or of the last token; below: its cosines "
         "with the value states of both.",
         tab="The sum",
         charts=tuple(panels),
@@ -117,7 +117,7 @@ def _domain(rows: list[numbers.Row]) -> tuple[float, float]:
 
 
 def _contributions(source: Source) -> Figure:
-    key, title = "contributions", "What each token contributes, by context size"
+    key, title = "contributions", "Contribution of each token, by context size"
     examples = _examples(source, "contributions_of_head", of_query=False)
     shown = [example for example in examples if any(row["mean_norm_y"] for row in example.rows)]
     if not shown:
@@ -139,14 +139,14 @@ def _contributions(source: Source) -> Figure:
             ),
             _missing(examples, shown, "its keys contribute nothing"),
         ),
-        "A column holds at most about 200 keys beside sink and last token, the largest and an even choice. In the "
-        "paper the last token dominates a Retriever, lies between sink and content in a Mixer, and stands out nowhere "
-        "in a Reset head, whose mass is spread broadly.",
+        "A column has at most about 200 keys besides the sink and the last token: the largest, and an even selection "
+        "of the others. In the paper the last token dominates in a Retriever, lies between sink and content in a "
+        "Mixer, and does not stand out in a Reset head, whose mass is spread broadly.",
         _of_all(shown),
         shown[0].answer,
         paper="Figure 10",
-        marks="Each mark is a key: the mean over sequences of the norm of its weighted value state, in columns from "
-        "the first key to the last token. Colour: cosine of its value state with the last token’s.",
+        marks="Each mark is a key: mean over sequences of the norm of its weighted value state, in columns from the "
+        "first key to the last token. Colour: cosine of its value state with the last token’s.",
         tab="Contributions",
         charts=tuple(
             charts.contributions(example.answer.table, title=example.title, largest=largest) for example in shown
@@ -182,15 +182,15 @@ def _spheres(source: Source) -> Figure:
             ),
             _missing(examples, [e for e, _ in shown], "its value states have norm 0"),
         ),
-        "The first direction comes towards the reader, to the left and down. A value state within the three directions "
-        "lies on the sphere, the others as deep inside as they point elsewhere; the dashed circle is the typical "
-        "length (root mean square). Keys nearer to the reader are larger and stronger. The paper draws heads as "
-        "spheres in three dimensions, without data.",
+        "The first direction points towards the reader, to the left and down. A value state within the three "
+        "directions lies on the sphere; the others lie inside, the deeper the more they point elsewhere. The dashed "
+        "circle is the typical length (root mean square). Keys nearer to the reader are larger and stronger. The paper "
+        "draws heads as spheres in three dimensions, without data.",
         _of_all([example for example, _ in shown]),
         shown[0][0].answer,
         paper="Figure 9",
         marks="Value states of sequence 0, divided by their norm, along the first three principal directions of their "
-        "KV head; filled: those of the largest mean weight.",
+        "KV head; filled: keys of the largest mean weight.",
         tab="Directions",
         charts=tuple(draw(e.answer.table, title=e.title, of_kv_head=row) for e, row in shown),
     )
@@ -212,6 +212,6 @@ def _dimensions(source: Source) -> Figure:
         answer,
         charts=(charts.dimensions(answer.table),),
         broad=True,
-        marks="Stroke: a KV head; dot: the mean of its layer.",
+        marks="Stroke: one KV head; dot: mean of the layer.",
         tab="Dimension",
     )

@@ -9,7 +9,7 @@ from reports.figures.parts import Figure, Section, Source
 from reports.findings import recovery as findings
 
 WORST = 5
-"""The table behind the figure has so many rows of each parameter; a large study would have thousands."""
+"""Number of rows of each parameter in the table of the figure; a large study would have thousands."""
 
 
 def sections(source: Source) -> tuple[Section, ...]:
@@ -21,12 +21,12 @@ def sections(source: Source) -> tuple[Section, ...]:
     panels = [name for name in findings.PARAMETERS if any(row["parameter"] == name for row in findings.compared(rows))]
     figure = Figure(
         "planted-recovery",
-        "Parameters as planted and as fitted",
+        "Planted and fitted parameters",
         findings.recovered(rows),
-        "Each dot is one head, or KV head; the dashed line is where both agree. The table below has the "
-        f"{WORST} heads with the largest error of each parameter, its SQL all of them. The tensors of this study are "
-        "drawn from Assumptions 1 to 3 with the planted parameters, so what the fits miss is their own error. The "
-        "paper has no such test.",
+        "Each dot is one head, or KV head; on the dashed line both agree. The table below has the "
+        f"{WORST} heads with the largest error of each parameter; its SQL returns all of them. The tensors of this "
+        "study are drawn from Assumptions 1 to 3 with the planted parameters, so any difference is an error of the "
+        "fits. The paper has no such test.",
         _worst(answer.table, panels),
         answer,
         whole=answer.table,
@@ -40,8 +40,8 @@ def sections(source: Source) -> tuple[Section, ...]:
         Section(
             "recovery",
             "What the fits recover",
-            "This study is drawn, not measured: every parameter of its heads is known, and the fits above must find "
-            "it.",
+            "This study is drawn, not measured: every parameter of its heads is known, and the fits above should "
+            "recover it.",
             (figure,),
         ),
     )

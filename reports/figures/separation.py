@@ -1,4 +1,4 @@
-"""How well heads separate what they select: beside chance and random weights, with bounds, head by head."""
+"""How well heads separate what they select: against chance and random weights, with bounds, head by head."""
 
 from collections.abc import Callable
 
@@ -25,9 +25,9 @@ from reports.findings import numbers
 from reports.findings import separation as separation_findings
 
 FLOOR = (
-    "Precision is never below N/n, the share of the keys that is selected (dashed), and so rises towards 1 by itself."
+    "Precision is never below N/n, the share of the keys that is selected (dashed), so it rises towards 1 in any head."
 )
-"""What must be known of Precision wherever it is drawn."""
+"""Note on Precision wherever it is drawn."""
 
 _PAPERS = {"precision": "Figure 5, left", "recall": "Figure 5, right"}
 """Where the paper draws a measure of the whole model."""
@@ -35,11 +35,11 @@ _PAPERS = {"precision": "Figure 5, left", "recall": "Figure 5, right"}
 _PAPER = {
     "precision": (
         "Theorem 1 (equations 12 and 13). In the paper the mean lies within the bounds, is highest for N from 1 to 4, "
-        "and is weakest at intermediate N."
+        "and is lowest at intermediate N."
     ),
     "recall": (
-        "Theorem 2 (equations 14 and 15). In the paper the mean lies within the bounds and keeps near the upper one "
-        "for moderate N; the lower one is 0 from small N on."
+        "Theorem 2 (equations 14 and 15). In the paper the mean lies within the bounds and stays close to the upper "
+        "one for moderate N; the lower one is 0 from small N on."
     ),
     "f_r_max": "Corollary 1 (equation 17), from the bounds of Precision; the paper draws no such figure.",
     "f_r_min": "Corollary 1 (equation 16), from the bounds of Recall; the paper draws no such figure.",
@@ -48,19 +48,19 @@ _PAPER = {
 
 
 def separation(source: Source) -> Section:
-    """Means of the model against N, beside what chance and random weights give."""
+    """Means of the model against N, compared with chance and random weights."""
     return Section(
         "separation",
         "Do heads separate what they select?",
-        "Any N keys have some Precision and Recall, since each of them is part of s_N. So the model stands beside two "
-        "nulls, N keys at random and the same weights with the value states shuffled among all keys but the sink and "
-        "the last, and beside the same architecture with random weights.",
+        "Any N keys have some Precision and Recall, since each of them is part of s_N. The model is therefore compared "
+        "with two nulls, N keys at random and the same weights with the value states shuffled among all keys but the "
+        "sink and the last, and with the same architecture with random weights.",
         (_beside(source, "precision"), _beside(source, "recall"), *chance.figures(source)),
     )
 
 
 def _beside(source: Source, metric: str) -> Figure:
-    """One metric of the whole model against N, beside the nulls and the twin (Figure 5)."""
+    """Build one metric of the whole model against N, with the nulls and the twin (Figure 5)."""
     key, title = f"{metric}-by-n", f"{numbers.NAMES[metric]} against N"
     answer = source.of_query("bounds_by_n")
     table = answer.table.filter(pc.equal(answer.table["metric"], metric))
@@ -79,7 +79,7 @@ def _beside(source: Source, metric: str) -> Figure:
         ),
         numbers.sentences(
             _settings(source) if metric in _PAPER else "",
-            "The nulls are drawn for the first sequences alone, at N on a log grid." if of_nulls else "",
+            "The nulls are drawn only for the first sequences, at N on a log grid." if of_nulls else "",
             f"Random weights: the study {source.twin.study}." if twin is not None and source.twin else "",
             _PAPER[metric],
         ),
@@ -95,7 +95,7 @@ def _beside(source: Source, metric: str) -> Figure:
 
 
 def _of_twin(source: Source) -> pa.Table | None:
-    """Curves of the twin, where it was looked at from the same position."""
+    """Read the curves of the twin, if its query has the same position."""
     twin = source.twin
     return twin.of_query("curves_by_n").table if twin is not None and twin.query == source.query else None
 
@@ -104,7 +104,7 @@ def heads(source: Source) -> Section:
     """The spread over heads, their elbows, and each head at one N."""
     return Section(
         "heads",
-        "Which heads do it",
+        "Which heads separate",
         "Separability is the harmonic mean of Precision and Recall. Its elbow is the N where it bends most beyond the "
         "trivial N = 1.",
         (
@@ -164,8 +164,8 @@ def _elbows(source: Source) -> Figure:
             separation_findings.elbows(rows),
         ),
         "Separability is the harmonic mean of mean Precision and mean Recall. The elbow is the N where it lies "
-        "highest above the straight line, over log N, from N = 2 to its lowest. In the paper the strongest "
-        "separability that is not trivial lies at N from 1 to 4.",
+        "highest above the straight line, over log N, from N = 2 to its minimum. In the paper the strongest "
+        "non-trivial separability lies at N from 1 to 4.",
         answer.table,
         answer,
         tab="Over N",
@@ -187,10 +187,10 @@ def _spread(source: Source) -> Figure:
         numbers.sentences(
             *(separation_findings.spread(rows, metric) for metric in metrics), separation_findings.fewer_heads(rows)
         ),
-        f"Each head is first averaged over sequences. {FLOOR} The paper draws means alone.",
+        f"Each head is first averaged over sequences. {FLOOR} The paper draws only means.",
         table,
         answer,
-        marks=f"Line: mean of {heads}; band: the middle 80 % of them.",
+        marks=f"Line: mean of {heads}; band: middle 80 % of them.",
         tab="Over N",
         charts=(charts.precision_recall(table, marked_n=source.n),),
     )
@@ -203,7 +203,7 @@ def _map(source: Source, metric: str, draw: Callable[..., alt.LayerChart]) -> Fi
     rows: list[numbers.Row] = table.to_pylist()
     if not numbers.known(rows, metric):
         return missing(key, title, answer, NOTHING_SELECTED)
-    fallback = f"N = {source.asked_n} was asked for, but no head goes beyond N = {source.n}."
+    fallback = f"N = {source.asked_n} was asked for, but the largest N of any head is {source.n}."
     return Figure(
         key,
         title,
@@ -211,7 +211,7 @@ def _map(source: Source, metric: str, draw: Callable[..., alt.LayerChart]) -> Fi
             separation_findings.extremes(rows, metric), separation_findings.blanks(rows, metric, source.n)
         ),
         numbers.sentences(
-            "Mean over sequences; the colours span what this study shows.",
+            "Mean over sequences; the colours span the values of this study.",
             FLOOR.replace(" (dashed)", "") if metric == "precision" else "",
             fallback if source.asked_n > source.n else "",
         ),

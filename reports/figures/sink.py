@@ -1,4 +1,4 @@
-"""How the sink's similarity to other value states goes with Recall (Figure 6)."""
+"""Correlation of the sink's similarity to other value states with Recall (Figure 6)."""
 
 from reports.charts import sink as charts
 from reports.figures import attention
@@ -8,7 +8,7 @@ from reports.findings import numbers
 from reports.findings import sink as sink_findings
 
 CLAIMS = ("sink_raises_recall", "sink_effect_peaks_early", "sink_widens_r_min")
-"""The claims that the figure says something of, beside those of the summary."""
+"""The claims on which the figure has a sentence, besides those of the summary."""
 
 
 def section(source: Source) -> Section:
@@ -16,7 +16,7 @@ def section(source: Source) -> Section:
     return Section(
         "sink",
         "What the sink does",
-        "Many heads give most of their weight to position 0, the sink. Where it is selected, its value state v_0 is "
+        "Many heads give most of their weight to position 0, the sink. If it is selected, its value state v_0 is "
         "part of s_N. ρ_0, the sink’s similarity, is the mean cosine of v_0 with all other value states.",
         (_effect(source), attention.sinks(source)),
     )
@@ -40,13 +40,14 @@ def _effect(source: Source) -> Figure:
             claims_findings.said(source.of_study("claims").rows(), *CLAIMS),
         ),
         "Left: Pearson correlation over heads of Recall R(r_min, N) and ρ_0, each a mean over sequences. Right: the "
-        "heads themselves at that N; those that share value states share ρ_0, and so say less than as many others. In "
-        "the paper the correlation peaks near N = 3, at about 0.6 for Gemma-7B and Mistral-7B.",
+        "heads at the N farthest from 0; heads that share value states share ρ_0, so they are not independent. In the "
+        "paper the correlation peaks near N = 3, at about 0.6 for Gemma-7B and Mistral-7B.",
         answer.table,
         answer,
         paper="Figure 6",
         tab="Similarity and Recall",
-        marks="Band: 95 % interval over sequences; mark: the N farthest from 0; dashed: 0, and how far chance leads.",
+        marks="Band: 95 % interval over sequences; mark: the N farthest from 0; dashed: 0, and ±2/√(KV heads), "
+        "the reach of chance.",
         charts=(charts.sink_effect(answer.table), *([charts.sink_heads(heads, n=peak)] if seen else [])),
     )
 

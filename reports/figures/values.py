@@ -7,7 +7,7 @@ from reports.figures.parts import NOT_ANALYSED, Figure, Source, any_known, missi
 from reports.findings import numbers
 from reports.findings import values as findings
 
-NO_POSITIONS = "The warehouse holds no row by position for this study."
+NO_POSITIONS = "The warehouse holds no rows by position for this study."
 
 
 def norms(source: Source) -> tuple[Figure, ...]:
@@ -31,13 +31,13 @@ def _value_norm(source: Source) -> Figure:
         key,
         title,
         findings.value_norm(rows),
-        "Each KV head is first averaged over sequences. In the paper norms stay level over positions but for the "
+        "Each KV head is first averaged over sequences. In the paper norms are level over positions except for the "
         "sink’s, which is smaller.",
         answer.table,
         answer,
         paper="Figure 2, left",
         tab="1: norms",
-        marks=f"Line: mean of {heads}; band: the middle 80 % of them.",
+        marks=f"Line: mean of {heads}; band: middle 80 % of them.",
         charts=(charts.value_norm(answer.table),),
     )
 
@@ -54,14 +54,14 @@ def _variation(source: Source) -> Figure:
         key,
         title,
         findings.norm_variation(rows),
-        "The paper finds 0.02 to 0.03 and few above 0.05, which only the mean norm over sequences can show. That one "
-        "shrinks like one over the root of their number, so it says how many were averaged; only the one within a "
-        "sequence says how stable norms are.",
+        "The paper finds 0.02 to 0.03 and few above 0.05, which only the mean norm over sequences can show. Its "
+        "variation shrinks with the square root of their number, so it reflects how many were averaged; only the "
+        "variation within a sequence shows how stable norms are.",
         answer.table,
         answer,
         paper="Figure 2, right",
         tab="1: norms",
-        marks="Coefficient of variation: standard deviation over mean, over positions but the sink’s.",
+        marks="Coefficient of variation: standard deviation over mean, over all positions but the sink’s.",
         charts=(charts.norm_variation(answer.table),),
     )
 
@@ -76,7 +76,7 @@ def _errors(source: Source) -> Figure:
         key,
         title,
         findings.similarity_errors(rows),
-        "Fits of the mean cosine over sequences by least squares over distances. In the paper the error is 0.09 on "
+        "Least-squares fits over distances of the mean cosine over sequences. In the paper the error is 0.09 on "
         "average, 0.05 to 0.10 in most heads and 0.20 to 0.25 in a few.",
         answer.table,
         answer,
@@ -108,8 +108,8 @@ def _of_model(source: Source) -> Figure:
             findings.similarity_curve(table.to_pylist(), "All KV heads"), findings.similarity_of_model(model)
         ),
         "Mean cosine over pairs at that distance, over sequences and over KV heads, with both fits; ± is the standard "
-        "error over sequences. The fit with a floor, c + (1 − c) exp(−β k), is not the paper’s. ρ_0 is the mean cosine "
-        "of the sink’s value state with the others, which the paper takes for constant.",
+        "error over sequences. The fit with a floor, c + (1 − c) exp(−β k), is not from the paper. ρ_0 is the mean "
+        "cosine of the sink’s value state with the others, which the paper assumes to be constant.",
         table,
         answer,
         paper="Figure 3",

@@ -1,4 +1,4 @@
-"""What attention weights say: by position with the four phases (Assumption 3), and on the sink."""
+"""Findings on attention weights: by position with the four phases (Assumption 3), and on the sink."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -17,22 +17,22 @@ VARIANTS = {
 
 
 def attention(weights: Sequence[Row], query: int) -> str:
-    """What the sink and the query's own position get (``attention_over_heads``)."""
+    """Mean attention on the sink and on the query's own position (``attention_over_heads``)."""
     own = [row["mean"] for row in weights if row["last_position"] == query]
-    itself = f"its own position ({query}) {percent(own[0])}" if own else "its own position nothing"
+    itself = f"its own position ({query}) {percent(own[0])}" if own else "its own position none"
     sink = next((row for row in weights if row["first_position"] == 0), None)
     if sink is None:
         return f"No head sees position 0: a sliding window hides it from all. The query gives {itself}."
     heads = max(row["heads"] for row in weights)
     some = "" if sink["heads"] == heads else f" from the {count(sink['heads'], 'head')} of {heads} that see it"
-    return f"On average position 0 gets {percent(sink['mean'])} of the query's attention{some}, and {itself}."
+    return f"On average position 0 gets {percent(sink['mean'])} of the query’s attention{some}, and {itself}."
 
 
 def sink_by_layer(sinks: Sequence[Row]) -> str:
-    """Which layers and heads lean on the sink most (``sink_by_head``)."""
+    """Layers and heads with the most attention on the sink (``sink_by_head``)."""
     rows = known(sinks, "sink_weight")
     strongest = max(rows, key=lambda row: row["sink_weight"])
-    finding = f"The head that gives position 0 most is {place(strongest)}, with {percent(strongest['sink_weight'])}"
+    finding = f"The largest weight of position 0 is {percent(strongest['sink_weight'])}, in {place(strongest)}"
     layers = {row["layer"]: fmean(r["sink_weight"] for r in rows if r["layer"] == row["layer"]) for row in rows}
     if len(layers) > 1:
         low, high = min(layers, key=layers.__getitem__), max(layers, key=layers.__getitem__)
@@ -44,7 +44,7 @@ def sink_by_layer(sinks: Sequence[Row]) -> str:
 
 
 def phases(fit: Row | None) -> str:
-    """What the fit of the model's mean weight says (``weights_fit_of_model``)."""
+    """Parameters of the fit of the model's mean weight (``weights_fit_of_model``)."""
     if fit is None:
         return ""
     if fit["variant"] is None:
@@ -62,7 +62,7 @@ def phases(fit: Row | None) -> str:
     )
     return (
         f"By BIC {VARIANTS[fit['variant']]} describe{'s' if fit['variant'] in ('plateau', 'growth') else ''} the mean "
-        f"best: {', '.join(shape)}; R² = {number(fit['r2_log'])} of log weight.{sink}"
+        f"best: {', '.join(shape)}; R² = {number(fit['r2_log'])} for the log weight.{sink}"
     )
 
 

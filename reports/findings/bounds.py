@@ -1,4 +1,4 @@
-"""What the bounds are worth, what moves them, and how they do on data drawn from the assumptions."""
+"""Findings on the bounds: coverage and width, what moves them, and how they hold for heads drawn from assumptions."""
 
 from collections.abc import Iterable, Sequence
 from math import isinf
@@ -6,7 +6,7 @@ from math import isinf
 from reports.findings.numbers import NAMES, Row, count, known, number, percent, sentences, spans
 
 VISIBLE = 0.02
-"""A share that differs by less over all κ is told, not drawn: its line would be level."""
+"""A share that differs by less over all κ is described, not drawn: its line would be flat."""
 
 
 def printed(kappas: Sequence[Row]) -> list[Row]:
@@ -26,7 +26,7 @@ def varies(kappas: Sequence[Row], columns: Iterable[str]) -> bool:
 
 
 def coverage(kappas: Sequence[Row]) -> str:
-    """How much the envelope covers at the κ that is shown, with what tells whether that means anything."""
+    """Coverage of the envelope at the κ that is shown, with the share of the premise (``coverage_by_kappa``)."""
     row = shown(kappas)
     if row is None:
         return "No κ has an envelope to compare the means with."
@@ -39,30 +39,31 @@ def coverage(kappas: Sequence[Row]) -> str:
 
 
 def _serving(row: Row, kappas: Sequence[Row]) -> str:
-    """The κ that is shown, and where it stands among those that were tried."""
+    """Describe the κ that is shown, and its place among those that were tried."""
     if not row["serves_best"]:
         return f"κ = {number(row['kappa'])}, in the middle of those tried"
     return _tried(row, kappas)
 
 
 def _tried(row: Row, kappas: Sequence[Row]) -> str:
-    """A κ, and whether it stands at an end of those that were tried."""
+    """Describe a κ, and whether it is at an end of those that were tried."""
     tried = [other["kappa"] for other in printed(kappas)]
     ends = {min(tried): ", the smallest tried", max(tried): ", the largest tried"} if len(tried) > 1 else {}
     return f"κ = {number(row['kappa'])}{ends.get(row['kappa'], '')}"
 
 
 def _premise(row: Row) -> str:
-    """How often Δ > 0, and what the bounds cover there."""
+    """Describe how often Δ > 0 holds, and the coverage of the bounds there."""
     if row["premise_share"] is None:
         return "Whether Δ > 0 for any N above 1 is unknown."
     if not row["premise_share"]:
-        return "The theorems’ premise Δ > 0 holds nowhere for N > 1, so nothing speaks for one κ over another."
+        return "The theorems’ premise Δ > 0 holds nowhere for N > 1, so it favours no κ over another."
     inside = (
-        f"; the {count(row['premise_rows'], 'row')} where it holds in most sequences lie inside in "
-        f"{_share(row['precision_coverage_premise'])} and {_share(row['recall_coverage_premise'])}"
+        f"; of the {count(row['premise_rows'], 'row')} where it holds in most sequences, "
+        f"{_share(row['precision_coverage_premise'])} lie inside for Precision and "
+        f"{_share(row['recall_coverage_premise'])} for Recall"
         if row["premise_rows"]
-        else ", and on no row in most sequences"
+        else "; there is no row where it holds in most sequences"
     )
     return f"The theorems’ premise Δ > 0 holds in {percent(row['premise_share'])} of all selections of N > 1{inside}."
 
@@ -82,7 +83,7 @@ def _scale_free(kappas: Sequence[Row]) -> str:
 
 
 def width(kappas: Sequence[Row]) -> str:
-    """How wide the envelope is (``coverage_by_kappa``)."""
+    """Width of the envelope (``coverage_by_kappa``)."""
     row = shown(kappas)
     if row is None or row["precision_width"] is None or row["recall_width"] is None:
         return "No κ has an envelope."
@@ -97,7 +98,7 @@ def width(kappas: Sequence[Row]) -> str:
 
 
 def margins(curve: Sequence[Row]) -> str:
-    """How the model's mean Δ/B runs with N (``bounds_by_n``, one metric of the printed family)."""
+    """Mean Δ/B of the model against N (``bounds_by_n``, one metric of the printed family)."""
     rows = sorted(known(curve, "margin"), key=lambda row: row["n"])
     if not rows:
         return "Δ/B is undefined at every N."
@@ -105,8 +106,8 @@ def margins(curve: Sequence[Row]) -> str:
     low = min(rows, key=lambda row: row["margin"])
     above = f"above 0 at N = {spans(positive, order)}" if positive else "above 0 at no N"
     return (
-        f"Mean Δ/B is {number(rows[0]['margin'])} at N = {rows[0]['n']}, lowest with {number(low['margin'])} at "
-        f"N = {low['n']}, and ends with {number(rows[-1]['margin'])} at N = {rows[-1]['n']}; it is {above}."
+        f"Mean Δ/B is {number(rows[0]['margin'])} at N = {rows[0]['n']}, has its minimum {number(low['margin'])} at "
+        f"N = {low['n']}, and is {number(rows[-1]['margin'])} at N = {rows[-1]['n']}; it is {above}."
     )
 
 
@@ -120,7 +121,7 @@ def regimes(model: Sequence[Row], counts: Sequence[Row]) -> str:
     ]
     return sentences(
         f"Medians over the heads and sequences that have a regime: {', '.join(found)}." if found else "",
-        f"Without any N: {', '.join(absent)}." if starts and absent else "",
+        f"Regimes without any N: {', '.join(absent)}." if starts and absent else "",
         f"Heads with Δ > 0 at more than half of a regime’s N: {', '.join(positive)}." if positive else "",
     )
 
@@ -146,7 +147,7 @@ EFFECTS = {
 
 
 def effects(rows: Sequence[Row]) -> str:
-    """How many parameters act as the paper says (``parameter_effects``)."""
+    """Number of parameters with the effect that the paper states (``parameter_effects``)."""
     judged = known(rows, "agrees")
     if not judged:
         return "No parameter can be compared with the paper’s arrow."
@@ -154,8 +155,9 @@ def effects(rows: Sequence[Row]) -> str:
     none = [EFFECTS[row["parameter"]] for row in judged if not row["agrees"] and row["effect"] == 0]
     opposite = [EFFECTS[row["parameter"]] for row in judged if not row["agrees"] and row["effect"] not in (0, None)]
     return sentences(
-        f"{len(agree)} of {count(len(judged), 'parameter')} with an arrow move the lower bounds the paper’s way.",
-        f"The other way: {', '.join(opposite)}." if opposite else "",
+        f"{len(agree)} of {count(len(judged), 'parameter')} with an arrow move the lower bounds in the "
+        "paper’s direction.",
+        f"In the other direction: {', '.join(opposite)}." if opposite else "",
         f"Without effect: {', '.join(none)}." if none else "",
         _untested(rows),
         _unmoved(rows),
@@ -163,14 +165,14 @@ def effects(rows: Sequence[Row]) -> str:
 
 
 def _untested(rows: Sequence[Row]) -> str:
-    """Which parameters are not tested, and why."""
+    """List the parameters that are not tested, and why."""
     return " ".join(
-        f"Not tested: {EFFECTS[row['parameter']]}, for {row['untested']}." for row in rows if row["untested"]
+        f"Not tested: {EFFECTS[row['parameter']]}, because {row['untested']}." for row in rows if row["untested"]
     )
 
 
 def _unmoved(rows: Sequence[Row]) -> str:
-    """Which parameters move the log miss, but hardly a bound."""
+    """List the parameters that move the log miss, but hardly a bound."""
     found = [
         row for row in rows if row["effect"] and not any(_moves(row, metric) for metric in ("precision", "recall"))
     ]
@@ -185,11 +187,11 @@ def _moves(row: Row, metric: str) -> bool:
 
 
 FAMILIES = {"printed": "printed", "scale_free": "scale-free", "correlated": "with correlation"}
-"""Families of bounds, as they are written."""
+"""Names of the families of bounds."""
 
 
 def monte_carlo(rows: Sequence[Row]) -> str:
-    """At how much of the grid each family's bounds hold in expectation (``monte_carlo_summary``)."""
+    """Share of the grid at which each family's bounds hold in expectation (``monte_carlo_summary``)."""
     found = {family: [row for row in rows if row["family"] == family] for family in FAMILIES}
     return sentences(
         *(_in_expectation(FAMILIES[family], some, side) for family, some in found.items() for side in _SIDES)
@@ -197,23 +199,23 @@ def monte_carlo(rows: Sequence[Row]) -> str:
 
 
 _SIDES = {"lower": "", "upper": "_upper"}
-"""What the columns of a side's inequalities have after the metric."""
+"""Suffix, after the metric, of the columns of a side's inequalities."""
 
 
 def _in_expectation(name: str, rows: Sequence[Row], side: str) -> str:
-    """What one family's lower or upper bounds do, over all κ and scales that it has; empty if it has none."""
+    """Describe where one family's lower or upper bounds hold, over all its κ and scales; empty if it has none."""
     columns = [f"{metric}{_SIDES[side]}" for metric in ("precision", "recall")]
     if not any(row[f"{column}_points"] for row in rows for column in columns):
         return ""
     by_kappa = ", by κ and scale" if len(rows) > 1 else ""
     met = [row[f"{column}_holds_meeting"] for column in columns for row in known(rows, f"{column}_holds_meeting")]
     where_met = f"; where their assumptions are met, at {_holding(rows, columns, '_meeting')}" if met else ""
-    most = ", so they fail at most of these" if met and max(met) < 0.5 else ""
+    most = ", so they fail at the majority of these" if met and max(met) < 0.5 else ""
     return f"{side.title()} bounds, {name}, hold at {_holding(rows, columns, '')}{by_kappa}{where_met}{most}."
 
 
 def _holding(rows: Sequence[Row], columns: Sequence[str], which: str) -> str:
-    """From which to which share of the points that have a bound it holds, over the rows."""
+    """Format the range, over the rows, of the share of points with a bound at which it holds."""
     return " and ".join(
         f"{_range([row[f'{column}_holds{which}'] for row in known(rows, f'{column}_holds{which}')])} of the points for "
         f"{NAMES[column.removesuffix('_upper')]}"
@@ -229,7 +231,7 @@ def _range(shares: Sequence[float]) -> str:
 
 
 VERDICTS = ("holds", "fails")
-"""Whether an inequality holds at a point of a grid, as the legend names it."""
+"""Names in the legend for whether an inequality holds at a point of a grid."""
 
 
 def gap_points(grid: Sequence[Row], metric: str) -> list[Row]:
@@ -249,7 +251,7 @@ def gap_points(grid: Sequence[Row], metric: str) -> list[Row]:
 
 
 def gaps(points: Sequence[Row], title: str) -> str:
-    """How often an inequality fails on a grid, and where the mean lies lowest to its bound (``gap_points``)."""
+    """Number of points of a grid at which an inequality fails, and the point of the smallest gap."""
     lowest = min(points, key=lambda row: row["gap"])
     failing = sum(row["verdict"] == "fails" for row in points)
     kappa = "" if lowest["kappa"] is None else f", κ = {number(lowest['kappa'])}"
@@ -262,14 +264,17 @@ def gaps(points: Sequence[Row], title: str) -> str:
 
 
 def failures(rows: Sequence[Row]) -> str:
-    """Which bound fails worst, which most often, and how many where assumptions are met (``monte_carlo_failures``)."""
+    """The bound that fails worst, the one that fails most often, and how many if assumptions are met.
+
+    Rows are those of ``monte_carlo_failures``.
+    """
     worst, often = rows[0], max(rows, key=lambda row: row["failing"] / row["points"])
     metric, bound = _inequality(worst)
     side = {"lower": "below", "upper": "above"}[bound]
     return sentences(
-        f"The worst failure: mean {NAMES[metric]} of {number(worst['mean'])} lies {number(abs(worst['gap']))} {side} "
-        f"its {bound} bound of {number(worst['bound'])}.",
-        f"Most often fails the {_kind(often)}: at {often['failing']:,} of {count(often['points'], 'point')}, "
+        f"The worst failure: the mean {NAMES[metric]} of {number(worst['mean'])} lies {number(abs(worst['gap']))} "
+        f"{side} its {bound} bound of {number(worst['bound'])}.",
+        f"The {_kind(often)} fails most often: at {often['failing']:,} of {count(often['points'], 'point')}, "
         f"{often['failing_meeting']:,} of {often['points_meeting']:,} where its assumptions are met.",
         _spared(rows),
     )
@@ -282,13 +287,13 @@ def _inequality(row: Row) -> tuple[str, str]:
 
 
 def _kind(row: Row) -> str:
-    """A bound by side, metric, family, κ and scale."""
+    """Name a bound by side, metric, family, κ and scale."""
     metric, side = _inequality(row)
     kappa = "" if row["kappa"] is None else f", κ = {number(row['kappa'])}, scale ‘{row['scale']}’"
     return f"{side} bound of {NAMES[metric]} ({FAMILIES[row['family']]}{kappa})"
 
 
 def _spared(rows: Sequence[Row]) -> str:
-    """Whether any bound fails where its assumptions are met."""
+    """Count the bounds that fail where their assumptions are met."""
     met = sum(row["failing_meeting"] > 0 for row in rows)
-    return f"Of {count(len(rows), 'bound')} listed, {met or 'none'} fail{'s' if met <= 1 else ''} where these are met."
+    return f"Of {count(len(rows), 'bound')} listed, {met or 'none'} fail{'s' if met <= 1 else ''} where they are met."

@@ -1,4 +1,4 @@
-"""What measures beside nulls say, and what plain arithmetic would."""
+"""Findings on measures against nulls, and on plain arithmetic."""
 
 from collections.abc import Mapping, Sequence
 from statistics import median
@@ -6,21 +6,21 @@ from statistics import median
 from reports.findings.numbers import Row, count, known, number, percent, place, sentences, spans
 
 MEASURES = {"auc": "AUC", "specificity": "Specificity", "recall": "Recall", "precision": "Precision"}
-"""Measures that are held against nulls on the page."""
+"""Measures that are compared with nulls on the page."""
 
 NULLS = {"random_selection": "random selections", "shuffled_values": "shuffled value states"}
-"""What they are held against."""
+"""The nulls with which they are compared."""
 
 ARITHMETICS = {
     "float32_loop": "a float32 loop",
     "float32_cdist": "torch.cdist in float32",
     "float64_literal": "the literal formula in float64",
 }
-"""Ways to compute distances as the formulas stand."""
+"""Ways to compute distances literally by the formulas."""
 
 
 def beside_nulls(rows: Sequence[Row], measure: str) -> str:
-    """At which N a measure of the model differs clearly from either null (``separability_by_n``)."""
+    """The N at which a measure of the model differs clearly from either null (``separability_by_n``)."""
     of_nulls = {
         name: [row for row in rows if (row["measure"], row["null_model"]) == (measure, null)]
         for null, name in NULLS.items()
@@ -31,7 +31,7 @@ def beside_nulls(rows: Sequence[Row], measure: str) -> str:
 
 
 def _apart(rows: Sequence[Row], measure: str, null: str) -> str:
-    """At which N the interval of the difference lies on one side of 0."""
+    """Describe the N at which the interval of the difference lies on one side of 0."""
     order = [row["n"] for row in rows]
     sides = {
         "above": [row["n"] for row in known(rows, "low") if row["low"] > 0],
@@ -39,12 +39,13 @@ def _apart(rows: Sequence[Row], measure: str, null: str) -> str:
     }
     told = [f"{side} that of {null} at N = {spans(found, order)}" for side, found in sides.items() if found]
     if not told:
-        return f"{measure} is clearly different from that of {null} at none of the {count(len(rows), 'N', 'N')} shown."
+        shown = count(len(rows), "N", "N")
+        return f"{measure} does not differ clearly from that of {null} at any of the {shown} shown."
     return f"{measure} is clearly {', and '.join(told)}."
 
 
 def heads_beside_nulls(rows: Sequence[Row], null: str) -> str:
-    """In how many heads AUC differs clearly from a null at one N (``separability_at_n``)."""
+    """Number of heads whose AUC differs clearly from a null at one N (``separability_at_n``)."""
     found = [row for row in rows if (row["measure"], row["null_model"]) == ("auc", null)]
     n, middle = found[0]["n"], median(row["difference"] for row in found)
     most = max(found, key=lambda row: row["difference"])
@@ -69,10 +70,10 @@ def over_radii(rows: Sequence[Row]) -> str:
 
 
 def plain_arithmetic(rows: Sequence[Row]) -> str:
-    """How far off plain arithmetic would be (``arithmetic``)."""
+    """Error of plain arithmetic (``arithmetic``)."""
     by_name = {row["arithmetic"]: row for row in rows}
     differs = [f"{percent(by_name[key]['recall_differs'])} with {name}" for key, name in ARITHMETICS.items()]
-    return sentences(f"Recall would be wrong at {', '.join(differs)} of all N.", _at_4(by_name))
+    return sentences(f"Share of all N at which Recall would be wrong: {', '.join(differs)}.", _at_4(by_name))
 
 
 def _at_4(by_name: Mapping[str, Row]) -> str:

@@ -1,4 +1,4 @@
-"""What heads do: the loss without each of them beside its geometry, and the loss with fewer keys."""
+"""Findings on what heads do: the loss without each head and its geometry, and the loss with fewer keys."""
 
 from collections.abc import Mapping, Sequence
 
@@ -16,10 +16,10 @@ MEASURES = {
     "rho_0": "ρ₀",
     "effective_keys": "Effective keys",
 }
-"""Measures of a head that are held against the loss without it."""
+"""Measures of a head that are correlated with the loss without it."""
 
 KINDS = {"zero": "set to zero", "mean": "replaced by its mean", "sink": "replaced by the sink’s value state"}
-"""What becomes of the output of a head."""
+"""What the output of a head is replaced by."""
 
 POLICIES = {
     "same_n": "same N",
@@ -35,11 +35,11 @@ POLICIES = {
 """Policies of sparse attention, as legends name them."""
 
 LEVEL = 0.05
-"""Permutation p below which a correlation is told from none, over the number of measures."""
+"""Permutation p below which a correlation counts as clear, over the number of measures."""
 
 
 def ablation(rows: Sequence[Row]) -> str:
-    """Which head is worth most, and how many are worth anything (``ablation_by_head``)."""
+    """The head with the largest increase, and number of heads with a clear one (``ablation_by_head``)."""
     most, clear = max(rows, key=lambda row: row["delta_loss"]), known(rows, "low")
     rises, falls = sum(row["low"] > 0 for row in clear), sum(row["high"] < 0 for row in clear)
     interval = "" if most["low"] is None else f" ({number(most['low'])} to {number(most['high'])})"
@@ -64,35 +64,36 @@ def correlations(rows: Sequence[Row]) -> dict[str, RankCorrelation]:
 
 
 def told(one: RankCorrelation) -> str:
-    """A correlation with its interval and p."""
+    """Format a correlation with its interval and p."""
     interval = f" ({number(one.low)} to {number(one.high)})" if np.isfinite(one.low) else ""
     return f"{number(one.correlation)}{interval}, p = {number(one.p)}"
 
 
 def geometry(found: Mapping[str, RankCorrelation]) -> str:
-    """Which measure goes most with the loss, and with which the loss does not go clearly (``correlations``)."""
+    """The measure most correlated with the loss, and the measures with a clear correlation, by name."""
     if not found:
         return "Too few heads have a loss and a measure for a correlation."
     most = max(found, key=lambda measure: abs(found[measure].correlation))
     clear = [measure for measure, one in found.items() if one.p * len(found) <= LEVEL]
     return sentences(
-        f"Over heads the loss goes most with {MEASURES[most]}: rank correlation {told(found[most])}.",
-        f"Of {count(len(found), 'measure')}, {_listed(clear)} by permutations of KV groups, at 5 % over all of them.",
+        f"Over heads the loss correlates most with {MEASURES[most]}: rank correlation {told(found[most])}.",
+        f"Of {count(len(found), 'measure')}, {_listed(clear)} (permutations of KV groups, 5 % over all of them).",
     )
 
 
 def _listed(clear: Sequence[str]) -> str:
     if not clear:
-        return "none is told from no correlation"
-    return f"{', '.join(MEASURES[measure] for measure in clear)} {'is' if len(clear) == 1 else 'are'} told from none"
+        return "none has a significant correlation"
+    names = ", ".join(MEASURES[measure] for measure in clear)
+    return f"{names} {'has a significant correlation' if len(clear) == 1 else 'have significant correlations'}"
 
 
 def budgets(rows: Sequence[Row]) -> str:
-    """Which policy costs least at the smallest budget, of those that need the weights and of the others."""
+    """Cheapest and most expensive policy at the smallest budget, with and without access to the weights."""
     least = min(row["budget"] for row in rows)
     mine = [row for row in rows if row["budget"] == least]
     parts = []
-    for needs, said in (("weights", "that see the weights"), ("statistics", "that know past statistics alone")):
+    for needs, said in (("weights", "that see the weights"), ("statistics", "that know only past statistics")):
         some = [row for row in mine if row["needs"] == needs]
         if some:
             best = min(some, key=lambda row: row["delta_loss"])
@@ -102,9 +103,9 @@ def budgets(rows: Sequence[Row]) -> str:
                 f"{number(best['delta_loss'])} nats, and “{POLICIES.get(worst['policy'], worst['policy'])}” most, "
                 f"{number(worst['delta_loss'])}"
             )
-    return f"With about {number(mine[0]['keys_kept'])} keys a query, {'; '.join(parts)}."
+    return f"With about {number(mine[0]['keys_kept'])} keys per query, {'; '.join(parts)}."
 
 
 def glance(rows: Sequence[Row]) -> str:
-    """What heads do, in a line for the terminal (``ablation_by_head``)."""
+    """Summarise what heads do in a line for the terminal (``ablation_by_head``)."""
     return sentences(ablation(rows), geometry(correlations(rows)))

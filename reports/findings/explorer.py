@@ -1,4 +1,4 @@
-"""What the explorer shows, and what its blank cells mean."""
+"""Findings on the explorer: what it shows, and what its blank cells mean."""
 
 from collections.abc import Sequence
 
@@ -9,11 +9,11 @@ from reports.findings.taxonomy import OTHER
 
 
 def explorer(heads: Sequence[Row], n: int) -> str:
-    """How many heads there are to look at, and which map has blank cells (``explorer_heads`` at ``n``)."""
+    """Number of heads, and which maps have blank cells (``explorer_heads`` at ``n``)."""
     others = [row for row in heads if row["label"] == OTHER]
     flagged = f"{count(len(others), 'head')} {'meets' if len(others) == 1 else 'meet'} no rule and {_named(others)}."
     return sentences(
-        f"{count(len(heads), 'head')} to choose from; the map begins with the one whose kind is clearest, "
+        f"{count(len(heads), 'head')} to choose from; the map starts at the one whose kind is clearest, "
         f"{place(clearest(heads))}.",
         flagged if others else "",
         _blank(heads, "elbow_n", "an elbow: " + ", or ".join(WITHOUT_ELBOW.values())),
@@ -23,12 +23,12 @@ def explorer(heads: Sequence[Row], n: int) -> str:
 
 
 def clearest(heads: Sequence[Row]) -> Row:
-    """The head that is most clearly of its kind (``explorer_heads``)."""
+    """Find the head that is most clearly of its kind (``explorer_heads``)."""
     return max(heads, key=lambda row: (row["label"] not in {None, OTHER}, row["margin"] or 0))
 
 
 def _named(others: Sequence[Row]) -> str:
-    return f"{'is' if len(others) == 1 else 'are'} shown as Other, with the nearest kind beside it"
+    return f"{'is' if len(others) == 1 else 'are'} shown as Other, with the nearest kind"
 
 
 def _blank(heads: Sequence[Row], column: str, without: str) -> str:

@@ -1,4 +1,4 @@
-"""What the geometry of single heads says: s_N with and without its largest parts, contributions, directions."""
+"""Findings on the geometry of single heads: s_N with and without its largest parts, contributions, directions."""
 
 from collections.abc import Sequence
 from math import sqrt
@@ -31,31 +31,31 @@ FAINT = 1e-6
 
 
 def example(head: Row) -> str:
-    """Which head stands for its label (``label_examples``)."""
+    """Name the head that represents its label (``label_examples``)."""
     return f"{head['label']}: {place(head)}"
 
 
 def absent(examples: Sequence[Row]) -> str:
-    """Which labels no head has (``label_examples``); empty if each occurs."""
+    """Labels that no head has (``label_examples``); empty if each occurs."""
     missing = [label for label in KINDS if label not in {row["label"] for row in examples}]
     return f"No head is labelled {' or '.join(missing)}, so none is shown." if missing else ""
 
 
 def standing(examples: Sequence[Row]) -> str:
-    """How well the examples stand for their labels (``label_examples``)."""
+    """How clearly the examples represent their labels (``label_examples``)."""
     parts = [f"{row['heads']:,} labelled {row['label']}{_margin(row)}" for row in examples]
     others = any(row["label"] == OTHER for row in examples)
-    farthest = " Of the heads that meet no rule, it is the one farthest from all." if others else ""
-    return f"Each head shown is the clearest with its label, of {_listed(parts)}.{farthest}"
+    farthest = " The head shown as Other is the one farthest from every rule." if others else ""
+    return f"Each head shown is the clearest with its label, out of {_listed(parts)}.{farthest}"
 
 
 def _margin(head: Row) -> str:
-    """By how much a head has its label; nothing where that cannot be said."""
+    """Format the margin by which a head has its label; empty if there is none."""
     return "" if head["margin"] is None else f" (margin {number(head['margin'])})"
 
 
 def norms(curve: Sequence[Row]) -> str:
-    """What sink and last token add to the norm of s_N at the last N (``diagnostics_of_head``)."""
+    """Contribution of sink and last token to the norm of s_N at the last N (``diagnostics_of_head``)."""
     last = max(curve, key=lambda row: row["n"])
     parts = [
         f"{_compared(last[column], last['norm_s'])} without the {part}"
@@ -76,7 +76,7 @@ def _compared(value: float, whole: float) -> str:
 
 
 def cosines(curve: Sequence[Row]) -> str:
-    """How s_N lies to the last token's and the sink's value state as N grows (``diagnostics_of_head``)."""
+    """Cosines of s_N with the value states of the last token and the sink against N (``diagnostics_of_head``)."""
     absence = {
         "cos_last": "the last token’s value state has norm 0",
         "cos_sink": "a window hides the sink, or its value state has norm 0",
@@ -90,12 +90,12 @@ def cosines(curve: Sequence[Row]) -> str:
 
 
 def _course(curve: Sequence[Row], column: str) -> str:
-    """From the first N to the last, with what lies clearly beyond both in between."""
+    """Describe a curve from the first N to the last, and an extremum in between if it is clear."""
     rows = sorted(curve, key=lambda row: row["n"])
     first, last = rows[0], rows[-1]
     low, high = min(rows, key=lambda row: row[column]), max(rows, key=lambda row: row[column])
     if len(rows) == 1:
-        return f"is {_at(first, column)}, the only N there is"
+        return f"is {_at(first, column)}, the only N"
     if high[column] - low[column] < LEVEL:
         return f"stays between {number(low[column])} and {number(high[column])}"
     ends = sorted((first[column], last[column]))
@@ -113,7 +113,7 @@ def _at(row: Row, column: str) -> str:
 
 
 def contributions(keys: Sequence[Row]) -> str:
-    """Which keys contribute most to a head's output, and how that changes with context (``contributions_of_head``)."""
+    """Largest contributions to a head's output, and their change with context (``contributions_of_head``)."""
     of_query = {query: _by_role(keys, query) for query in sorted({row["query"] for row in keys})}
     query, last = of_query.popitem()
     smaller = [query for query, of_role in of_query.items() if of_role.keys() == last.keys()]
@@ -125,17 +125,17 @@ def contributions(keys: Sequence[Row]) -> str:
 
 
 _ROLES = {"last": "the last token", "sink": "the sink", "other": "the largest other key"}
-"""Whose contributions are told, in this order."""
+"""Keys whose contributions are described, in this order."""
 
 
 def _by_role(keys: Sequence[Row], query: int) -> dict[str, Row]:
-    """At one query the row of the largest contribution of each role."""
+    """Group the rows of one query by role, keeping the largest contribution of each."""
     rows = sorted((row for row in keys if row["query"] == query), key=lambda row: row["mean_norm_y"])
     return {row["role"]: row for row in rows}
 
 
 def _told(of_role: dict[str, Row], *, with_verb: bool) -> list[str]:
-    """Contributions in the order of the roles; the first with its verb, or numbers alone."""
+    """List contributions in the order of the roles; the first with a verb, or numbers alone."""
     numbers = {name: number(of_role[role]["mean_norm_y"]) for role, name in _ROLES.items() if role in of_role}
     if not with_verb:
         return list(numbers.values())
@@ -151,7 +151,7 @@ def _listed(parts: Sequence[str]) -> str:
 
 
 def alike(keys: Sequence[Row]) -> str:
-    """How the value states of keys lie to the last token's (``contributions_of_head``)."""
+    """Cosines of the value states of keys with the last token's (``contributions_of_head``)."""
     cosines_of_others = [row["mean_cos_last"] for row in known(keys, "mean_cos_last") if row["role"] != "last"]
     if not known(keys, "mean_cos_last"):
         return "The last token’s value state has norm 0, so there is no cosine to colour by."
@@ -167,35 +167,36 @@ def alike(keys: Sequence[Row]) -> str:
 
 
 def visible(keys: Sequence[Row]) -> list[Row]:
-    """The contributions that a log axis can show beside the largest (``contributions_of_head``)."""
+    """Select the contributions that a log axis can show together with the largest (``contributions_of_head``)."""
     largest = max(row["mean_norm_y"] for row in keys)
     return [row for row in keys if row["mean_norm_y"] > FAINT * largest]
 
 
 def faint(keys: Sequence[Row]) -> str:
-    """How many contributions are too small to be drawn (``contributions_of_head``); empty if none is."""
+    """Number of contributions that are too small to be drawn (``contributions_of_head``); empty if none is."""
     hidden = len(keys) - len(visible(keys))
     if not hidden:
         return ""
     zero = sum(not row["mean_norm_y"] for row in keys)
     which = "of 0" if zero == hidden else "below a millionth of the largest"
     return (
-        f"{count(hidden, 'contribution')} {which} {'is' if hidden == 1 else 'are'} left out, since the axis is a log."
+        f"{count(hidden, 'contribution')} {which} {'is' if hidden == 1 else 'are'} left out, since the axis is "
+        "logarithmic."
     )
 
 
 def directions(of_kv_head: Row) -> str:
-    """How many directions the value states of a KV head use (``principal_directions_by_head``)."""
+    """Number of directions that the value states of a KV head use (``principal_directions_by_head``)."""
     if of_kv_head["effective_dimension"] is None:
         return "Its value states but the sink’s have norm 0."
     return (
-        f"Three directions hold {percent(_three(of_kv_head))} of the squared length of its value states, whose "
-        f"effective dimension is {number(of_kv_head['effective_dimension'])} of {of_kv_head['head_dim']}."
+        f"The first three directions hold {percent(_three(of_kv_head))} of the squared length of its value states, "
+        f"whose effective dimension is {number(of_kv_head['effective_dimension'])} of {of_kv_head['head_dim']}."
     )
 
 
 def _three(row: Row) -> float:
-    """Share of squared length along the first three principal directions; rounding may have left more than 1."""
+    """Share of squared length along the first three principal directions; rounding may give more than 1."""
     return min(1.0, float(sum(row[f"share_{index}"] for index in (1, 2, 3))))
 
 
@@ -210,10 +211,10 @@ def heaviest(points: Sequence[Row], n: int) -> list[Row]:
 
 
 def together(points: Sequence[Row], n: int) -> str:
-    """Whether the heaviest keys lie closer together than all (``directions_of_head``); empty for fewer than two.
+    """Whether the heaviest keys are closer together than all keys (``directions_of_head``); empty for fewer than two.
 
     Compares the mean inner product of two different keys, which does not depend on how many there are. They lie about
-    as close where the difference is below two standard errors of as many keys chosen at random.
+    as close if the difference is below two standard errors of the same number of keys chosen at random.
     """
     chosen = [index for index, row in enumerate(points) if row["selected_rank"] and row["selected_rank"] <= n]
     if len(chosen) < 2 or len(chosen) == len(points):
@@ -225,9 +226,9 @@ def together(points: Sequence[Row], n: int) -> str:
     if not within and of_heavy < of_all:
         closer = "less close together than"
     return (
-        f"In these three, the {len(chosen)} keys of the largest weight lie {closer} all keys shown: the mean inner "
-        f"product of two of them is {number(of_heavy)}, of any two {number(of_all)}"
-        f"{', a difference that chance alone may bring' if within else ''}."
+        f"In these directions, the {len(chosen)} keys of the largest weight lie {closer} all keys shown: the mean "
+        f"inner product of two of them is {number(of_heavy)}, of any two {number(of_all)}"
+        f"{', a difference that may be due to chance' if within else ''}."
     )
 
 
@@ -245,15 +246,15 @@ def _pairs(products: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _chance(products: NDArray[np.float64], chosen: int) -> float:
-    """Standard deviation of the mean over the pairs of so many of the points, two or more, chosen at random.
+    """Standard deviation of the mean over the pairs of ``chosen`` points, two or more, chosen at random.
 
-    Two pairs may be the same, share a point or neither; each case weighs as much as it is likely to be chosen.
+    Two pairs may be the same, share one point, or share none; each case is weighted by its probability.
     """
     every = len(products)
     off = products - _pairs(products).mean()
     np.fill_diagonal(off, 0)
     same = (off**2).sum() / 2
-    sharing = (off.sum(axis=1) ** 2).sum() - 2 * same  # those that share none sum to what makes the whole 0
+    sharing = (off.sum(axis=1) ** 2).sum() - 2 * same  # pairs that share none sum to the negative of the others
     two = chosen * (chosen - 1) / (every * (every - 1))
     three = two * (chosen - 2) / (every - 2)
     four = three * (chosen - 3) / max(every - 3, 1)
@@ -262,7 +263,7 @@ def _chance(products: NDArray[np.float64], chosen: int) -> float:
 
 
 def dimensions(heads: Sequence[Row]) -> str:
-    """How the effective dimension differs between KV heads and over layers (``principal_directions_by_head``)."""
+    """Effective dimension over KV heads and over layers (``principal_directions_by_head``)."""
     rows = known(heads, "effective_dimension")
     if not rows:
         return "No KV head has an effective dimension: all value states but the sink’s have norm 0."
@@ -274,7 +275,7 @@ def dimensions(heads: Sequence[Row]) -> str:
     if len(rows) == 1:
         return sentences(f"The effective dimension of the only KV head is {_dimension(low)} of {size}.", none)
     return sentences(
-        f"Over KV heads the effective dimension reaches from {_dimension(low)} to {_dimension(high)} of {size}; the "
+        f"Over KV heads the effective dimension ranges from {_dimension(low)} to {_dimension(high)} of {size}; the "
         f"median is {number(median(row['effective_dimension'] for row in rows))}, and the median share of the first "
         f"three directions is {percent(median(map(_three, rows)))}.",
         _over_layers(rows),
@@ -287,7 +288,7 @@ def _dimension(row: Row) -> str:
 
 
 def _over_layers(rows: Sequence[Row]) -> str:
-    """The first layer's mean and the last's; empty for one layer."""
+    """Compare the means of the first and the last layer; empty for one layer."""
     of_layer: dict[int, list[float]] = {}
     for row in rows:
         of_layer.setdefault(row["layer"], []).append(row["effective_dimension"])

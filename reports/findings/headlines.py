@@ -1,4 +1,4 @@
-"""The top of a report: the numbers that stand large there, and in a few sentences what stands out."""
+"""Findings at the top of a report: the headline numbers, and the main results in a few sentences."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from reports.findings.taxonomy import OTHER
 
 @dataclass(frozen=True)
 class Headline:
-    """One number that stands large at the top of a report."""
+    """One headline number at the top of a report."""
 
     label: str
     value: str
@@ -33,13 +33,13 @@ class Measured:
 
 
 def separates(heads: Sequence[Row], twins: Sequence[Row], nulls: Sequence[Row], n: int) -> str:
-    """What the model does, in one sentence.
+    """Separation by the model, in one sentence.
 
-    From ``heads_at_n`` at ``n`` of the study and of its twin (empty: there is none), and ``separability_by_n``.
+    From ``heads_at_n`` at ``n`` of the study and of its twin (empty if there is none), and ``separability_by_n``.
     """
     value = _mean(heads, "recall")
     if value is None:
-        return "No head has two keys to choose between."
+        return "No head has two keys to select from."
     others = {
         "of keys at random": _null(nulls, "recall", "random_selection", n),
         "with random weights": _mean(twins, "recall"),
@@ -55,7 +55,7 @@ def separates(heads: Sequence[Row], twins: Sequence[Row], nulls: Sequence[Row], 
 def headlines(
     claims: Sequence[Row], of_study: Measured, of_twin: Measured | None, nulls: Sequence[Row], n: int
 ) -> list[Headline]:
-    """The numbers at the top of a report, each beside that of the twin.
+    """The numbers at the top of a report, each with that of the twin.
 
     From ``claims``, what was measured of the study and of its twin, and ``separability_by_n``; ``n`` is the N of
     ``heads_at_n``.
@@ -76,13 +76,13 @@ def _mean(rows: Sequence[Row], column: str) -> float | None:
 
 
 def _null(nulls: Sequence[Row], measure: str, null: str, n: int) -> float | None:
-    """What a null gives of a measure at one N (``separability_by_n``)."""
+    """Find the value of a measure under a null at one N (``separability_by_n``)."""
     asked = (measure, null, n)
     return next((row["null_value"] for row in nulls if (row["measure"], row["null_model"], row["n"]) == asked), None)
 
 
 def _beside(*others: tuple[str, str | None]) -> str:
-    """What a number is held against: names with their numbers, those without one left out."""
+    """Format the numbers to compare with: names with their numbers, those without one left out."""
     return "; ".join(f"{name} {value}" for name, value in others if value is not None)
 
 
@@ -107,7 +107,7 @@ def _findings(claims: Sequence[Row]) -> Headline:
     label = "Findings beyond random weights"
     supported = [row for row in claims if row["verdict"] == "supported"]
     if supported and all(row["finding"] is None for row in supported):
-        return Headline(label, "–", "nothing is known of random weights")
+        return Headline(label, "–", "no result for random weights")
     findings = sum(row["finding"] is True for row in supported)
     return Headline(label, f"{findings:,}", f"of {count(len(claims), 'claim')} of the paper")
 
@@ -123,7 +123,7 @@ def _sink_weight(sinks: Sequence[Row], of_twin: Measured | None) -> Headline:
 
 
 def _lambda(of_study: Measured, of_twin: Measured | None) -> Headline:
-    """Norm of the sink's value state: λ over KV heads, or against later positions where there is no λ."""
+    """Norm of the sink's value state: λ over KV heads, or the ratio to later positions if there is no λ."""
     label, twin = "Value norm of the sink", _sink_norm(of_twin) if of_twin else None
     value = _sink_norm(of_study)
     if value is None:
@@ -141,7 +141,7 @@ def _sink_norm(measured: Measured) -> float | None:
 
 
 def outstanding(claims: Sequence[Row], sinks: Sequence[Row], learned: Sequence[Row], kinds: Sequence[Row]) -> list[str]:
-    """What stands out, in a few sentences; what cannot be said is left out.
+    """Main results in a few sentences; those without data are left out.
 
     From ``claims``, ``sink_by_head``, ``learned_sinks`` and ``taxonomy_of_heads``. What follows for the paper comes
     from the verdicts alone; the other sentences are about what was measured.
@@ -151,10 +151,10 @@ def outstanding(claims: Sequence[Row], sinks: Sequence[Row], learned: Sequence[R
 
 
 SEPARATION = ("selection_sharpens", "values_sharpen", "small_n_elbow", "intermediate_weakest", "premise_holds")
-"""What a summary says of separation."""
+"""Claims on separation in the summary."""
 
 SINK = ("sink_predicts_recall", "sink_predicts_precision")
-"""What a summary says of the sink's similarity."""
+"""Claims on the sink's similarity in the summary."""
 
 
 def _sink(sinks: Sequence[Row]) -> str:
@@ -164,19 +164,19 @@ def _sink(sinks: Sequence[Row]) -> str:
     high = max(rows, key=lambda row: row["sink_weight"])
     heavy = sum(row["sink_weight"] > 0.5 for row in rows)
     return (
-        f"The first token takes more than half of the attention in {heavy} of {count(len(rows), 'head')}, and most, "
-        f"{percent(high['sink_weight'])}, in {place(high)}."
+        f"The first token takes more than half of the attention in {heavy} of {count(len(rows), 'head')}; its largest "
+        f"share is {percent(high['sink_weight'])}, in {place(high)}."
     )
 
 
 def _learned(sinks: Sequence[Row]) -> str:
-    """How much learned sinks take from the keys; nothing where no head has one."""
+    """Describe the attention that learned sinks take; empty if no head has one."""
     rows = [row for row in known(sinks, "mean_learned_sink") if row["mean_learned_sink"] > 0]
     if not rows:
         return ""
     mean, have = fmean(row["mean_learned_sink"] for row in rows), "has" if len(rows) == 1 else "have"
     return (
-        f"{len(rows):,} of {count(len(sinks), 'head')} {have} a learned sink, which is no key and takes "
+        f"{len(rows):,} of {count(len(sinks), 'head')} {have} a learned sink, which is not a key and takes "
         f"{percent(mean)} of the attention on average; the weights of their keys sum to the rest."
     )
 
@@ -191,7 +191,7 @@ def _kinds(heads: Sequence[Row]) -> str:
     where = f"layer {layers[0]}" if min(layers) == max(layers) else f"layers {min(layers)} to {max(layers)}"
     others = labels[OTHER]
     if label == OTHER:
-        return f"Most heads are of no kind: {most} of {count(len(heads), 'head')}, in {where}, meet no rule."
+        return f"The commonest label is {OTHER}: {most} of {count(len(heads), 'head')}, in {where}, meet no rule."
     return (
         f"The commonest kind of head is {label}: {most} of {count(len(heads), 'head')}, in {where}; {others} of all "
         f"heads {'meets' if others == 1 else 'meet'} no rule."

@@ -1,4 +1,4 @@
-"""What the example of keys on a circle shows: what Precision and Recall count."""
+"""Findings on the example of keys on a circle: what Precision and Recall count."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ WITHIN, BEYOND = "within the ball that counts it", "beyond it"
 
 
 def example_keys(keys: Sequence[Row], r_min: float, r_max: float) -> str:
-    """Which keys of the example count for Recall and against Precision.
+    """Keys of the example that count for Recall and against Precision.
 
     Parameters
     ----------
@@ -23,10 +23,10 @@ def example_keys(keys: Sequence[Row], r_min: float, r_max: float) -> str:
     mixed = [row for row in others if row["within"]]
     return (
         f"{len(chosen)} of {count(len(keys), 'key')} are selected, those of the largest weight: {_keys(chosen)}. "
-        f"The ball of radius r_min = {number(r_min)} reaches to the nearest key left out and holds {_keys(near)}, not "
+        f"The ball of radius r_min = {number(r_min)} reaches the nearest key left out and contains {_keys(near)}, not "
         f"{_keys(far)}: Recall is {len(near)}/{len(chosen)}. "
-        f"The ball of radius r_max = {number(r_max)} reaches to the farthest selected key and holds "
-        f"{_keys(mixed)} besides: Precision is {len(chosen)}/{len(chosen) + len(mixed)}."
+        f"The ball of radius r_max = {number(r_max)} reaches the farthest selected key and also "
+        f"contains {_keys(mixed)}: Precision is {len(chosen)}/{len(chosen) + len(mixed)}."
     )
 
 

@@ -1,4 +1,4 @@
-"""What curves, bounds, maps and elbows say of how well heads separate."""
+"""Findings on how well heads separate: curves, bounds, maps and elbows."""
 
 from collections.abc import Sequence
 from statistics import median
@@ -6,10 +6,10 @@ from statistics import median
 from reports.findings.numbers import NAMES, Row, count, known, number, place, sentences, spans
 
 ELBOW_RANGES = ("in the paper’s range, N from 1 to 4", "beyond it")
-"""Where an elbow may lie, as the legend names it."""
+"""Ranges of the elbow, as the legend names them."""
 
-TRIVIAL = "there is no N but the trivial one, N = 1"
-"""Why there is no elbow where one key is selected at most (status 'trivial')."""
+TRIVIAL = "the only N is the trivial one, N = 1"
+"""Why there is no elbow if at most one key is selected (status 'trivial')."""
 
 WITHOUT_ELBOW = {
     "no_bend": "separability falls from N = 2 on without bending downwards",
@@ -22,7 +22,7 @@ WITHOUT_ELBOW = {
 def beside_bounds(curves: Sequence[Row], metric: str) -> list[Row]:
     """One row per N of a metric (``bounds_by_n``): mean, interval, printed bounds, scale-free bound, ``outside``.
 
-    ``outside`` is true where the mean lies beyond any of the bounds that there are.
+    ``outside`` is true if the mean lies beyond any of the existing bounds.
     """
     families = {
         family: {row["n"]: row for row in curves if (row["metric"], row["family"]) == (metric, family)}
@@ -43,7 +43,7 @@ def beside_bounds(curves: Sequence[Row], metric: str) -> list[Row]:
 
 
 def envelope(rows: Sequence[Row], metric: str) -> str:
-    """Where the mean of a metric lies inside its bounds, and where not (``beside_bounds``)."""
+    """The N at which the mean of a metric lies inside its bounds, and outside (rows joined with their bounds)."""
     enclosed = [row for row in rows if row["lower"] is not None and row["upper"] is not None]
     if not enclosed:
         return "No N has printed bounds to compare it with."
@@ -78,21 +78,21 @@ def _scale_free(rows: Sequence[Row]) -> str:
 
 
 def course(curves: Sequence[Row], metric: str) -> str:
-    """How one metric runs from the first N to the last (``curves_by_n``)."""
+    """Course of one metric from the first N to the last (``curves_by_n``)."""
     points = sorted((row for row in curves if row["metric"] == metric), key=lambda row: row["n"])
     first, last = points[0], points[-1]
     if len(points) == 1:
-        return f"{NAMES[metric]} is {number(first['mean'])} at N = {first['n']}, the only N there is."
+        return f"{NAMES[metric]} is {number(first['mean'])} at N = {first['n']}, the only N."
     lowest = min(points, key=lambda row: row["mean"])
     if lowest is last:
         return f"{NAMES[metric]} falls from {_at(first)} to {_at(last)}, where it is lowest."
     if lowest is first:
         return f"{NAMES[metric]} rises from {_at(first)}, where it is lowest, to {_at(last)}."
-    return f"{NAMES[metric]} falls from {_at(first)} to {_at(lowest)}, its lowest, and ends with {_at(last)}."
+    return f"{NAMES[metric]} falls from {_at(first)} to {_at(lowest)}, its minimum, and is {_at(last)}."
 
 
 def spread(curves: Sequence[Row], metric: str) -> str:
-    """Where heads differ most in one metric (``curves_by_n``)."""
+    """The N at which heads differ most in one metric (``curves_by_n``)."""
     widest = max((row for row in curves if row["metric"] == metric), key=lambda row: row["p90"] - row["p10"])
     return (
         f"Heads differ most in {NAMES[metric]} at N = {widest['n']}, where the middle 80 % of them lie between "
@@ -105,38 +105,38 @@ def _at(point: Row) -> str:
 
 
 def fewer_heads(curves: Sequence[Row]) -> str:
-    """Say where the number of heads behind a curve changes (``curves_by_n``); empty if it does not."""
+    """The N from which fewer heads are behind a curve (``curves_by_n``); empty if there is none."""
     most, least = max(row["heads"] for row in curves), min(row["heads"] for row in curves)
     if most == least:
         return ""
     full = max(row["n"] for row in curves if row["heads"] == most)
     return (
-        f"A sliding window limits what some heads attend to: beyond N = {full} the curves hold fewer heads, "
+        f"A sliding window limits the keys of some heads: beyond N = {full} the curves are means of fewer heads, "
         f"{least} instead of {most} at the end."
     )
 
 
 def extremes(heads: Sequence[Row], metric: str) -> str:
-    """Where on the map one metric is smallest and largest (``heads_at_n``)."""
+    """The heads in which one metric is smallest and largest (``heads_at_n``)."""
     rows = known(heads, metric)
     if len(rows) == 1:
         return f"{NAMES[metric]} of the only head is {number(rows[0][metric])}."
     low, high = min(rows, key=lambda row: row[metric]), max(rows, key=lambda row: row[metric])
     middle = median(row[metric] for row in rows)
     return (
-        f"{NAMES[metric]} reaches from {number(low[metric])} ({place(low)}) to {number(high[metric])} ({place(high)}); "
+        f"{NAMES[metric]} ranges from {number(low[metric])} ({place(low)}) to {number(high[metric])} ({place(high)}); "
         f"the median is {number(middle)}."
     )
 
 
 def blanks(heads: Sequence[Row], metric: str, n: int) -> str:
-    """Say how many cells of the map are blank (``heads_at_n``); empty if none is."""
+    """Number of blank cells of the map (``heads_at_n``); empty if none is."""
     missing = len(heads) - len(known(heads, metric))
     return f"Blank: {count(missing, 'head')} with {n} keys or fewer." if missing else ""
 
 
 def elbows(heads: Sequence[Row]) -> str:
-    """Where the elbows of the heads lie (``elbow_by_head``)."""
+    """Elbows of the heads (``elbow_by_head``)."""
     found = [row["elbow_n"] for row in known(heads, "elbow_n")]
     without = len(heads) - len(found)
     if not found:
@@ -145,7 +145,7 @@ def elbows(heads: Sequence[Row]) -> str:
     return sentences(
         f"{small} of {count(len(found), 'head')} {'has its' if small == 1 else 'have their'} elbow at N = 1 to 4; the "
         f"median is N = {number(median(found))}, the largest N = {max(found)}.",
-        f"{count(without, 'head')} more {'has' if without == 1 else 'have'} none." if without else "",
+        f"{count(without, 'more head')} {'has' if without == 1 else 'have'} none." if without else "",
     )
 
 
@@ -158,7 +158,7 @@ def _elbowless(heads: Sequence[Row]) -> str:
 
 
 def elbow_of_model(model: Row | None) -> str:
-    """Where the elbow of the model's mean curves lies (``elbow_of_model``)."""
+    """Elbow of the model's mean curves (``elbow_of_model``)."""
     if model is None:
         return ""
     if model["elbow_n"] is None:

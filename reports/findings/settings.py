@@ -1,4 +1,4 @@
-"""What was run, in words."""
+"""Settings of a study, in words."""
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -7,14 +7,14 @@ from typing import Any
 from reports.findings.numbers import Row, count, spans
 
 CAPTURED = {
-    "AttentionInterface": "rows of the queries, computed beside the forward pass (AttentionInterface)",
-    "two-pass": "rows of the queries, each from a pass of its own over a cache of the keys before it (two-pass)",
+    "AttentionInterface": "rows of the queries, computed during the forward pass (AttentionInterface)",
+    "two-pass": "rows of the queries, each from a separate pass over a cache of the preceding keys (two-pass)",
 }
-"""How attention was read, by what the provenance says of it."""
+"""How attention was captured, by its entry in the provenance."""
 
 
 def facts(study: Row) -> dict[str, str]:
-    """The settings one asks for first, by name (``study_overview``); those that a study does not have are left out."""
+    """List the main settings by name (``study_overview``); those that a study does not have are left out."""
     provenance, (heads, values) = json.loads(study["provenance"]), _sizes(study)
     least, most = study["least_keys"], study["most_keys"]
     keys = f"{most}" if least == most else f"{least} to {most}, by layer"
@@ -46,20 +46,20 @@ def entries(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _sizes(study: Row) -> tuple[str, str]:
-    """How many heads there are, and how many KV heads with value states of which length."""
+    """Describe the numbers of heads and of KV heads, and the size of their value states."""
     if study["alike"]:
         return (
             f"{count(study['layers'], 'layer')} of {count(study['heads'], 'head')}",
-            f"{count(study['kv_heads'], 'KV head')} in each layer, {study['head_dim']} numbers each",
+            f"{count(study['kv_heads'], 'KV head')} in each layer, {study['head_dim']} components each",
         )
     return (
         f"{count(study['all_heads'], 'head')} in {len(study['attention_layers'])} of {count(study['layers'], 'layer')}",
-        f"up to {count(study['kv_heads'], 'KV head')} in a layer, up to {study['head_dim']} numbers each",
+        f"up to {count(study['kv_heads'], 'KV head')} in a layer, up to {study['head_dim']} components each",
     )
 
 
 def _kinds(kinds: Sequence[str] | None, analysed: Collection[int]) -> str:
-    """Which layers are of which kind, if not all are of one; empty if none were recorded."""
+    """Describe the kinds of layers if there are several; empty if none were recorded."""
     layers: dict[str, list[int]] = {}
     for layer, kind in enumerate(kinds or ()):
         layers.setdefault(kind.replace("_", " ") + ("" if layer in analysed else ", not analysed"), []).append(layer)
@@ -71,13 +71,13 @@ def _kinds(kinds: Sequence[str] | None, analysed: Collection[int]) -> str:
 
 
 def _of(provenance: Any, *names: str) -> Any:
-    """A part of the provenance; ``None`` where it was not recorded."""
+    """Find an entry of the provenance; ``None`` if it was not recorded."""
     for name in names:
         provenance = provenance.get(name) if isinstance(provenance, dict) else None
     return provenance
 
 
 def _versions(provenance: Mapping[str, Any]) -> str:
-    """Library versions in one line; empty where none were recorded."""
+    """Format library versions in one line; empty if none were recorded."""
     versions = provenance.get("versions")
     return ", ".join(f"{name} {version}" for name, version in entries(versions)) if isinstance(versions, dict) else ""

@@ -1,4 +1,4 @@
-"""What the kinds of heads say: how many there are, where they lie, how surely, and how they separate."""
+"""Findings on the kinds of heads: their numbers, layers and margins, and how they separate."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ LABELS = (*KINDS, OTHER)
 """Every label, in the order of every chart and table."""
 
 LETTERS = {"Retriever": "T", "Mixer": "M", "Reset": "R", OTHER: "O"}
-"""What stands for a label where there is no room for its name."""
+"""Letter of each label, used if there is no room for its name."""
 
 EXPLAINED = "T: Retriever, M: Mixer, R: Reset, O: Other, which meets no rule"
 """The letters, for captions."""
@@ -27,11 +27,11 @@ _NOUNS = {
     "Reset": ("Reset head", "Reset heads"),
     OTHER: ("Other head", "Other heads"),
 }
-"""What one head and several heads of a label are called."""
+"""Nouns for one head and for several heads of a label."""
 
 
 def kinds(heads: Sequence[Row]) -> str:
-    """How many heads are of each kind, and how surely (``taxonomy_of_heads``)."""
+    """Number of heads of each kind, and the agreement of sequences (``taxonomy_of_heads``)."""
     numbers = Counter(row["label"] for row in heads)
     told = [count(numbers[label], *_NOUNS[label]) if numbers[label] else f"no {_NOUNS[label][0]}" for label in KINDS]
     agreement = fmean(row["agreement"] for row in heads)
@@ -43,7 +43,7 @@ def kinds(heads: Sequence[Row]) -> str:
 
 
 def _others(heads: Sequence[Row]) -> str:
-    """How many heads meet no rule, what they are nearest to, and how many of them look at a single key."""
+    """Describe the heads that meet no rule: their number, nearest kinds, and how many have a single key."""
     if not heads:
         return "Every head meets a rule."
     nearest = Counter(row["nearest"] for row in heads)
@@ -60,7 +60,7 @@ def _others(heads: Sequence[Row]) -> str:
 
 
 def depths(heads: Sequence[Row]) -> str:
-    """Where with depth each kind lies (``taxonomy_of_heads``)."""
+    """Mean layer of each kind (``taxonomy_of_heads``)."""
     layers = {label: [row["layer"] for row in heads if row["label"] == label] for label in KINDS}
     means = {label: fmean(found) for label, found in layers.items() if found}
     if len({row["layer"] for row in heads}) == 1:
@@ -71,7 +71,7 @@ def depths(heads: Sequence[Row]) -> str:
 
 
 def planes(heads: Sequence[Row]) -> str:
-    """How near the heads of each kind keep to the last token (``taxonomy_of_heads``)."""
+    """Cosine of the heads of each kind with the last token (``taxonomy_of_heads``)."""
     rows = known(heads, "cos_last_level")
     told = []
     for label in LABELS:
@@ -88,14 +88,14 @@ def planes(heads: Sequence[Row]) -> str:
 
 
 def sensitivity(thresholds: Sequence[Row]) -> str:
-    """Which threshold the labels depend on most (``taxonomy_thresholds``)."""
+    """The threshold on which the labels depend most (``taxonomy_thresholds``)."""
     most = max(thresholds, key=_changed)
     if not _changed(most):
         return f"No threshold changes a label of {count(most['heads'], 'head')} when it moves by 10 %."
     still = sum(not _changed(row) for row in thresholds)
     return sentences(
-        f"The labels depend most on {most['threshold']}: 10 % less of it changes {most['changed_below']:,}, 10 % more "
-        f"{most['changed_above']:,} of {count(most['heads'], 'label')}.",
+        f"The labels depend most on {most['threshold']}: lowering it by 10 % changes {most['changed_below']:,}, and "
+        f"raising it by 10 % changes {most['changed_above']:,} of {count(most['heads'], 'label')}.",
         f"{still} of {count(len(thresholds), 'threshold')} {'changes' if still == 1 else 'change'} none."
         if still
         else "",
@@ -114,12 +114,12 @@ def halfway(curves: Sequence[Row]) -> int:
 
 
 def kind_curve(curves: Sequence[Row], metric: str) -> str:
-    """How the kinds differ in one metric halfway, and how it runs in Reset heads (``curves_by_label``)."""
+    """One metric of the kinds halfway, and its course in Reset heads (``curves_by_label``)."""
     return sentences(f"{_halfway(curves)} {_of_each(curves, metric)}.", _resets(curves, metric))
 
 
 def kind_curves(curves: Sequence[Row]) -> str:
-    """How the kinds differ in Precision and Recall halfway, and how these run in Reset heads (``curves_by_label``)."""
+    """Precision and Recall of the kinds halfway, and their course in Reset heads (``curves_by_label``)."""
     metrics = ("precision", "recall")
     each = "; ".join(_of_each(curves, metric) for metric in metrics)
     resets = (_resets(curves, metric) for metric in metrics)
@@ -143,7 +143,7 @@ def _means(curves: Sequence[Row], metric: str, n: int) -> dict[str, float]:
 
 
 def _resets(curves: Sequence[Row], metric: str) -> str:
-    """Where a metric of Reset heads is lowest up to halfway, beyond which every head's rises to 1."""
+    """Describe where a metric of Reset heads is lowest up to halfway, beyond which it rises to 1 in every head."""
     until = halfway(curves)
     points = [row for row in curves if (row["metric"], row["label"]) == (metric, "Reset") and row["n"] <= until]
     points.sort(key=lambda row: int(row["n"]))
@@ -151,8 +151,8 @@ def _resets(curves: Sequence[Row], metric: str) -> str:
         return ""
     lowest, last = min(points, key=lambda row: row["mean"]), points[-1]
     if lowest is points[0] or lowest is last:
-        return f"{NAMES[metric]} of Reset heads is lowest at N = {lowest['n']}, of N up to {until}."
+        return f"{NAMES[metric]} of Reset heads is lowest at N = {lowest['n']}, among N up to {until}."
     return (
-        f"{NAMES[metric]} of Reset heads is lowest at N = {lowest['n']}, with {number(lowest['mean'])}, and up again "
-        f"to {number(last['mean'])} at N = {last['n']}."
+        f"{NAMES[metric]} of Reset heads is lowest at N = {lowest['n']}, with {number(lowest['mean'])}, and rises "
+        f"again to {number(last['mean'])} at N = {last['n']}."
     )

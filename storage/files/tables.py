@@ -1,7 +1,7 @@
 """Small tables of a study between the asset that computes them and the landing: one Parquet file each.
 
-Every file says in its metadata what it was made from, so that an asset knows whether it is current, and a landing
-whether what it is given belongs together.
+Every file records in its metadata what it was made from, so that an asset can check whether the file is current, and a
+landing whether its inputs belong together.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ from storage.files.staging import staged
 _PROVENANCE, _LIBRARIES, _DIGESTS = b"provenance", b"libraries", b"digests"
 
 _BLANK = "0" * 128
-"""What stands in the metadata for the digests until the file is written: two of SHA-256, of the rows and the rest."""
+"""Placeholder in the metadata for two SHA-256 digests, of the rows and of the footer, until the file is written."""
 
 
 def write_tables(
@@ -30,18 +30,19 @@ def write_tables(
     provenance: Mapping[str, Any],
     libraries: Mapping[str, str],
 ) -> dict[str, int]:
-    """Write several tables from one stream of rows, each atomically, once all of the stream has been taken.
+    """Write several tables from one stream of rows, each atomically, once the whole stream has been read.
 
     Parameters
     ----------
     paths
-        The Parquet file of each table; their folders are made. A table without rows has no columns.
+        The Parquet file of each table; missing folders are created. A table without rows has no columns.
     rows
         The name of a table with each batch of its rows; batches of one table have one schema.
     provenance
         What the rows were made from, as JSON.
     libraries
-        Versions of what computed them; kept beside the provenance, for a table by another version is as good.
+        Versions of the libraries that computed them; stored apart from the provenance, because a table that another
+        version computed is equally valid.
 
     Returns
     -------
@@ -51,7 +52,7 @@ def write_tables(
     Raises
     ------
     KeyError
-        If rows of a table come that is not among ``paths``.
+        If ``rows`` contains a table that is not among ``paths``.
     """
     metadata = {
         key: json.dumps(value, sort_keys=True).encode()
@@ -84,7 +85,7 @@ def write_tables(
 
 
 def _seal(path: Path) -> None:
-    """Write the digests of a file that was just written into its footer, where there is room for them."""
+    """Write the digests of a file that was just written into its footer, in place of the placeholder."""
     start, footer = _footer(path)
     found = _digest_of_rows(path, start) + hashlib.sha256(footer).hexdigest()
     with path.open("r+b") as file:
@@ -93,7 +94,7 @@ def _seal(path: Path) -> None:
 
 
 def _footer(path: Path) -> tuple[int, bytes]:
-    """Where the footer of a Parquet file begins, and its bytes, the last of which tell its length."""
+    """Offset and bytes of the footer of a Parquet file; its last bytes contain its length."""
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(size - 8, 0))
@@ -104,7 +105,7 @@ def _footer(path: Path) -> tuple[int, bytes]:
 
 
 def _digest_of_rows(path: Path, start: int) -> str:
-    """SHA-256 of what is before the footer."""
+    """SHA-256 of the bytes before the footer."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while start and (part := file.read(min(start, 2**20))):
@@ -114,12 +115,12 @@ def _digest_of_rows(path: Path, start: int) -> str:
 
 
 def _check(path: Path, *, rows: bool) -> None:
-    """Compare the footer of a table, and perhaps its rows, with their digests; earlier versions wrote none.
+    """Compare the footer of a table, and optionally its rows, with their digests; earlier versions wrote none.
 
     Raises
     ------
     pa.ArrowInvalid
-        If they are not as they were written.
+        If they have changed since they were written.
     """
     recorded = (parquet.read_metadata(path).metadata or {}).get(_DIGESTS)
     if recorded is None:
@@ -128,15 +129,15 @@ def _check(path: Path, *, rows: bool) -> None:
     of_rows, of_footer = recorded[:64], recorded[64:]
     blank = footer.replace(recorded, _BLANK.encode())
     if hashlib.sha256(blank).hexdigest().encode() != of_footer:
-        msg = "its footer is not as it was written"
+        msg = "its footer has changed since it was written"
         raise pa.ArrowInvalid(msg)
     if rows and _digest_of_rows(path, start).encode() != of_rows:
-        msg = "its rows are not as they were written"
+        msg = "its rows have changed since they were written"
         raise pa.ArrowInvalid(msg)
 
 
 def made_from(path: Path) -> dict[str, Any] | None:
-    """What the table at ``path`` was made from; None if there is none, or it cannot be read."""
+    """What the table at ``path`` was made from; None if the file does not exist or cannot be read."""
     return _metadata(path, _PROVENANCE)
 
 
@@ -160,7 +161,7 @@ def count_rows(path: Path) -> int:
 
 
 def read_table(path: Path) -> Iterator[pa.RecordBatch]:
-    """The rows of a table, batch by batch; nothing for one without rows.
+    """The rows of a table, batch by batch; none for a table without rows.
 
     Raises
     ------

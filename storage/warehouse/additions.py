@@ -1,6 +1,7 @@
-"""Rows that are added to the published database of a study, without landing all of it again.
+"""Replace rows in the published database of a study without landing all of it again.
 
-The database is copied beside its place, changed, checked and renamed, so that readers see the old one or the new one.
+A temporary copy of the database in the same folder is changed, checked and renamed, so that readers see either the old
+or the new one.
 """
 
 import os
@@ -21,7 +22,7 @@ from storage.warehouse.relations import literal, tables_read
 
 
 def replace_rows(folder: Path, study: str, table: str, rows: pa.Table) -> None:
-    """Let a table of a study's published database hold these rows and no others.
+    """Replace all rows of a table in the published database of a study.
 
     Parameters
     ----------
@@ -30,14 +31,14 @@ def replace_rows(folder: Path, study: str, table: str, rows: pa.Table) -> None:
     study
         Name of a study that has landed.
     table
-        A table of ``sql/schema`` that nothing is derived from.
+        A table of ``sql/schema`` that no other table is derived from.
     rows
         Its rows, without the column ``study``.
 
     Raises
     ------
     UserError
-        If the study has not landed, or by an earlier version that does not know the table; if the rows break a check,
+        If the study has not landed, or by an earlier version that lacks the table; if the rows break a check,
         another process is landing the study, the disk is full or memory is too small.
     """
     path = database(folder, study)
@@ -56,7 +57,7 @@ def replace_rows(folder: Path, study: str, table: str, rows: pa.Table) -> None:
                 synchronise(aside)
                 aside.replace(path)
         except ForeignError as error:
-            msg = f"{path} is not changed: {error}; rebuild it: attention-geometry run {study}"
+            msg = f"{path} was not changed: {error}; rebuild it: attention-geometry run {study}"
             raise UserError(msg) from error
         except duckdb.CatalogException as error:
             msg = f"The study '{study}' was landed by an earlier version; run it again: attention-geometry run {study}"
@@ -66,10 +67,10 @@ def replace_rows(folder: Path, study: str, table: str, rows: pa.Table) -> None:
 
 
 def _replace(path: Path, study: str, table: str, rows: pa.Table) -> None:
-    """Replace the rows in a database that nobody reads."""
+    """Replace the rows of a table in a database that is not published."""
     with duckdb.connect(config={"temp_directory": f"{path}.tmp"}) as connection:
         connection.execute(f"ATTACH {literal(os.fspath(path))} AS aside (RECOVERY_MODE no_wal_writes)")
-        connection.execute("SET enable_external_access = false")  # the checks call what the file has of macros
+        connection.execute("SET enable_external_access = false")  # the checks call macros that are stored in the file
         connection.execute("USE aside")
         connection.register("incoming", rows)
         connection.execute(f"DELETE FROM {table}")  # noqa: S608 (of sql/schema)

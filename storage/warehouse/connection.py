@@ -1,17 +1,17 @@
-"""The warehouse: one DuckDB file per study, built aside, checked, and published by an atomic rename.
+"""The warehouse: one DuckDB file per study, built under a temporary name, checked, and published by an atomic rename.
 
-Holds where the files lie and the read-only ways in: ``connect``, ``Reader`` for one who stays, and ``write_entry`` for
-the plain ``duckdb`` shell.
+Contains the paths of the files and the read-only access to them: ``connect``, ``Reader`` for long sessions, and
+``write_entry`` for the plain ``duckdb`` shell.
 
-Why one file per study. DuckDB lets one process write a file or many read it, never both. A file that is only ever
-published whole and then only read makes readers and writers independent: a reader keeps the version it opened, two
-studies land at the same time, and a failed landing leaves the previous file as it was. ``connect`` attaches every
+Why one file per study. DuckDB lets either one process write a file or many read it. A file that is complete when it is
+published, and only read from then on, makes readers and writers independent: a reader keeps the version it opened, two
+studies can land at the same time, and a failed landing leaves the previous file unchanged. ``connect`` attaches every
 published file read-only to an empty in-memory database whose views unite them.
 
-What else was considered. One file that all share: a prompt left open would hold up every landing, and a landing every
-prompt. A DuckDB server (``quack``) before that file: someone must keep it running, and its extension comes over the
-network. A lake (``ducklake``): also an extension, and a catalogue that needs a server as soon as two processes write.
-Parquet files: no comments, macros or constraints, and queries of one head are slower without DuckDB's row groups.
+What else was considered. One file that all studies share: an open prompt would block every landing, and a landing every
+prompt. A DuckDB server (``quack``) for that file: it must be kept running, and its extension is downloaded. A lake
+(``ducklake``): also an extension, and its catalogue needs a server as soon as two processes write. Parquet files: no
+comments, macros or constraints, and queries of one head are slower without DuckDB's row groups.
 """
 
 import json
@@ -41,22 +41,22 @@ logger = logging.getLogger(__name__)
 SUFFIX = ".duckdb"
 
 ENTRY = "open.sql"
-"""The script in the warehouse's folder by which the plain ``duckdb`` shell opens it."""
+"""Name of the script in the folder of the warehouse with which the plain ``duckdb`` shell opens it."""
 
 ENTRY_WAIT = 60.0
-"""Seconds that one who writes the script waits for another."""
+"""Seconds to wait for another process that writes the script."""
 
 READABLE_FROM = "v1.5.0"
-"""The oldest DuckDB that reads the script and what it attaches."""
+"""The oldest version of DuckDB that reads the script and the files that it attaches."""
 
 LEAST_MEMORY = 2**27
-"""Bytes that a connection may hold at least: with fewer DuckDB cannot write a group of rows."""
+"""Smallest memory limit of a connection, in bytes: with less, DuckDB cannot write a row group."""
 
 FORMAT_VERSION = 1
-"""Version of the tables as they are landed, stored in ``studies.format_version``; a file without that column has 0."""
+"""Version of the landed tables, stored in ``studies.format_version``; a file without that column has version 0."""
 
 OLDEST_READABLE = 0
-"""The oldest version of a file that can be read beside those of ``FORMAT_VERSION``."""
+"""The oldest version of a file that can be read together with files of ``FORMAT_VERSION``."""
 
 LOCK = (
     "temp_directory = ''",
@@ -66,18 +66,18 @@ LOCK = (
     "disabled_filesystems = 'LocalFileSystem'",
     "lock_configuration = true",
 )
-"""Settings of a connection that reads what it has attached and opens no file from then on.
+"""Settings of a connection that reads the databases that it has attached and opens no further file.
 
-``enable_external_access = false`` alone is no lock: it leaves the attached files, their logs and the folder for what
-does not fit in memory open for writing (``COPY … TO``). Without the file system nothing can be spilled to disk either,
-so that DuckDB is told not to try: a query that needs more memory than there is fails.
+``enable_external_access = false`` alone is not enough: ``COPY … TO`` can still write to the attached files, their
+write-ahead logs and the folder of temporary files. With the file system disabled, DuckDB cannot spill to disk either,
+so its folder of temporary files is unset: a query that needs more memory than is available fails.
 """
 
 EARLIER = frozenset({"selection_regimes_of"})
-"""Tables, views and macros that earlier versions have landed and this one has not."""
+"""Tables, views and macros that only earlier versions landed."""
 
 FORCED = "--force warehouse"
-"""Option of ``run`` by which a database is rebuilt of which what it was made of can be read, but not all its rows."""
+"""Option of ``run`` that rebuilds a database whose provenance can be read, but not all of its rows."""
 
 CLOSED = (
     "temp_directory = ''",
@@ -85,7 +85,7 @@ CLOSED = (
     "autoinstall_known_extensions = false",
     "autoload_known_extensions = false",
 )
-"""Settings of a connection that attaches a file to see what is in it: SQL in the file reaches no other file."""
+"""Settings of a connection that attaches a file to inspect it: SQL in the file cannot reach any other file."""
 
 _WORDS = "corrupt|checksum|read enough bytes|deserializ"
 _DAMAGE = re.compile(
@@ -93,7 +93,7 @@ _DAMAGE = re.compile(
     rf"(?:INTERNAL|FATAL) Error: .*(?:{_WORDS})",
     re.IGNORECASE | re.DOTALL,
 )
-"""How DuckDB's messages begin when the bytes of a file are not those that were written; later it may quote a user."""
+"""How DuckDB's messages begin if the bytes of a file have changed; further on, a message may quote the user's SQL."""
 
 _CREATE = re.compile(r"^CREATE (?=MACRO|VIEW)", re.MULTILINE)
 
@@ -102,7 +102,7 @@ Stored = Mapping[str, Mapping[str, Mapping[str, str]]]
 
 
 def database(folder: Path, study: str) -> Path:
-    """Where the published database of a study lies."""
+    """Path of the published database of a study."""
     return folder / f"{study}{SUFFIX}"
 
 
@@ -114,14 +114,14 @@ def published(folder: Path) -> dict[str, Path]:
 def connect(folder: Path, *, unlocked: bool = False) -> duckdb.DuckDBPyConnection:
     """Open the warehouse for reading: every published study, united, as tables and views with comments.
 
-    The connection sees the studies as they are published now, each whole. Unless it is ``unlocked``, it opens no file
-    from now on, not even the published ones anew, nor one to spill to; it reaches no network, and what it creates is in
-    its own memory. ``unlocked`` leaves the studies attached read-only, but ``COPY … TO`` writes wherever the user may,
-    over a published file too. The connection holds no lock that a landing would wait for.
+    The connection sees the studies as they are published now, each complete. Unless it is ``unlocked``, it opens no
+    further file, neither a published nor a temporary one, and cannot reach the network; tables that it creates are kept
+    in memory. An ``unlocked`` connection also attaches the studies read-only, but its ``COPY … TO`` can write every
+    file that the user can, including published ones. The connection holds no lock that a landing would wait for.
 
-    A study that an earlier version landed has NULL in the columns and no rows in the tables that its file lacks. A file
-    that is damaged or of a version that this one cannot read is left out. A warning names each such study and what to
-    do, once in a process.
+    If an earlier version landed a study, the columns that its file lacks are NULL and the tables that it lacks have no
+    rows of the study. A file that is damaged, or of a version that cannot be read, is left out. A warning names each
+    such study and what to do, once per process.
     """
     connection = duckdb.connect()
     bound_memory(connection)
@@ -135,10 +135,11 @@ def connect(folder: Path, *, unlocked: bool = False) -> duckdb.DuckDBPyConnectio
 
 
 def bound_memory(connection: duckdb.DuckDBPyConnection, most: int | None = None) -> None:
-    """Let a connection hold at most ``most`` bytes, and at most a part of what this process may still take.
+    """Limit the memory of a connection to ``most`` bytes and to a part of what this process can still allocate.
 
-    80 % of the memory that is free, and half of the address space, of which other libraries reserve more than they use.
-    DuckDB's own limit, 80 % of the machine, knows neither what is taken nor control groups nor address space.
+    That part is 80 % of the free memory and half of the free address space, because other libraries reserve more
+    addresses than they use. DuckDB's own limit, 80 % of the machine's memory, ignores memory in use, control groups and
+    the address space.
     """
     own = connection.execute("SELECT parse_formatted_bytes(current_setting('memory_limit'))").fetchall()[0][0]
     addresses = free_addresses()
@@ -149,9 +150,9 @@ def bound_memory(connection: duckdb.DuckDBPyConnection, most: int | None = None)
 
 
 def read_provenance(folder: Path, study: str) -> dict[str, Any] | None:
-    """The provenance that the published database of a study carries; None if there is none that can be read.
+    """The provenance in the published database of a study; None if it does not exist or cannot be read.
 
-    This database alone is opened: another that is damaged does not matter.
+    No other database is opened, so damage of another one does not matter.
     """
     try:
         with opened(database(folder, study)) as connection:
@@ -166,18 +167,18 @@ def refuse_newer_database(folder: Path, study: str) -> None:
     Raises
     ------
     NewerError
-        If so; what else is wrong with it does not matter.
+        If so; other faults of the database are ignored.
     """
     path, landing, version = database(folder, study), None, 0
     with suppress(duckdb.Error, ForeignError, FileNotFoundError), _attached_alone(path) as connection:
-        if "studies" in _tables(connection):  # what else is in it, a newer version knows
+        if "studies" in _tables(connection):  # a newer version may have other objects
             landing, version = (_provenance(connection) or {}).get("landing"), _format_version(connection)
     for was, now in ((version, FORMAT_VERSION), (landing, landing_version())):
         refuse_newer(f"The database {path}", was, now, study)
 
 
 def _provenance(connection: duckdb.DuckDBPyConnection) -> dict[str, Any] | None:
-    """The provenance in the database ``it``; None if there is none that can be read."""
+    """The provenance in the database ``it``; None if it is missing or cannot be parsed."""
     found = connection.execute("SELECT provenance FROM it.studies").fetchall()
     try:
         landed = json.loads(found[0][0]) if found else None
@@ -187,7 +188,7 @@ def _provenance(connection: duckdb.DuckDBPyConnection) -> dict[str, Any] | None:
 
 
 class Reader:
-    """A connection for hours: it keeps what it opened until it is asked to look for what has landed since."""
+    """A connection for long sessions: it sees the versions that it opened until ``refresh`` opens the current ones."""
 
     def __init__(self, folder: Path, *, unlocked: bool = False) -> None:
         self._folder, self._unlocked = folder, unlocked
@@ -195,12 +196,12 @@ class Reader:
         self.connection = connect(folder, unlocked=unlocked)
 
     def refresh(self) -> str | None:
-        """Open the warehouse anew if another state of it is published; say in a few words what landed or went.
+        """Reopen the warehouse if its published files have changed; return a summary of what landed or was removed.
 
         Raises
         ------
         UserError
-            If it cannot be opened now; what was opened before is kept.
+            If it cannot be reopened; the previous connection is kept.
         """
         seen = self._seen
         try:
@@ -210,16 +211,16 @@ class Reader:
             newer = connect(self._folder, unlocked=self._unlocked)
         except (OSError, duckdb.Error) as error:
             why = " ".join(str(error).split())
-            msg = f"{self._folder} cannot be opened anew ({why}); what was opened before is still there"
+            msg = f"{self._folder} cannot be reopened ({why}); the version that was opened before is still available"
             raise UserError(msg) from error
         self.close()
         self._seen, self.connection = now, newer
         landed = [study for study, version in now.items() if seen.get(study) != version]
-        said = {"landed": landed, "gone": sorted(seen.keys() - now.keys())}
+        said = {"landed": landed, "removed": sorted(seen.keys() - now.keys())}
         return "; ".join(f"{what}: {', '.join(studies)}" for what, studies in said.items() if studies)
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the connection and with it the files."""
         self.connection.close()
 
 
@@ -235,12 +236,12 @@ def verify(path: Path) -> str | None:
 
 
 class ForeignError(Exception):
-    """A database has something in it that no version of this program lands; the message says what."""
+    """A database contains an object that no version of this program creates; the message names it."""
 
 
 @dataclass(frozen=True)
 class _Contents:
-    """What is in a database that this program landed."""
+    """Contents of a database that this program landed."""
 
     tables: Mapping[str, Mapping[str, str]]
     """Type of each column of each table."""
@@ -257,32 +258,32 @@ def opened(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     duckdb.Error
         If the file cannot be read.
     ForeignError
-        If it has anything in it that no version of this program lands; nothing of it has been evaluated.
+        If it contains an object that no version of this program creates; nothing in it has been evaluated.
     """
     with _attached_alone(path) as connection:
         if foreign := _foreign(connection):
-            msg = f"it has the {foreign}, which nobody landed"
+            msg = f"it contains the {foreign}, which no landing creates"
             raise ForeignError(msg)
         yield connection
 
 
 @contextmanager
 def _attached_alone(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A connection to one database as ``it``, whatever is in it, which reaches no other file."""
-    file = os.fspath(path.resolve())  # DuckDB compares where links lead with what is allowed
+    """A connection to one database, attached as ``it`` whatever it contains, which reaches no other file."""
+    file = os.fspath(path.resolve())  # DuckDB compares the targets of links with the allowed paths
     with duckdb.connect() as connection:
         connection.execute(f"SET allowed_paths = [{literal(file)}, {literal(f'{file}.wal')}]")
         for setting in CLOSED:
             connection.execute(f"SET {setting}")
         if Path(f"{file}.wal").exists():
-            msg = f"there is a log of writes beside it, {path.name}.wal, which nobody landed"
+            msg = f"there is a write-ahead log next to it, {path.name}.wal, which no landing creates"
             raise ForeignError(msg)
         connection.execute(f"ATTACH {literal(file)} AS it (READ_ONLY)")
         yield connection
 
 
 def _foreign(connection: duckdb.DuckDBPyConnection) -> str | None:
-    """The first object of the database ``it`` that no version of this program lands; None if there is none."""
+    """The first object of the database ``it`` that no version of this program creates; None if there is none."""
     known = {kind: {*sql.names(folder), *EARLIER} for kind, folder in _KINDS.items()}
     for kind, schema, name in connection.execute(_OBJECTS).fetchall():
         if schema != "main" or name not in known.get(kind, ()):
@@ -305,7 +306,7 @@ _OBJECTS = """
     UNION ALL SELECT 'computed column', schema_name, table_name || '.' || column_name FROM duckdb_columns()
         WHERE database_name = 'it' AND is_generated
 """
-"""What a database has in it, by kind."""
+"""Query of the kind, schema and name of every object in the database ``it``."""
 
 
 def _tables(connection: duckdb.DuckDBPyConnection) -> Mapping[str, Mapping[str, str]]:
@@ -317,13 +318,13 @@ def _tables(connection: duckdb.DuckDBPyConnection) -> Mapping[str, Mapping[str, 
 
 @cache
 def _contents(path: Path, _: tuple[int, int]) -> _Contents:
-    """What is in a database, of which this state has not been looked at before; raises as ``opened``."""
+    """Contents of a database in one version, read once; raises like ``opened``."""
     with opened(path) as connection:
         return _Contents(_tables(connection), _format_version(connection))
 
 
 def damage(connection: duckdb.DuckDBPyConnection, message: str) -> str | None:
-    """If a failure's message speaks of damage, find the file, which DuckDB does not name; return what to say of it."""
+    """Find the file if an error message reports damage, since DuckDB does not name it; return what to tell the user."""
     if not _DAMAGE.match(message):
         return None
     for study, path in _studies(connection).items():
@@ -335,17 +336,17 @@ def damage(connection: duckdb.DuckDBPyConnection, message: str) -> str | None:
 def write_entry(folder: Path) -> Path:
     """Write the script by which the plain ``duckdb`` shell opens the warehouse as it is published now; return its path.
 
-    ``duckdb -init data/warehouse/open.sql``; ``.read`` it again and it opens what has landed since. Of two processes
-    that land at once, the one that writes last sees what both published.
+    ``duckdb -init data/warehouse/open.sql``; ``.read`` it again to open studies that have landed since. If two
+    processes land at the same time, the one that writes last includes both studies.
 
     Raises
     ------
     UserError
-        If another process keeps the script's lock.
+        If another process holds the lock of the script for too long.
     """
     entry = folder / ENTRY
     with exclusive(folder / f".{ENTRY}.lock", f"the script {entry}", wait=ENTRY_WAIT):
-        hidden = folder / f".{ENTRY}"  # no study has such a name: another's landing sweeps up its own alone
+        hidden = folder / f".{ENTRY}"  # no study has such a name, so no landing removes its temporary files
         sweep(hidden)
         text = _script(folder).encode()
         if not entry.exists() or entry.read_bytes() != text:
@@ -356,7 +357,7 @@ def write_entry(folder: Path) -> Path:
 
 
 def renew_entry(folder: Path) -> None:
-    """Write the script anew if it opens other files than are published, as after a move; not where it cannot be."""
+    """Rewrite the script if it opens other files than those published, as after a move; ignore failures."""
     entry = folder / ENTRY
     attach = [_attach(study, path.absolute()) for study, path in published(folder).items()]
     with suppress(OSError, UserError):
@@ -375,7 +376,7 @@ def _attach_all(connection: duckdb.DuckDBPyConnection, studies: Mapping[str, Pat
 
 
 def _attached(connection: duckdb.DuckDBPyConnection, study: str, path: Path) -> Mapping[str, Mapping[str, str]] | None:
-    """Attach a published database read-only and return its tables; None if it is left out, or is gone by now."""
+    """Attach a published database read-only and return its tables; None if it is left out or no longer exists."""
     try:
         contents = _contents(path, _version(path))
         version = contents.version
@@ -384,7 +385,7 @@ def _attached(connection: duckdb.DuckDBPyConnection, study: str, path: Path) -> 
         return None
     except ForeignError as error:
         _warn_once(
-            f"{path} is left out: {error}; it may be of a newer version of attention-geometry, or of somebody else; "
+            f"{path} is left out: {error}; it may come from a newer version of attention-geometry or another program; "
             f"{_rebuild(study)}"
         )
         return None
@@ -397,15 +398,15 @@ def _attached(connection: duckdb.DuckDBPyConnection, study: str, path: Path) -> 
     if OLDEST_READABLE <= version <= FORMAT_VERSION:
         return contents.tables
     _warn_once(
-        f"{path} has format {version}, and {OLDEST_READABLE} to {FORMAT_VERSION} can be read, so study '{study}' is "
-        f"left out; " + ("upgrade attention-geometry" if version > FORMAT_VERSION else _rebuild(study))
+        f"{path} has format {version}, but only {OLDEST_READABLE} to {FORMAT_VERSION} can be read, so study '{study}' "
+        f"is left out; " + ("upgrade attention-geometry" if version > FORMAT_VERSION else _rebuild(study))
     )
     connection.execute(f"DETACH DATABASE {identifier(_alias(study))}")
     return None
 
 
 def _remedy(why: str, study: str) -> str:
-    """What to do about a file that DuckDB does not attach, for a reason that may be the file's or this machine's."""
+    """What to do about a file that DuckDB cannot attach, because of the file or of this machine."""
     if "version number" in why:
         return "upgrade attention-geometry"
     if _DAMAGE.match(why) or "not a valid DuckDB" in why:
@@ -426,7 +427,7 @@ def _format_version(connection: duckdb.DuckDBPyConnection) -> int:
 
 
 def _unions(stored: Stored, studies: Mapping[str, Path]) -> dict[str, str]:
-    """For every table of ``sql/schema``, a view of it over the attached studies, whatever of it their files have."""
+    """For each table of ``sql/schema``, a view that unites it over the attached studies, NULL where a file lacks it."""
     unions = {}
     for table, columns in _layout().items():
         nothing = ", ".join(f"NULL::{kind} AS {name}" for name, kind in columns.items())
@@ -436,7 +437,7 @@ def _unions(stored: Stored, studies: Mapping[str, Path]) -> dict[str, str]:
 
 
 def _unite(connection: duckdb.DuckDBPyConnection, unions: Mapping[str, str]) -> None:
-    """Create the views over all studies, and what of ``sql`` reads them, with their comments."""
+    """Create the views over all studies, and the macros and views that read them, with their comments."""
     for table, statement in unions.items():
         connection.execute(statement)
         comment(connection, "VIEW", sql.statement("schema", table))
@@ -444,9 +445,9 @@ def _unite(connection: duckdb.DuckDBPyConnection, unions: Mapping[str, str]) -> 
 
 
 def _script(folder: Path) -> str:
-    """The text of the script; it says to any shell from ``READABLE_FROM`` what ``connect`` says to its own connection.
+    """The text of the script; in any shell from version ``READABLE_FROM`` on, it creates what ``connect`` creates.
 
-    A shell stops at the first file that it cannot attach, so that such a file is in a comment alone.
+    A shell stops at the first file that it cannot attach, so the script names such files only in a comment.
     """
     found = published(folder)
     with duckdb.connect() as connection:
@@ -464,7 +465,7 @@ def _script(folder: Path) -> str:
 
 
 def _is_old(connection: duckdb.DuckDBPyConnection, study: str) -> bool:
-    """Whether the oldest shell reads the file of an attached study."""
+    """Whether the oldest supported shell can read the file of an attached study."""
     stated = connection.execute(
         "SELECT tags['storage_version'] FROM duckdb_databases() WHERE database_name = ?", [_alias(study)]
     ).fetchall()
@@ -475,22 +476,22 @@ def _is_old(connection: duckdb.DuckDBPyConnection, study: str) -> bool:
 _HEADER = f"""\
 -- The warehouse for the plain duckdb shell, from any folder: duckdb -init …/warehouse/{ENTRY}
 -- Read it again to see what has landed since: .read …/warehouse/{ENTRY}
--- Every landing writes it anew, and so does `attention-geometry sql` after the data root has moved: its paths are
--- absolute, because DuckDB would look up others from the folder in which the shell was started.
+-- Every landing rewrites it, and so does `attention-geometry sql` after the data root has moved: its paths are
+-- absolute, because DuckDB resolves relative ones from the folder in which the shell was started.
 -- The studies are attached read-only. The shell keeps its access to other files and the network, because without it
--- this could not be read again; to give it up: {" ".join(f"SET {setting};" for setting in LOCK)}
+-- this script could not be read again; to remove that access: {" ".join(f"SET {setting};" for setting in LOCK)}
 """
 
 
 def _attachments(studies: Mapping[str, Path]) -> Iterator[str]:
-    """What attaches the studies in a shell, whether or not it has them attached already."""
+    """Statements that attach the studies in a shell, even if it has attached them already."""
     for study, path in studies.items():
         yield f"DETACH DATABASE IF EXISTS {identifier(_alias(study))}"
         yield _attach(study, path.absolute())
 
 
 def _comments() -> Iterator[str]:
-    """What gives every view, column and macro of the united warehouse its comment, whatever is published."""
+    """Statements that comment on every view, column and macro of the united warehouse, whatever is published."""
     for described in (*(sql.statement("schema", table) for table in _layout()), *sql.in_order("macros", "views")):
         yield from comments(kind_of(described) if described.kind == "macros" else "VIEW", described)
 
@@ -505,7 +506,7 @@ def _studies(connection: duckdb.DuckDBPyConnection) -> dict[str, Path]:
 
 
 def _warn_of_older(lacking: Mapping[Path, list[str]]) -> None:
-    """Name the studies whose files lack something, given what each file lacks."""
+    """Warn of the studies whose files lack tables or columns, given what each file lacks."""
     older = {path.name.removesuffix(SUFFIX): path for path, missing in lacking.items() if missing}
     for path in older.values():
         logger.debug("%s lacks %s", path, ", ".join(lacking[path]))
@@ -514,7 +515,7 @@ def _warn_of_older(lacking: Mapping[Path, list[str]]) -> None:
     was, lacks, it, name = ("was", "lacks", "it", *older) if len(older) == 1 else ("were", "lack", "them", "NAME")
     _warn_once(
         f"{', '.join(older)} {was} landed by an earlier version and {lacks} tables or columns of this version; "
-        f"rebuild {it}: attention-geometry run {name}, with --fresh if it says so"
+        f"rebuild {it}: attention-geometry run {name}, with --fresh if it asks for that"
     )
 
 
@@ -547,7 +548,7 @@ def _columns(connection: duckdb.DuckDBPyConnection) -> Stored:
 
 
 def _versions(folder: Path) -> dict[str, tuple[int, int]]:
-    """For each published study, what changes when it lands again: its file's inode and time of change."""
+    """For each published study, what changes when it lands again: inode and modification time of its file."""
     versions = {}
     for study, path in published(folder).items():
         with suppress(FileNotFoundError):
@@ -556,12 +557,12 @@ def _versions(folder: Path) -> dict[str, tuple[int, int]]:
 
 
 def _version(path: Path) -> tuple[int, int]:
-    """What changes when a file is replaced: its inode and its time of change.
+    """What changes when a file is replaced: its inode and its modification time.
 
     Raises
     ------
     FileNotFoundError
-        If it is gone.
+        If it no longer exists.
     """
     state = path.stat()
     return state.st_ino, state.st_mtime_ns
@@ -569,7 +570,7 @@ def _version(path: Path) -> tuple[int, int]:
 
 @cache
 def _warn_once(message: str) -> None:
-    """Log a warning, but not a second time in this process."""
+    """Log a warning, once per process."""
     logger.warning(message)
 
 

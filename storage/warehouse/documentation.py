@@ -1,7 +1,4 @@
-"""Pages that explain the warehouse: its schema, and the tour of worked examples.
-
-Holds the Markdown of both and what the command line shows of them.
-"""
+"""Pages that explain the warehouse: its schema and the tour of worked examples, for Markdown and the command line."""
 
 import re
 from collections.abc import Sequence
@@ -20,17 +17,18 @@ SCHEMA_COMMAND = "attention-geometry schema --format markdown > docs/schema.md"
 TOUR_COMMAND = "attention-geometry tour --format markdown > docs/tour.md"
 
 ABOUT_SCHEMA = (
-    "The texts are the database's own comments, which any prompt can search: [the tour](tour.md) shows how in its "
-    "second question. Tables are the same in every study's file and, united over all, where the warehouse is opened."
+    "The texts are comments stored in the database, which can be searched at any SQL prompt: the second question of "
+    "[the tour](tour.md) shows how. Every study's file has the same tables; the opened warehouse unites them over all "
+    "studies."
 )
 ABOUT_TOUR = (
-    "`attention-geometry tour 7` asks the seventh question of your own data, and `tour 7 --sql` prints the statement, "
-    "to paste or to change. Floats have three significant digits here. [The schema](schema.md) says what every table, "
-    "view, macro and column means."
+    "`attention-geometry tour 7` answers the seventh question with your own data, and `tour 7 --sql` prints its SQL "
+    "statement, to paste or edit. Floats are shown with three significant digits. [The schema](schema.md) explains "
+    "every table, view, macro and column."
 )
 
 SHOWN_ROWS = 8
-"""Rows of each result on the tour's page."""
+"""Rows of each result that the page of the tour shows."""
 
 HEADINGS = {"table": "Tables", "view": "Views", "table macro": "Table macros", "macro": "Scalar macros"}
 
@@ -85,7 +83,7 @@ def tour() -> tuple[sql.Statement, ...]:
 
 
 def pasteable(example: sql.Statement, study: str) -> str:
-    """A worked example to paste at any prompt, the study's name in it as a literal."""
+    """The SQL of a worked example to paste at any prompt, with the name of the study as a literal."""
     return _STUDY.sub(lambda _: literal(study), example.code) + ";"
 
 
@@ -97,7 +95,7 @@ def tour_page(connection: duckdb.DuckDBPyConnection, study: str) -> str:
     connection
         To the warehouse; ``storage.connect``.
     study
-        A study that is landed there.
+        A study that has landed there.
     """
     title = f"# A tour of the warehouse in {len(tour())} questions"
     made = f"Made by `{TOUR_COMMAND}`; do not edit. Results are of the study {cell(study)}."
@@ -129,7 +127,7 @@ def _overview(of_kind: Sequence[Relation]) -> list[list[str]]:
 
 
 def _section(found: Relation) -> list[str]:
-    """What a macro or a relation's columns are, on the page."""
+    """Section of the page on one relation: its columns, or how to call the macro."""
     lines = ["", f"### {found.name}", "", f"{cell(found.grain)}: {cell(found.meaning)}.", ""]
     if not found.columns:
         return [*lines, "```sql", found.signature, "```"]
@@ -138,7 +136,7 @@ def _section(found: Relation) -> list[str]:
 
 
 def _result(result: pa.Table) -> list[str]:
-    """The first rows of a result, and how many there are more."""
+    """The first rows of a result, and the number of further rows."""
     rows = [[cell(value) for value in row.values()] for row in result.slice(0, SHOWN_ROWS).to_pylist()]
     more = result.num_rows - len(rows)
     return [*_table([cell(name) for name in result.column_names], rows), *(["", f"… and {more} more."] if more else [])]

@@ -1,7 +1,4 @@
-"""Landing: one DuckDB file per study, built aside, checked, and published by an atomic rename.
-
-Holds ``land``.
-"""
+"""Landing: build the DuckDB file of a study under a temporary name, check it, and publish it by an atomic rename."""
 
 import logging
 import os
@@ -21,7 +18,7 @@ from tqdm import tqdm
 import sql
 from storage.errors import UserError
 from storage.files.locks import exclusive
-from storage.files.staging import beside, sweep
+from storage.files.staging import beside, sweep, synchronise
 from storage.warehouse.connection import READABLE_FROM, bound_memory, database, write_entry
 from storage.warehouse.relations import create_relations, create_tables, describe_table, fill, literal, tables_read
 from storage.warehouse.scheduler import in_lanes
@@ -32,25 +29,25 @@ LOCK_WAIT = 60.0
 """Seconds a landing waits for another landing of the same study."""
 
 LANES = 2
-"""Threads that fill tables and run checks at a time, as many as there are tables of the size of the study."""
+"""Threads that fill tables and run checks at a time; as many as there are ``LARGE`` tables."""
 
 MEMORY = 4 * 2**30
-"""Most bytes that DuckDB may hold while it builds a database; beyond, it spills to a folder beside it.
+"""Most bytes that DuckDB may hold while it builds a database; beyond that, it spills to a folder next to it.
 
-Where less is free it may hold a part of that (``bound_memory``).
+If less is free, the limit is lower (``bound_memory``).
 """
 
 ROW_GROUP = 122_880
-"""Rows that DuckDB stores together; batches of as many are written as they come, others are copied together first."""
+"""Rows that DuckDB stores together; batches of this size are written as they are, others are first combined."""
 
 SHOWN = 5
-"""How many rows that break a check are kept."""
+"""Number of rows to report that break a check."""
 
 LARGE = ("selection_counts", "upper_bounds")
-"""The tables of the size of the study."""
+"""The tables whose size is that of the study; the others are small."""
 
 RELATIONS = "macros and views"
-"""Name of the job that creates them, which no table has."""
+"""Name of the job that creates the macros and views; no table has this name."""
 
 ALIAS = "aside"
 """Name of the database while it is being built."""
@@ -60,13 +57,13 @@ Batches = Iterable[pa.RecordBatch]
 
 @dataclass(frozen=True)
 class Landing:
-    """What a landing did."""
+    """Result of a landing."""
 
     path: Path
     rows: dict[str, int]
     """Rows of each table."""
     violations: dict[str, list[tuple[Any, ...]]]
-    """For each check of ``sql/checks``, and for ``row_count``, the first rows that break it; empty when all is well."""
+    """For each check of ``sql/checks``, and for ``row_count``, the first rows that break it; empty if none does."""
     bytes: int
     seconds: float
 
@@ -77,7 +74,7 @@ class Landing:
 
 
 def land(folder: Path, study: str, tables: Mapping[str, Batches], expected: Mapping[str, int] | None = None) -> Landing:
-    """Replace everything the warehouse holds of a study, in one transaction, or change nothing.
+    """Replace the database of a study in the warehouse atomically, or change nothing if a check fails.
 
     Parameters
     ----------
@@ -86,8 +83,8 @@ def land(folder: Path, study: str, tables: Mapping[str, Batches], expected: Mapp
     study
         Name of the study; it becomes the column ``study`` of every row.
     tables
-        For each table of ``sql/schema``, but those that ``sql/derived`` fills, its rows without the column ``study``,
-        as a stream of record batches.
+        For each table of ``sql/schema``, except those that ``sql/derived`` fills, its rows without the column
+        ``study``, as a stream of record batches.
     expected
         How many rows some of the tables must get; other numbers are a violation of the check ``row_count``.
 
@@ -96,7 +93,7 @@ def land(folder: Path, study: str, tables: Mapping[str, Batches], expected: Mapp
     UserError
         If another process is landing the same study, the disk is full or memory is too small.
     Exception
-        What a stream of ``tables`` raised.
+        Whatever a stream of ``tables`` raises.
     """
     started = time.monotonic()
     aside = beside(folder / study)
@@ -121,15 +118,15 @@ def land(folder: Path, study: str, tables: Mapping[str, Batches], expected: Mapp
 
 @contextmanager
 def space_needed(folder: Path, study: str) -> Iterator[None]:
-    """Say in one line that a study's tables could not be written: no space on the disk, or too little memory.
+    """Raise a one-line error if the tables of a study cannot be written for lack of disk space or memory.
 
-    A transaction that runs out of either while it commits is DuckDB's ``TransactionException``; nobody else writes to
-    the database, so that no other transaction can be why.
+    A transaction that runs out of either while it commits raises DuckDB's ``TransactionException``; no other process
+    writes to the database, so that another transaction cannot be the cause.
 
     Raises
     ------
     UserError
-        If the body runs out of disk or memory.
+        If the disk or the memory is exhausted inside the context.
     """
     try:
         yield
@@ -140,35 +137,28 @@ def space_needed(folder: Path, study: str) -> Iterator[None]:
         duckdb.OutOfMemoryException,
         duckdb.TransactionException,
     ) as error:
-        why = " ".join(str(error).partition("\n\n")[0].split())  # DuckDB's hints are for who writes SQL
-        msg = f"The tables of study '{study}' could not be written to {folder} ({why}); free space and run again"
+        why = " ".join(str(error).partition("\n\n")[0].split())  # DuckDB's hints are for authors of SQL
+        remedy = "free disk space or memory and run again"
+        msg = f"The tables of study '{study}' could not be written to {folder} ({why}); {remedy}"
         raise UserError(msg) from error
 
 
 def _renew_script(folder: Path) -> None:
-    """Write the script of the plain shell anew; if that fails the study has landed all the same."""
+    """Rewrite the script of the plain shell; if that fails, log it, since the study has landed."""
     try:
         write_entry(folder)
     except (OSError, UserError, duckdb.Error) as error:
         why = " ".join(str(error).split())
-        logger.warning("The script for the duckdb shell in %s is out of date (%s); attention-geometry sql", folder, why)
+        msg = "The script for the duckdb shell in %s is out of date (%s); to rewrite it: attention-geometry sql"
+        logger.warning(msg, folder, why)
 
 
 def _publish(aside: Path, path: Path) -> None:
     """Rename a database to ``path`` once it is on the disk, so that a power cut leaves the old one or the new one."""
-    _to_disk(aside)
-    path.with_name(f"{path.name}.wal").unlink(missing_ok=True)  # ours has none, and DuckDB would apply another's
+    synchronise(aside)
+    path.with_name(f"{path.name}.wal").unlink(missing_ok=True)  # DuckDB would apply a leftover log; this has none
     aside.replace(path)
-    _to_disk(path.parent)
-
-
-def _to_disk(path: Path) -> None:
-    """Wait until the bytes of a file, or the names in a folder, are on the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    synchronise(path.parent)
 
 
 def _build(
@@ -188,10 +178,10 @@ def _build(
 def _jobs(
     aside: "_Aside", study: str, tables: Mapping[str, Batches]
 ) -> tuple[dict[str, Callable[[], Any]], dict[str, frozenset[str]]]:
-    """What is to be done, and after what: a table is filled, and a check runs, once all that it reads is there.
+    """Jobs by name, and the jobs that each waits for: a table is filled, or a check run, after the tables it reads.
 
-    The tables that others follow from come first, then those that follow, then the checks; of the first, those
-    that take longest. What follows and the checks also need the macros and views.
+    Given tables come first, the largest before the others, then derived tables, then checks. Derived tables and checks
+    also wait for the macros and views.
     """
     given = sorted(set(sql.names("schema")) - set(sql.names("derived")), key=lambda name: (name not in LARGE, name))
     derived, checks = ([sql.statement(kind, name) for name in sql.names(kind)] for kind in ("derived", "checks"))
@@ -206,14 +196,14 @@ def _jobs(
 
 
 def _check(name: str) -> str:
-    """Name of the job of a check, which no table has."""
+    """Name of the job of a check; no table has such a name."""
     return f"check {name}"
 
 
 class _Aside:
-    """A database that is being built beside its place, with a cursor of its own for each of several threads.
+    """A database that is being built under a temporary name, with a separate cursor for each of several threads.
 
-    It needs no log of writes: after a crash nobody reads it.
+    It needs no write-ahead log, because it is not read after a crash.
     """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
@@ -224,7 +214,7 @@ class _Aside:
     @classmethod
     @contextmanager
     def opened(cls, path: Path) -> Iterator[Self]:
-        """A new database at ``path``, which is whole on the disk once the body has run."""
+        """Create a database at ``path``; after the context, all of it is in the file."""
         with duckdb.connect(config={"temp_directory": f"{path}.tmp"}) as connection:
             bound_memory(connection, MEMORY)
             attached = f"ATTACH {literal(os.fspath(path))} AS {ALIAS}"
@@ -234,7 +224,7 @@ class _Aside:
 
     @contextmanager
     def cursor(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """A connection to the database for one thread; none once it is stopped."""
+        """A connection to the database for one thread; raises ``duckdb.InterruptException`` once it is stopped."""
         with self._connection.cursor() as cursor:
             cursor.execute(f"USE {ALIAS}")
             self._cursors.add(cursor)
@@ -247,15 +237,15 @@ class _Aside:
                 self._cursors.discard(cursor)
 
     def stop(self) -> None:
-        """Make the statements that run, and those of cursors to come, end with an error."""
+        """Interrupt the running statements, and refuse further cursors."""
         self._stopped = True
         for cursor in tuple(self._cursors):
-            with suppress(duckdb.Error):  # it may have been closed since
+            with suppress(duckdb.Error):  # it may have been closed meanwhile
                 cursor.interrupt()
 
 
 class _Stream:
-    """Record batches that keep what they raise, of which DuckDB passes on a text alone."""
+    """Iterator of record batches that keeps the exception it raises, because DuckDB passes on only its text."""
 
     def __init__(self, batches: Batches) -> None:
         self._batches = iter(batches)

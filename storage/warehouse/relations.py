@@ -1,7 +1,4 @@
-"""The statements of ``sql`` in a database: tables, macros, views and derived tables, with their comments.
-
-Holds their creation on a connection.
-"""
+"""Create the tables, macros, views and derived tables of ``sql`` in a database, with their comments."""
 
 import re
 from collections.abc import Iterator
@@ -28,7 +25,7 @@ def describe_table(connection: duckdb.DuckDBPyConnection, name: str) -> None:
 def create_relations(connection: duckdb.DuckDBPyConnection) -> None:
     """Create the macros of ``sql/macros`` and the views of ``sql/views``, with their comments.
 
-    The connection must have the tables of ``sql/schema``, or views of these names: DuckDB looks them up at once.
+    The connection must have the tables of ``sql/schema``, or views of these names: DuckDB looks them up immediately.
     """
     for relation in sql.in_order("macros", "views"):
         connection.execute(relation.text)
@@ -41,13 +38,13 @@ def derive(connection: duckdb.DuckDBPyConnection, study: str) -> dict[str, int]:
 
 
 def fill(connection: duckdb.DuckDBPyConnection, derived: sql.Statement, study: str) -> int:
-    """Fill one table of ``sql/derived`` for a study; what it reads must be there. Return its row count."""
+    """Fill one table of ``sql/derived`` for a study; the tables that it reads must be filled. Return its row count."""
     inserted = connection.execute(f"INSERT INTO {derived.name} BY NAME\n{derived.text}", {"study": study}).fetchone()
     return int(inserted[0]) if inserted else 0
 
 
 def tables_read(statement: sql.Statement) -> frozenset[str]:
-    """The tables of ``sql/schema`` whose rows a statement reads, itself or by its macros and views."""
+    """The tables of ``sql/schema`` whose rows a statement reads, directly or through macros and views."""
     return frozenset().union(*(_tables_behind(name) for name in _NAME.findall(statement.inputs))) - {statement.name}
 
 
@@ -61,19 +58,19 @@ def _tables_behind(name: str) -> frozenset[str]:
 
 
 def kind_of(relation: sql.Statement) -> str:
-    """What COMMENT calls a macro or a view."""
+    """Kind of a macro or view in a COMMENT statement."""
     if relation.kind == "views":
         return "VIEW"
     return "MACRO TABLE" if "AS TABLE" in relation.text else "MACRO"
 
 
 def comment(connection: duckdb.DuckDBPyConnection, what: str, described: sql.Statement) -> None:
-    """Give a relation and its columns the comments of its file."""
+    """Give a relation and its columns the comments of its SQL file."""
     connection.execute(";".join(comments(what, described)))
 
 
 def comments(what: str, described: sql.Statement) -> Iterator[str]:
-    """The statements that do so; ``what`` is what COMMENT calls the relation."""
+    """The COMMENT statements of a relation and its columns; ``what`` is its kind in such a statement."""
     yield f"COMMENT ON {what} {described.name} IS {literal(described.meaning)}"
     for column, text in described.columns.items():
         yield f"COMMENT ON COLUMN {described.name}.{identifier(column)} IS {literal(text)}"

@@ -1,6 +1,6 @@
 """The rows of every warehouse table, streamed from the stores as Arrow record batches.
 
-Holds one function per table of ``sql/schema``. Each batch is at most one query of one sequence, so memory is bounded by
+One function per table of ``sql/schema``. Each batch is at most one query of one sequence, so memory is bounded by
 that, not by the study.
 """
 
@@ -35,10 +35,10 @@ BY_HEAD = tuple(quantity.name for quantity in OF_ATTENTION)
 """The arrays of the metrics store that become columns of ``attention_rows``."""
 
 SPREAD = tuple(quantity.name for quantity in CONCENTRATION)
-"""The arrays of the metrics store that become columns of ``concentration`` as they are."""
+"""The arrays of the metrics store that become columns of ``concentration`` unchanged."""
 
 TOPS = {"top": ("top_key", "top_role"), "top_contributor": ("top_contributor", "top_contributor_role")}
-"""The arrays from which ``concentration`` has the columns ``…_position`` and ``…_role``."""
+"""The arrays of the columns ``…_position`` and ``…_role`` of ``concentration``: key and role."""
 
 
 def provenance_of(
@@ -46,9 +46,8 @@ def provenance_of(
 ) -> dict[str, Any]:
     """What a landed study was made from, as JSON.
 
-    That of the tensor store, with that of the metrics as its part ``metrics``, what is known of each step after them,
-    ``summaries``, as its part of that name, the name of its twin, ``twin``, as well, and the version of the landing
-    itself as its part ``landing``.
+    The provenance of the tensor store, extended by ``metrics`` (provenance of the metrics store), ``summaries`` (what
+    is known of each later step), ``twin`` (name of its twin) and ``landing`` (version of the landing itself).
     """
     own = {part: value for part, value in metrics.provenance.items() if part not in {"study", "tensors"}}
     landed = {"metrics": own, "summaries": dict(summaries), "twin": twin, "landing": landing_version()}
@@ -277,19 +276,19 @@ def position_rows(
 
 
 def _places(there: NDArray[np.bool_]) -> tuple[NDArray[np.int16], ...]:
-    """Layer and head of every head there is, flat; ``there`` is bool (layer, head)."""
+    """Layer and head of every existing head, flat; ``there`` is bool (layer, head)."""
     return tuple(index.astype(np.int16) for index in np.nonzero(there))
 
 
 def _selections(metrics: "SequenceStore") -> tuple[NDArray[Any], ...]:
-    """Whether a head is there, layer, head and N at every place of an array (layer, head, n) of one sequence."""
+    """Whether the head exists, layer, head and N of each element of an array (layer, head, n) of one sequence."""
     there = present(metrics, "head")
     layer, head, n = np.indices((*there.shape, metrics.sizes["n"]), dtype=np.int32)
     return there[:, :, None], layer.astype(np.int16), head.astype(np.int16), n + 1
 
 
 def _queries(metrics: "SequenceStore", queries: Sequence[int]) -> Iterator[tuple[tuple[int, int], dict[str, int]]]:
-    """Every query of every sequence: where it is in the arrays, and the columns that it has one value of."""
+    """Every query of every sequence: its index in the arrays, and its columns of one value."""
     for sequence in range(metrics.sizes["sequence"]):
         for index, query in enumerate(queries):
             yield (sequence, index), {"sequence": sequence, "query": query}

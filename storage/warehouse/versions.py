@@ -1,7 +1,4 @@
-"""The version of what a landing makes of stores and tables.
-
-Holds ``landing_version``.
-"""
+"""The version of the databases that landings build from stores and tables."""
 
 import hashlib
 import re
@@ -11,14 +8,14 @@ from functools import cache
 import sql
 
 ROWS_VERSION = 7
-"""Version of the rows that ``storage.warehouse.rows`` makes; raised when they change, so that studies land anew."""
+"""Version of the rows that ``storage.warehouse.rows`` makes; increased when they change, so that studies land again."""
 
 
 @cache
 def landing_version() -> str:
-    """That of the rows, and a digest of the statements that decide what is in a database: tables, derived and checks.
+    """Version of the rows and a digest of the SQL that determines a database: tables, derived tables and checks.
 
-    Views, and macros that no derived table or check reads, are made when a database is opened, and do not count.
+    Views, and macros that no derived table or check reads, are created when the warehouse is opened, and do not count.
     """
     digest = hashlib.sha256("".join(statement.text for statement in _statements()).encode())
     return f"{ROWS_VERSION}-{digest.hexdigest()[:12]}"

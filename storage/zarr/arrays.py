@@ -51,16 +51,16 @@ class ArraySpec:
     unit: str
     meaning: str
     whole: tuple[str, ...] = ()
-    """Axes that one chunk spans whole (as far as ``CHUNK_BYTES`` allows); along the others it has length 1."""
+    """Axes that one chunk spans completely (as far as ``CHUNK_BYTES`` allows); along the others it has length 1."""
     fill: float = float("nan")
-    """What a never-written element reads as."""
+    """Value of an element that was never written."""
     narrower: str | None = None
-    """A type that a store may hold instead of ``dtype``; readers widen it again."""
+    """A narrower type that a store may hold instead of ``dtype``; readers widen it again."""
     compression: Compression = "zstd"
-    """What a new array is compressed with; a store says itself what its arrays are compressed with."""
+    """Compression of a new array; existing arrays record their own compression in the store."""
     optional: bool = False
-    """Whether a store may lack it, like one made before it was declared, and a writer may leave it out: it reads as
-    fill."""
+    """Whether a store may lack it (for example, one made before it was declared) and a writer may leave it out; it then
+    reads as fill."""
 
     @property
     def types(self) -> frozenset[str]:
@@ -86,7 +86,7 @@ class ArraySpec:
 
 
 def _next_divisor(below: int, size: int) -> int:
-    """The largest divisor of ``size`` smaller than ``below``."""
+    """The largest divisor of ``size`` that is smaller than ``below``."""
     return next(length for length in range(below - 1, 0, -1) if size % length == 0)
 
 
@@ -102,7 +102,7 @@ def _of_rows(name: str, unit: str, meaning: str) -> ArraySpec:
         ("sequence", "query", "layer", "head"),
         "float32",
         unit,
-        f"{meaning}; NaN of a model read in two passes",
+        f"{meaning}; NaN for a model read in two passes",
         whole=("query", "layer", "head"),
         optional=True,
     )
@@ -133,7 +133,7 @@ TENSORS: tuple[ArraySpec, ...] = (
         ("sequence", "query", "layer", "head"),
         "float32",
         "probability",
-        "softmax weight of the head's learned sink, which is no key; 0 for a head without one",
+        "softmax weight of the head's learned sink, which is not a key; 0 for a head without one",
         whole=("query", "layer", "head"),
     ),
     _of_rows("query_norm", "logit", "norm of the query times the attention's scale, as it is multiplied with the keys"),
@@ -187,7 +187,7 @@ TENSORS: tuple[ArraySpec, ...] = (
     ),
     _finished(),
 )
-"""What extraction stores: one group per study."""
+"""What extraction stores, in one group per study."""
 
 
 def tensor_specs(*, values: str, computed: str, sink_measure: bool = False) -> tuple[ArraySpec, ...]:
@@ -198,8 +198,8 @@ def tensor_specs(*, values: str, computed: str, sink_measure: bool = False) -> t
     values
         Type that value states are stored in, ``float32`` or ``float16``.
     computed
-        Type that the model computes in. Where it is narrower than what is stored, the bits that it lacks are 0 and
-        value states are compressed.
+        Type that the model computes in. If it is narrower than the stored type, the additional bits are 0, so value
+        states are compressed.
     sink_measure
         Whether ``received_attention`` is stored.
     """
@@ -222,7 +222,7 @@ _WHOLE = {
     quantities.BY_KEY: ("kv_head", "key"),
     quantities.OF_SEQUENCE: ("layer", "kv_head"),
 }
-"""The axes that one chunk of a quantity spans whole, by all its axes."""
+"""The axes that one chunk of a quantity spans completely, by all its axes."""
 
 
 def _array_of(quantity: quantities.Quantity) -> ArraySpec:
@@ -239,7 +239,7 @@ def _array_of(quantity: quantities.Quantity) -> ArraySpec:
 
 
 SELECTION: tuple[ArraySpec, ...] = (*map(_array_of, quantities.SELECTION.values()), _finished())
-"""What the metrics store: one group per study, one array for each of ``geometry.quantities.SELECTION``.
+"""What a metrics store contains: one group per study, one array for each of ``geometry.quantities.SELECTION``.
 
 Element i along ``kappa`` belongs to the i-th κ of the provenance's ``analysis``, which also holds the scale of a that
 the upper bounds were computed with.

@@ -72,11 +72,11 @@ def test_doctor_removes_what_crashes_left_and_nothing_else(copied: Path) -> None
     assert "attention-geometry doctor --clean" in shown
     cleaned = attention_geometry("doctor", "--clean", home=copied)
     assert cleaned.code == 0, cleaned.errors
-    assert re.search(r"in all +│ 1,300 ", cleaned.text), cleaned.text
+    assert re.search(r"total +│ 1,300 ", cleaned.text), cleaned.text
     assert "kept" not in cleaned.text
     assert results(copied) == before
     assert leftovers(Home(copied)) == []
-    assert re.search(r"in all +│ 0 ", attention_geometry("doctor", "--clean", home=copied).text)
+    assert re.search(r"total +│ 0 ", attention_geometry("doctor", "--clean", home=copied).text)
 
 
 def test_looking_whether_a_data_root_can_be_written_leaves_no_file(tmp_path: Path) -> None:
@@ -313,7 +313,9 @@ def test_what_is_being_replaced_is_in_work_and_not_damaged(tmp_path: Path, name:
     with exclusive(home.lock("small"), "it", wait=0):
         (found,) = (each for each in verify(home) if str(each.what) in str(path))
         assert (found.damage, found.in_work) == (None, True)
-        assert "a process works on it" in " ".join(attention_geometry("doctor", "--verify", home=tmp_path).text.split())
+        assert "a process is working on it" in " ".join(
+            attention_geometry("doctor", "--verify", home=tmp_path).text.split()
+        )
     assert len(damages(home)) == 1
 
 
@@ -342,7 +344,7 @@ def test_a_study_between_two_steps_of_a_run_is_kept_for_it(copied: Path, command
         refused = attention_geometry(command, "mine", *arguments, home=copied).complaint
         assert "Another process is working on study 'mine'" in refused
         planned = attention_geometry("refresh", "--dry-run", home=copied)
-    assert "another process works on it" in planned.text
+    assert "another process is working on it" in planned.text
     assert {name: content for name, content in results(copied).items() if name in before} == before
 
 
@@ -397,7 +399,7 @@ def test_a_store_that_is_a_link_is_read_and_neither_replaced_nor_deleted(
     assert damages(Home(copied)) == []
     for command in (("run", "mine", "--fresh"), ("clear", "mine", "--yes"), ("drop", "mine")):
         refused = attention_geometry(*command, home=copied).complaint
-        assert f"{store} is a link to {there}, and what it leads to is not replaced or deleted" in refused
+        assert f"{store} is a link to {there}, whose target is never replaced or deleted" in refused
     assert results(copied) == before
     assert results(there) == behind
     assert store.is_symlink()
@@ -421,9 +423,9 @@ def test_doctor_removes_on_a_full_disk_and_records_it_later(copied: Path, monkey
     monkeypatch.setattr(opening, "register_studies", full)
     cleaned = attention_geometry("doctor", "--clean", home=copied)
     assert cleaned.code == 0
-    assert "Killed runs have not been marked as failed, which the next run does: " in cleaned.errors
+    assert "Killed runs could not be marked as failed; the next run does it: " in cleaned.errors
     assert "No space left on device" in cleaned.errors
-    assert re.search(r"in all +│ 1,100 ", cleaned.text), cleaned.text
+    assert re.search(r"total +│ 1,100 ", cleaned.text), cleaned.text
     assert not [path for path in leftovers(Home(copied)) if path.name.endswith((".partial", ".replaced"))]
 
 

@@ -225,7 +225,7 @@ def check_that_a_hiccup_loses_nothing(home: Home, monkeypatch: pytest.MonkeyPatc
 
     with monkeypatch.context() as patched:
         patched.setattr(objects.GuardedStore, "get", hiccup)
-        with pytest.raises(UserError, match=r"cannot be opened \(.* failed \(503\).*\); if the object store is well"):
+        with pytest.raises(UserError, match=r"cannot be opened \(.* failed \(503\).*\); if the object store works"):
             making.measure(home, NAME, STUDY)
     assert failed
     assert making.measured(making.measure(home, NAME, STUDY)) == 0, "all is there"
@@ -295,12 +295,12 @@ def test_workers_that_cannot_do_it_are_refused(tmp_path: Path, dask: Cluster, mo
                 lambda: list(cluster.each(client, abs, [1], what="number", of=Local(tmp_path))),
             ):
                 with pytest.raises(
-                    UserError, match=r"worker tcp://.* has version [^ ]+ of numpy; give it version 0\.1,"
+                    UserError, match=r"worker tcp://.* has version [^ ]+ of numpy; install version 0\.1 "
                 ):
                     compute()
     monkeypatch.syspath_prepend(tmp_path)
     for library, said in (
-        ("numpy", "has version [^ ]+ of numpy; give it version 0.1,"),
+        ("numpy", "has version [^ ]+ of numpy; install version 0.1 there,"),
         ("no-such", "lacks no-such; "),
     ):
         recorded = tmp_path / f"{library.replace('-', '_')}-0.1.dist-info" / "METADATA"
@@ -374,7 +374,7 @@ def test_what_is_written_stays_when_the_scheduler_is_lost(
 
     home = with_tensors(Home(tmp_path))
     when_in_hand(2, len(dask.workers), lose_scheduler)
-    with pytest.raises(UserError, match=r"at tcp://[\d.:]+ was lost; what was written stays, run again to continue"):
+    with pytest.raises(UserError, match=r"at tcp://[\d.:]+ was lost; results already written are kept, run again to"):
         making.measure(home, NAME, on(dask.address))
     dask.stop()
     assert len(SequenceStore.open(home.metrics(NAME), SELECTION).missing()) == SEQUENCES - 2
@@ -405,7 +405,7 @@ def test_a_store_that_was_replaced_is_not_written_to(tmp_path: Path, monkeypatch
         rewrite(Path(str(metrics.path)), provenance=provenance | {"study": "another"})
         put(self, name, *given)
 
-    said = "have been replaced while a Dask worker computed them; run again"
+    said = "were replaced while a Dask worker computed them; run again"
     with monkeypatch.context() as patched:
         patched.setattr(SequenceStore, "_put", replaced_in_between)
         with pytest.raises(UserError, match=said):
@@ -427,7 +427,9 @@ def test_a_worker_that_does_not_share_the_stores_writes_nothing(tmp_path: Path) 
 
 def test_metrics_begun_on_a_device_go_on_there_alone(tmp_path: Path) -> None:
     home, metrics, _ = begun(tmp_path, "cuda")
-    with pytest.raises(UserError, match="were begun on the device 'cuda' and would go on on 'cpu'; run again where"):
+    with pytest.raises(
+        UserError, match="were started on the device 'cuda' and would be continued on 'cpu'; run again on"
+    ):
         making.measure(home, NAME, STUDY)
     assert metrics.path.exists()
     metrics.array("finished")[:] = 1
@@ -461,7 +463,9 @@ def test_the_scheduler_decides_no_tensors() -> None:
 def test_an_unreachable_scheduler_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "CONNECT", 1.0)
     with (
-        pytest.raises(UserError, match=r"The Dask scheduler at tcp://127.0.0.1:9 cannot be reached; see that it runs"),
+        pytest.raises(
+            UserError, match=r"The Dask scheduler at tcp://127.0.0.1:9 cannot be reached; check that it runs"
+        ),
         cluster.connected("tcp://127.0.0.1:9"),
     ):
         pass

@@ -29,7 +29,7 @@ def test_a_class_that_a_data_root_names_is_not_called(copied: Path, tmp_path: Pa
         (copied / "dagster" / name).write_text(evil, encoding="utf-8")
     done = attention_geometry("doctor", "--clean", home=copied)
     assert done.code == 0, done.errors
-    assert "was not as this version writes it" in done.errors
+    assert "was not written by this version" in done.errors
     assert not ran.exists()
     for name, text in registration.SETTINGS.items():
         assert (copied / "dagster" / name).read_text(encoding="utf-8") == text
@@ -111,9 +111,9 @@ def test_records_in_use_or_elsewhere_are_not_rebuilt(
     home, before = Home(copied), (copied / "dagster" / "history" / "runs.db").read_bytes()
     with exclusive(copied / "locks" / "runs" / "one.lock", "it", wait=0):
         refused = attention_geometry("doctor", "--rebuild-records", home=copied)
-    assert "A run is in progress" in refused.complaint
+    assert "is in progress; wait until it has ended" in refused.complaint
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
-    with pytest.raises(UserError, match="as DAGSTER_HOME says; rebuild them there"):
+    with pytest.raises(UserError, match="set by DAGSTER_HOME; rebuild them there"):
         opening.rebuild_records(home)
     assert (copied / "dagster" / "history" / "runs.db").read_bytes() == before
 

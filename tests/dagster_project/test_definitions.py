@@ -406,7 +406,7 @@ def test_a_check_stops_the_run_and_what_is_published_stays(
     published = {name: content for name, content in files(copied).items() if name.startswith(("warehouse", "reports"))}
     stopped = attention_geometry("run", "mine", home=copied)
     assert stopped.code == 1
-    assert stopped.errors.splitlines()[-1].startswith("attention-geometry: Study 'mine' stopped at a check: ")
+    assert stopped.errors.splitlines()[-1].startswith("attention-geometry: Study 'mine' failed a check: ")
     assert check in stopped.errors.splitlines()[-1]
     assert "Traceback" not in stopped.errors
     after = {name: content for name, content in files(copied).items() if name.startswith(("warehouse", "reports"))}
@@ -426,7 +426,7 @@ def test_checks_are_run_of_what_is_current_too_if_it_is_materialised(copied: Pat
     unbalanced(copied)
     with (
         mock.patch.dict(os.environ, environment(), clear=True),
-        pytest.raises(UserError, match=r"Study 'mine' stopped at a check: .*rows_sum_to_one"),
+        pytest.raises(UserError, match=r"Study 'mine' failed a check: .*rows_sum_to_one"),
     ):
         run_assets(Home(copied), "mine", NAMES)
 

@@ -64,12 +64,12 @@ def test_the_page_has_every_question_and_answers_of_the_study(mine: Path) -> Non
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((29,), "The tour has no question 29; there are 1 to 28"),
+        ((29,), "The tour has no question 29; choose from 1 to 28"),
         ((0,), "The tour has no question 0"),
-        ((3, "--study", "other"), "There is no landed study 'other'; there are: mine"),
-        ((3, "--format", "html"), "--format html is unknown; there are: table, markdown"),
-        ((7, "--format", "markdown"), "--format markdown is the page of all questions"),
-        (("--sql", "--format", "markdown"), "--format markdown is the page of all questions"),
+        ((3, "--study", "other"), "There is no landed study 'other'; choose from mine"),
+        ((3, "--format", "html"), "--format html is unknown; choose from table, markdown"),
+        ((7, "--format", "markdown"), "--format markdown prints the page of all questions"),
+        (("--sql", "--format", "markdown"), "--format markdown prints the page of all questions"),
         (("--sql",), "--sql prints the statement of one question"),
     ],
 )
@@ -91,4 +91,4 @@ def test_the_schema_lists_what_there_is_and_describes_one() -> None:
     assert "best_n(measure := 'f_r_max', first_n := 2, last_n := NULL)" in attention_geometry("schema", "best_n").text
     assert "no table, view or macro 'selections'" in attention_geometry("schema", "selections").complaint
     refused = attention_geometry("schema", "selection", "--format", "markdown").complaint
-    assert "leave it out to see 'selection'" in refused
+    assert "omit it to see 'selection'" in refused

@@ -82,8 +82,8 @@ def test_nothing_lands_of_a_file_that_is_refused(home: Home, tmp_path: Path) -> 
     ("changed", "said"),
     [
         ({"form": "yaml"}, "There is no format 'yaml'; choose from duo, lukv, retrieval, csv, parquet, json"),
-        ({"group": "median"}, "There is no rule 'median' for heads of one KV head; choose from max, mean"),
-        ({"sink_size": 0}, "--sink-size 0 and --recent-size 8 are numbers of keys; give 1 or more"),
+        ({"group": "median"}, "There is no rule 'median' to combine heads of one KV head; choose from max, mean"),
+        ({"sink_size": 0}, "--sink-size 0 and --recent-size 8 are numbers of keys; set both to 1 or more"),
     ],
 )
 def test_options_that_do_not_exist(home: Home, tmp_path: Path, changed: dict[str, Any], said: str) -> None:

@@ -320,6 +320,6 @@ def test_measuring_uses_the_settings_and_the_device(tmp_path: Path, monkeypatch:
         "a finished store is kept wherever it was computed"
     )
     metrics.array("finished")[1] = 0
-    with pytest.raises(UserError, match="were begun on the device 'cuda'"):
+    with pytest.raises(UserError, match="were started on the device 'cuda'"):
         making.measure(home, "small", study)
     assert metrics.missing() == [1], "an unfinished one of another device is left as it is"

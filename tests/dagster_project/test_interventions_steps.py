@@ -279,13 +279,13 @@ def test_a_model_whose_attention_cannot_be_edited_is_skipped_with_one_line(
     assert list(interventions.head_ablation(sources)) == []
     assert list(interventions.sparsified_loss(sources)) == []
     said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert said == ["tiny: what heads do is skipped: it computes its attention by itself"] * 2
+    assert said == ["tiny: effects of heads are not measured: it computes its attention by itself"] * 2
 
 
 def test_too_little_memory_is_one_line_before_the_first_pass(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dagster_project.steps.memory.free_memory", lambda: 10**5)
     for step in ("head_ablation", "sparsified_loss"):
-        with pytest.raises(UserError, match=r"to change what heads of 'tiny' do, needs .* MB of memory, but 0\.1 MB"):
+        with pytest.raises(UserError, match=r"Measuring effects of heads of 'tiny' needs .* MB of memory, but 0\.1 MB"):
             making.make(home, NAME, [step], force=True)
         assert not list((home.summaries(NAME) / f"{step}.pieces").glob("[0-9]*"))
 
@@ -306,5 +306,5 @@ def test_too_little_text_for_held_out_sequences_is_one_line(home: Home) -> None:
     assert study.analysis.effects is not None
     greedy = study.analysis.effects.model_copy(update={"held_out": 999})
     changed = study.model_copy(update={"analysis": study.analysis.model_copy(update={"effects": greedy})})
-    with pytest.raises(UserError, match="999 are asked for to be held out; ask for fewer"):
+    with pytest.raises(UserError, match="but 999 held-out sequences are requested; request fewer"):
         making.make(home, NAME, ["sparsified_loss"], changed)

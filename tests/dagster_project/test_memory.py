@@ -50,14 +50,14 @@ def test_what_a_sequence_needs_is_compared_with_what_is_free(copied: Path, monke
     before = files(copied)
     monkeypatch.setattr(memory, "free_memory", lambda: 10**5)
     with pytest.raises(
-        UserError, match=r"to measure one sequence of .* in \d+ threads, needs .* MB of memory, but 0\.1 MB"
+        UserError, match=r"Measuring one sequence of .* in \d+ threads needs .* MB of memory, but 0\.1 MB"
     ):
         making.make(home, "mine", ["selection_metrics"], force=True)
     assert (
         "A run needs 1.2 GB of memory" in attention_geometry("run", "mine", "--force", "report", home=copied).complaint
     )
     sizes = {"layer": 1, "head": 1, "kv_head": 1, "query": 1, "key": 10**5, "head_dim": 8, "sequence": 1}
-    with pytest.raises(UserError, match=r"to extract one sequence of .*, needs .* set context_length to less"):
+    with pytest.raises(UserError, match=r"Extracting one sequence of .* needs .* reduce context_length"):
         memory.check_extraction("mine", sizes)
     assert {name for name in before if "tensors" in name} <= files(copied).keys()
 

@@ -318,7 +318,7 @@ def test_learned_sinks_are_told(mixed: Home) -> None:
     assert [(row["layer"], row["head"]) for row in found] == [(0, 0), (0, 1), (0, 2), (0, 3), (2, 0), (2, 1)]
     assert [row["mean_learned_sink"] for row in found] == pytest.approx([0] * 4 + [0.4] * 2)
     page = mixed.report(NAME).read_text()
-    assert "2 of 6 heads have a learned sink, which is no key and takes 40" in page
+    assert "2 of 6 heads have a learned sink, which is not a key and takes 40" in page
 
 
 def test_the_page_tells_which_layers_were_analysed(mixed: Home) -> None:

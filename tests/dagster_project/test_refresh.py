@@ -66,7 +66,7 @@ def test_a_failed_study_stops_no_other_and_only_what_is_stale_runs(copied: Path)
     assert row(done.text, "lost")[1] == "stale"
     assert row(done.text, "lost")[3].startswith("failed: There is no corpus file")
     assert row(done.text, "bad")[1] == "error"
-    assert row(done.text, "gpt2")[1:] == ["never run", "never run; name it to start", "", ""]
+    assert row(done.text, "gpt2")[1:] == ["never run", "never run; pass its name to run it", "", ""]
     after = files(copied)
     assert {name for name in after if after[name] != before.get(name)} == {
         "reports/mine.html",
@@ -178,7 +178,7 @@ def test_a_tick_with_nothing_to_do_says_so(copied: Path) -> None:
         found = tick(instance)
     assert found.run_requests == []
     assert "mine: fresh" in found.skip_message
-    assert "gpt2: never run; name it to start" in found.skip_message
+    assert "gpt2: never run; pass its name to run it" in found.skip_message
 
 
 ORIGIN = RemoteJobOrigin(RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("here"), "repository"), "study")
@@ -214,7 +214,7 @@ def test_a_study_that_is_still_at_work_is_left_alone(tmp_path: Path) -> None:
     write_studies(tmp_path, mine=TINY)
     with own_instance(tmp_path) as instance:
         with FileLock(Home(tmp_path).lock("mine")):
-            assert state(tmp_path, instance) == ("running", "another process works on it, or on a shard of it")
+            assert state(tmp_path, instance) == ("running", "another process is working on it or on a shard of it")
         run = started(instance, dg.DagsterRunStatus.QUEUED)
         assert tick(instance).run_requests == []
         assert state(tmp_path, instance) == ("running", f"run {run} {WAITS}")
@@ -332,7 +332,7 @@ def test_when_the_schedule_fires_is_checked(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv(schedules.SCHEDULE_VARIABLE, "*/5 * * * *")
     assert schedules._schedule().cron_schedule == "*/5 * * * *"
     monkeypatch.setenv(schedules.SCHEDULE_VARIABLE, "at three")
-    with pytest.raises(UserError, match="ATTENTION_GEOMETRY_SCHEDULE is 'at three', which is no cron expression"):
+    with pytest.raises(UserError, match="ATTENTION_GEOMETRY_SCHEDULE is 'at three', which is not a cron expression"):
         schedules._schedule()
 
 

@@ -45,7 +45,7 @@ def test_what_scripts_read_is_json(mine: Path) -> None:
 def test_doctor_verify_says_what_is_wrong_and_one_line_of_what_is_well(copied: Path) -> None:
     whole = told("doctor", "--verify", home=copied)["checksums"]
     assert len(whole) == 1
-    assert re.fullmatch(r"\d+ as written", whole[0]["state"])
+    assert re.fullmatch(r"\d+ intact", whole[0]["state"])
     table = min((copied / "summaries" / "mine").glob("*.parquet"))
     table.write_bytes(b"")
     done = attention_geometry("doctor", "--verify", "--json", home=copied)

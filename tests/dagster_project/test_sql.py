@@ -57,7 +57,7 @@ def test_a_table_has_every_column_when_it_goes_to_a_pipe(mine: Path) -> None:
 
 def test_a_table_ends_after_some_rows_and_says_so(mine: Path) -> None:
     found = attention_geometry("sql", "SELECT n FROM selection", home=mine)
-    assert f"Only the first {TABLE_ROWS} rows are shown" in found.errors
+    assert f"Showing the first {TABLE_ROWS} rows" in found.errors
     assert sum(line.strip().isdigit() for line in found.text.splitlines()) == TABLE_ROWS
 
 
@@ -112,10 +112,10 @@ def test_json_is_json(mine: Path) -> None:
         ("/* nothing */", "table", "There is no result to show"),
         ("SELECT token::INT FROM tokens", "csv", "Conversion Error"),
         ("SELECT CASE WHEN i > 3000000 THEN error('late') ELSE i::TEXT END FROM range(4000000) t(i)", "csv", "late"),
-        ("SELECT [1, 2] AS l", "csv", "cast the column to VARCHAR, or choose --format json"),
+        ("SELECT [1, 2] AS l", "csv", "cast the column to VARCHAR, or use --format json"),
         ("SELECT INTERVAL 1 DAY AS l", "parquet", "cast the column to VARCHAR"),
-        ("SELECT 1 AS a, 2 AS a", "json", "Several columns are called 'a'"),
-        ("SELECT 1", "xml", "--format xml is unknown; there are: table, vertical, csv, json, parquet"),
+        ("SELECT 1 AS a, 2 AS a", "json", "Several columns are named 'a'"),
+        ("SELECT 1", "xml", "--format xml is unknown; choose from table, vertical, csv, json, parquet"),
     ],
 )
 def test_mistakes_are_one_line(mine: Path, query: str, form: str, said: str) -> None:
@@ -247,7 +247,7 @@ def test_the_prompt_says_what_has_landed_since(
         output, errors = said("SELEC 1;")
         assert output == ""
         first, second, *_, caret = errors.splitlines()
-        assert first == "gone: small"
+        assert first == "removed: small"
         assert second.startswith("Parser Error")
         assert set(caret.strip()) == {"^"}
         assert said(count) == ('"c"\n1\n', "")
@@ -273,7 +273,7 @@ def test_ctrl_c_stops_a_statement_and_not_the_prompt(
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     assert sys.stdout.buffer.getvalue() == b'"answer"\n42\n'
-    assert capfdbinary.readouterr().err.splitlines()[2:] == [b"stopped"]
+    assert capfdbinary.readouterr().err.splitlines()[2:] == [b"Interrupted"]
 
 
 def test_the_prompt_goes_on_when_it_cannot_look_for_what_has_landed(
@@ -288,7 +288,7 @@ def test_the_prompt_goes_on_when_it_cannot_look_for_what_has_landed(
         answer(reader, "SELECT 42 AS answer;", "csv")
     found = capfdbinary.readouterr()
     assert found.out == b'"answer"\n42\n'
-    assert b"cannot be opened anew (too many open files)" in found.err
+    assert b"cannot be reopened (too many open files)" in found.err
 
 
 def test_unlocked_sql_reads_and_copies_files_and_writes_no_study(root: Path, tmp_path: Path) -> None:
@@ -354,7 +354,7 @@ def test_parquet_is_not_thrown_at_a_terminal(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(sys, "stdout", Terminal())
     check_format("csv")
-    with pytest.raises(UserError, match="send it to a file"):
+    with pytest.raises(UserError, match="redirect it to a file"):
         check_format("parquet")
 
 
@@ -371,7 +371,7 @@ def test_the_prompt_has_commands_beside_sql(
     assert "answer | 42" in shown
     assert "name | selection" in shown
     assert "not asked" not in shown
-    assert b"one value a line" in capfdbinary.readouterr().err
+    assert b"one line per value" in capfdbinary.readouterr().err
 
 
 @pytest.mark.one_case

@@ -214,8 +214,8 @@ def test_effects_are_off_unless_they_are_asked_for() -> None:
         ({"budgets": [0.01], "sequences": 4}, {}, "the budget 0.01 is less than one key of the context"),
         ({"ablation": ["nothing"], "sequences": 4}, {}, "input should be 'zero', 'mean' or 'sink'"),
         ({"ablation": [], "sequences": 4}, {}, "at least 1 item"),
-        ({"sequences": 5}, {}, "effects need 5 sequences, the study has 4"),
-        ({"sequences": 1}, {"sequences": 1}, "effects need 2 sequences, the study has 1"),
+        ({"sequences": 5}, {}, "effects need 5 sequences, but the study has 4"),
+        ({"sequences": 1}, {"sequences": 1}, "effects need 2 sequences, but the study has 1"),
         ({"sequences": 2}, {"model": "synthetic", "corpus": None}, "a synthetic study has no model"),
     ],
 )

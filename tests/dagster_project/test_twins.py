@@ -103,7 +103,10 @@ RANDOM_MODEL = {"id": "embedded", "weights": "random"}
             "its model is some/where, not embedded",
         ),
         ({"mine": {**GIVEN, "twin": "random"}, "mine-random": GIVEN}, "has the name of the twin"),
-        ({"mine": {**GIVEN, "model": RANDOM_MODEL, "twin": "random"}}, "only a model of trained weights has a twin"),
+        (
+            {"mine": {**GIVEN, "model": RANDOM_MODEL, "twin": "random"}},
+            "only a model with trained weights can have a twin",
+        ),
     ],
 )
 def test_what_is_no_twin_is_refused_in_a_line(tmp_path: Path, studies: dict[str, dict[str, object]], told: str) -> None:
@@ -129,7 +132,7 @@ def test_a_run_makes_the_twins_tables_and_its_page_if_it_has_one(
     made = note_runs(monkeypatch)
     runs.run_study(home, "mine")
     assert [assets for _name, assets, _force in made] == [TABLES, NAMES]
-    assert caplog.messages == ["mine-random: current: nothing", "mine: current: nothing"]
+    assert caplog.messages == ["mine-random: current: none", "mine: current: none"]
     made.clear()
     runs.run_study(home, "mine-random")
     assert [assets for _name, assets, _force in made] == [NAMES]

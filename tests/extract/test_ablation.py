@@ -209,9 +209,9 @@ def test_the_mean_is_that_of_other_sequences() -> None:
     alone = mean_outputs(model_of(name), attention_of(name), ids(3)[1:2])
     torch.testing.assert_close(means[2][1:2], alone[2])
     torch.testing.assert_close(mean_of_others(means, 1)[2], (means[2][0] + means[2][2]) / 2)
-    with pytest.raises(UserError, match="there is one sequence; set sequences to 2 or more"):
+    with pytest.raises(UserError, match="there is only one; set sequences to 2 or more"):
         mean_of_others(alone, 0)
-    with pytest.raises(ValueError, match="means, which are not given"):
+    with pytest.raises(ValueError, match="means: no means are given"):
         ablated(name, means=None)
 
 
@@ -283,7 +283,7 @@ def test_what_does_not_exist_is_refused(asked: dict[str, object], said: str) -> 
 
 def test_a_model_read_in_two_passes_is_refused() -> None:
     model, attention = model_of("GPT-J"), attention_of("GPT-J")
-    with pytest.raises(UserError, match="GPTJForCausalLM computes its attention by itself"):
+    with pytest.raises(UserError, match="GPTJForCausalLM computes attention in its own code"):
         list(ablate(Resumable(model, probe(model, ids(1)), sequence()), attention, sequence(), kinds=("zero",)))
-    with pytest.raises(UserError, match="GPTJForCausalLM computes its attention by itself"):
+    with pytest.raises(UserError, match="GPTJForCausalLM computes attention in its own code"):
         mean_outputs(model, attention, ids())

@@ -165,10 +165,10 @@ def test_a_budget_is_a_share_of_the_keys(budget: float, context: int, keys: int)
 @pytest.mark.parametrize(
     ("budget", "said"),
     [
-        (1.5, "The budget 1.5 is no share of the keys; give a number above 0 and up to 1"),
-        (0, "The budget 0 is no share of the keys"),
-        (-0.1, "The budget -0.1 is no share of the keys"),
-        (float("nan"), "The budget nan is no share of the keys"),
+        (1.5, "The budget 1.5 is not a share of the keys; give a number above 0 and up to 1"),
+        (0, "The budget 0 is not a share of the keys"),
+        (-0.1, "The budget -0.1 is not a share of the keys"),
+        (float("nan"), "The budget nan is not a share of the keys"),
         (0.001, "The budget 0.001 is less than one of 512 keys; give 0.002 or more"),
     ],
 )

@@ -275,7 +275,7 @@ def test_buffers_keep_each_layer_and_nan_beyond_it() -> None:
 def test_tensors_of_other_shapes_are_refused(change: dict[str, object]) -> None:
     room: dict = {"layers": UNEVEN, "batch": 2, "queries": 2, "keys": 5, "dtype": torch.float32}
     weights, values, sinks = filled(Buffers(**room))[0]
-    with pytest.raises(ValueError, match="layer 0 brings"):
+    with pytest.raises(ValueError, match="layer 0 has the shapes"):
         Buffers(**(room | change)).put(0, weights, values, sinks)
 
 
@@ -455,7 +455,7 @@ UNKNOWN = "attends in layer {} in a way this program does not know"
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (unknown_kind, "captured in part: nothing was seen in layers 0, 2 of 3"),
+        (unknown_kind, "captured only in part: no attention was seen in layers 0, 2 of 3"),
         (partial(numbered, 0), "more than once in layer 0"),
         (partial(numbered, None), "outside its 3 numbered layers"),
         (partial(numbered, 3), "outside its 3 numbered layers"),
@@ -523,7 +523,7 @@ def fail(error: Exception, *_: object, **__: object) -> NoReturn:
 def test_windows_narrower_than_the_models_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     model, attention = model_of("GPT-Neo"), attention_of("GPT-Neo")
     monkeypatch.setattr(model.config, "window_size", WINDOW - 4)
-    with pytest.raises(UserError, match="shows the query at 47 other keys in layer 1 than its configuration says"):
+    with pytest.raises(UserError, match="lets the query at 47 see other keys in layer 1 than its configuration says"):
         capture(model, attention, ids(), (47,))
 
 
@@ -532,7 +532,7 @@ def test_a_layer_that_is_not_captured_any_more_is_named() -> None:
     attention = probe(model, ids(1))
     model.model.layers[1] = torch.nn.Identity()
     model.model.layers[1].forward = lambda hidden, **_: hidden
-    with pytest.raises(UserError, match="captured in part: nothing was seen in layers 1 of 3"):
+    with pytest.raises(UserError, match="captured only in part: no attention was seen in layers 1 of 3"):
         capture(model, attention, ids(), QUERIES)
 
 
@@ -567,8 +567,8 @@ OTHERS_HIDDEN = "hides keys other than the first ones from the query at "
         (changed(20, 20, seen=False), f"{OTHERS_HIDDEN}20;"),
         (changed(20, 0, slice(1, 2), seen=False), f"{OTHERS_HIDDEN}20;"),
         (CAUSAL & (torch.arange(KEYS)[:, None] != 20), f"{OTHERS_HIDDEN}20;"),
-        (changed(9, 10, slice(1, 2), seen=True), "is no causal language model"),
-        (torch.ones(1, 1, KEYS, KEYS).bool(), "is no causal language model"),
+        (changed(9, 10, slice(1, 2), seen=True), "is not a causal language model"),
+        (torch.ones(1, 1, KEYS, KEYS).bool(), "is not a causal language model"),
         (torch.zeros(1, 1, KEYS, KEYS), "a mask of type torch.float32"),
     ],
 )

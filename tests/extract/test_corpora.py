@@ -111,7 +111,7 @@ def test_all_windows_of_any_documents(texts: list[str], keys: int, pack: bool, w
             assert sorted(chosen.tokens.tolist()) == expected
             assert (chosen.documents_read, chosen.documents_skipped) == (len(texts), skipped)
         message = refusal(source, sequences=len(expected) + 1, keys=keys, tokenizer=tokenizer)
-    assert f"{len(texts)} documents, {len(expected) + 1} are asked for" in message
+    assert f"{len(texts)} documents, but {len(expected) + 1} are requested" in message
 
 
 def test_short_documents_are_skipped_and_counted_unless_packed(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_too_little_text_says_how_much_there_was(tmp_path: Path) -> None:
     ids = [WITH_BOS(document, add_special_tokens=False)["input_ids"] for document in [*short, text(12)]]
     there, tokens = len(ids[-1]) // (KEYS - 1), sum(map(len, ids))
     said = refusal(corpus(path), sequences=99)
-    assert f"{there} sequences of {KEYS} tokens from {tokens} tokens in 4 documents, 99 are asked for" in said
+    assert f"{there} sequences of {KEYS} tokens from {tokens} tokens in 4 documents, but 99 are requested" in said
     assert "set pack to join the 3 documents that are too short" in said
     assert "set pack" not in refusal(corpus(path, pack=True), sequences=99)
 
@@ -187,7 +187,7 @@ def test_a_corpus_that_runs_out_of_held_out_text(tmp_path: Path) -> None:
     source = corpus(write_jsonl(tmp_path / "short.jsonl", [text(40)]))
     used = windows(source, sequences=2).tokens
     assert len(corpora.held_out(source, WITH_BOS, used, 0, 2)) == 2
-    said = r"has (\d+) sequences of 16 tokens after the 2 of the study, 999 are asked for to be held out; ask for fewer"
+    said = r"has (\d+) sequences of 16 tokens after the 2 of the study, but 999 held-out .* requested; request fewer"
     with pytest.raises(UserError, match=said) as caught:
         corpora.held_out(source, WITH_BOS, used, 0, 999)
     assert "\n" not in str(caught.value)
@@ -199,5 +199,5 @@ def test_another_text_than_the_study_s_is_noticed(change: str, book: Path) -> No
     if change == "text":
         book.write_text(text(3000, seed=1), encoding="utf-8")
     tokenizer = BARE if change == "tokenizer" else WITH_BOS
-    with pytest.raises(UserError, match="is not what the study has read; extract it again with --fresh"):
+    with pytest.raises(UserError, match="has changed since the study was extracted; extract it again with --fresh"):
         corpora.held_out(corpus(book), tokenizer, used, 1 if change == "seed" else 0, 2)

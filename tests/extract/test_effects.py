@@ -182,7 +182,7 @@ def test_a_synthetic_study_has_no_model(tmp_path: Path) -> None:
 def test_a_model_that_has_changed(folder: Path, tmp_path: Path) -> None:
     write_checkpoint(tmp_path / "qwen3", "qwen3", seed=1)
     (tmp_path / "book.txt").write_bytes((folder / "book.txt").read_bytes())
-    assert "is not what the study was extracted from (sha256 has changed)" in refusal(tmp_path, folder / "store")
+    assert "has changed since the study was extracted (sha256)" in refusal(tmp_path, folder / "store")
 
 
 def test_a_model_read_in_two_passes(tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_a_model_read_in_two_passes(tmp_path: Path) -> None:
     tiny_tokenizer().save_pretrained(tmp_path / "qwen3")
     (tmp_path / "book.txt").write_text(text(400), encoding="utf-8")
     extract(settings(tmp_path), study="two", path=Local(tmp_path / "store"))
-    assert "computes its attention by itself (it is read in two passes)" in refusal(tmp_path)
+    assert "computes attention in its own code (it is read in two passes)" in refusal(tmp_path)
 
 
 def test_a_study_that_is_not_extracted_whole(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,7 +214,7 @@ def test_the_commit_of_a_hub_id_is_the_one_that_was_read(folder: Path, monkeypat
 
 @pytest.mark.parametrize("sequences", [0, SEQUENCES + 1])
 def test_more_sequences_than_the_study_has(sequences: int, opened: Opened) -> None:
-    said = f"Effects are asked for on {sequences} sequences, the study has {SEQUENCES}"
+    said = f"Effects are requested on {sequences} sequences, but the study has {SEQUENCES}"
     for ask in (
         lambda: next(head_ablation(opened, sequences=sequences, kinds=("zero",))),
         lambda: known_heads(opened, sequences=sequences),
@@ -231,7 +231,7 @@ def test_a_head_that_does_not_exist(opened: Opened) -> None:
 
 
 def test_too_few_held_out_sequences(opened: Opened) -> None:
-    with pytest.raises(UserError, match=r"after the 4 of the study, 999 are asked for to be held out"):
+    with pytest.raises(UserError, match=r"after the 4 of the study, but 999 held-out sequences are requested"):
         opened.held_out(999)
 
 
@@ -242,7 +242,7 @@ def test_lack_of_memory_is_one_line(opened: Opened, monkeypatch: pytest.MonkeyPa
     policies = [Largest("same_n", "N=2", np.full((3, 4), 2))]
     held_out = opened.held_out(1)
     monkeypatch.setattr(opened.model.model.norm, "forward", full)
-    with pytest.raises(UserError, match="The memory does not suffice for a forward pass of Qwen3ForCausalLM"):
+    with pytest.raises(UserError, match="There is not enough memory for a forward pass of Qwen3ForCausalLM"):
         next(sparsified_losses(opened, held_out, policies))
 
 

@@ -244,12 +244,12 @@ def test_a_finished_store_is_not_computed_again(
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"seed": 1}, "settings.seed (stored 0, asked 1)"),
-        ({"context_length": 25}, "settings.context_length (stored 24, asked 25)"),
-        ({"dtype": "bfloat16"}, "settings.dtype (stored 'float32', asked 'bfloat16')"),
-        ({"sequences": 10}, "settings.sequences (stored 9, asked 10)"),
-        ({"queries": [6, 23]}, "settings.queries (stored [6, 20, 23], asked [6, 23])"),
-        ({"queries": None}, "settings.queries (stored [6, 20, 23], asked None)"),
+        ({"seed": 1}, "settings.seed (stored 0, requested 1)"),
+        ({"context_length": 25}, "settings.context_length (stored 24, requested 25)"),
+        ({"dtype": "bfloat16"}, "settings.dtype (stored 'float32', requested 'bfloat16')"),
+        ({"sequences": 10}, "settings.sequences (stored 9, requested 10)"),
+        ({"queries": [6, 23]}, "settings.queries (stored [6, 20, 23], requested [6, 23])"),
+        ({"queries": None}, "settings.queries (stored [6, 20, 23], requested None)"),
     ],
 )
 def test_a_store_of_other_settings_is_refused(
@@ -485,7 +485,7 @@ def test_an_encoder_is_refused_before_anything_is_made(inputs: Path, tmp_path: P
     with models.quiet():
         AutoModelForCausalLM.from_config(config).save_pretrained(folder / "tiny")
     tiny_tokenizer().save_pretrained(folder / "tiny")
-    assert "is no causal language model" in refusal(folder, tmp_path / "data" / "store")
+    assert "is not a causal language model" in refusal(folder, tmp_path / "data" / "store")
     assert not (tmp_path / "data").exists()
 
 
@@ -570,7 +570,7 @@ def test_the_row_sums_of_every_query_are_checked(query: int, inputs: Path, unint
 
 # --- memory that does not suffice ---
 
-SAID = "out of memory with {} sequences at a time; going on with {}"
+SAID = "out of memory with {} sequences at a time; continuing with {}"
 FULL = "[enforce fail at alloc_cpu.cpp:121] DefaultCPUAllocator: can't allocate memory"
 
 
@@ -721,7 +721,7 @@ def test_one_sequence_that_does_not_fit_is_refused(
 ) -> None:
     monkeypatch.setattr(batches, "capture", narrow(0))
     said = refusal(inputs, tmp_path / "data" / "store")
-    assert f"The memory does not suffice for one sequence of {KEYS} tokens" in said
+    assert f"There is not enough memory for one sequence of {KEYS} tokens" in said
     assert "lower context_length, set dtype: bfloat16 or device_map: auto, or use another device" in said
     assert not (tmp_path / "data").exists()
 
@@ -743,7 +743,7 @@ def test_a_model_that_cannot_even_be_tried_is_refused(
     folder = with_model(model_of(family), inputs, tmp_path)
     monkeypatch.setattr(type(model_of(family).base_model), "forward", raising(error))
     said = refusal(folder, tmp_path / "data" / "store")
-    assert f"The memory does not suffice for one sequence of {KEYS} tokens" in said
+    assert f"There is not enough memory for one sequence of {KEYS} tokens" in said
     assert not (tmp_path / "data").exists()
 
 
@@ -875,14 +875,14 @@ def test_the_sink_measure_is_stored_where_it_is_asked_for(inputs: Path, uninterr
         found = model(input_ids=torch.from_numpy(store.read("tokens", ...)).long(), output_attentions=True).attentions
     expected = torch.stack([layer.sum(-2) / torch.arange(KEYS, 0, -1) for layer in found], dim=1)
     np.testing.assert_allclose(store.read("received_attention", ...), expected, atol=5e-6)
-    assert "settings.sink_measure (stored True, asked None)" in refusal(inputs, path)
-    assert "settings.sink_measure (stored None, asked True)" in refusal(inputs, uninterrupted, sink_measure=True)
+    assert "settings.sink_measure (stored True, requested None)" in refusal(inputs, path)
+    assert "settings.sink_measure (stored None, requested True)" in refusal(inputs, uninterrupted, sink_measure=True)
 
 
 def test_the_sink_measure_of_two_passes_is_refused_before_anything_is_made(inputs: Path, tmp_path: Path) -> None:
     folder = with_model(model_of("GPT-J"), inputs, tmp_path)
     said = refusal(folder, tmp_path / "data" / "store", sink_measure=True)
-    assert said.endswith("tell the weights of single queries only; set sink_measure: false")
+    assert said.endswith("give only the weights of single queries; set sink_measure: false")
     assert not (tmp_path / "data").exists()
     run(folder, tmp_path / "store")
     store = SequenceStore.open(Local(tmp_path / "store"), TENSORS)
@@ -942,7 +942,7 @@ def test_a_store_of_a_version_that_computed_otherwise_is_stale(
     earlier(path, version=2)
     why = standing.why_stale(settings(inputs), study="tiny", path=Local(path))
     assert why == "made by version 2 of its code, now 4"
-    assert "extraction_version (stored 2, asked 4)" in refusal(inputs, path)
+    assert "extraction_version (stored 2, requested 4)" in refusal(inputs, path)
 
 
 def test_how_attention_was_read_stands_in_the_provenance(uninterrupted: Path) -> None:

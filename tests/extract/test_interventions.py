@@ -233,7 +233,7 @@ def test_half_precision(family: str, dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("name", [family.name for family in FAMILIES if family.alone])
 def test_models_read_in_two_passes_are_refused(name: str) -> None:
-    with pytest.raises(UserError, match=r"computes its attention by itself .* leave out effects") as refusal:
+    with pytest.raises(UserError, match=r"computes attention in its own code .* leave out effects") as refusal:
         edited(name, Unedited())
     assert "\n" not in str(refusal.value)
 
@@ -269,7 +269,7 @@ def test_lack_of_memory_is_one_line(error: Exception) -> None:
         def output(self, _call: Call) -> Tensor:
             raise error
 
-    with pytest.raises(UserError, match="memory does not suffice for a forward pass of LlamaForCausalLM"):
+    with pytest.raises(UserError, match="not enough memory for a forward pass of LlamaForCausalLM"):
         edited("Llama 2, Llama 3", Full())
 
 

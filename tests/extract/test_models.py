@@ -105,7 +105,7 @@ def test_a_vocabulary_of_special_tokens_is_no_tokenizer(tmp_path: Path) -> None:
     (checkpoint / "tokenizer.json").unlink()
     (checkpoint / "tokenizer_config.json").unlink()
     (checkpoint / "dict.txt").write_text("of another tokenizer")
-    assert "has no tokenizer that can be read; write one beside it" in refusal(checkpoint)
+    assert "has no tokenizer that can be read; save one in its directory with" in refusal(checkpoint)
 
 
 def only_pickles(checkpoint: Path) -> None:
@@ -128,23 +128,26 @@ MISTAKES: dict[str, tuple[Callable[[Path], object], str]] = {
     "no config": (lambda path: (path / "config.json").unlink(), "has no config.json"),
     "broken config": (lambda path: (path / "config.json").write_text("{"), "config.json .* is not valid"),
     "no weights": (lambda path: (path / "model.safetensors").unlink(), "has no weights; write safetensors"),
-    "pickles": (only_pickles, r"has pickled weights only \(pytorch_model.bin\), which may run code"),
+    "pickles": (only_pickles, r"has only pickled weights \(pytorch_model.bin\), which may run code"),
     "cut short": (cut_short, "has weights that are not valid safetensors, 'model.safetensors'"),
     "a lacking tensor": (lacking_a_tensor, "lack 1 tensors, such as model.layers.1.self_attn.v_proj.weight"),
     "a lacking layer": (lambda path: change_config(path, num_hidden_layers=4), "lack 9 tensors"),
     "other shapes": (
         lambda path: change_config(path, intermediate_size=32),
-        "has the shape .64, 64., wanted is .64, 32",
+        "has the shape .64, 64., expected .64, 32",
     ),
     "own code": (
         lambda path: change_config(path, model_type="own", auto_map={"AutoConfig": "own.Config"}),
-        r"needs code of its own \(trust_remote_code\), which is never run",
+        r"needs its own code \(trust_remote_code\), which is never run",
     ),
     "unknown type": (lambda path: change_config(path, model_type="own"), "is of type 'own', which transformers .* not"),
-    "no decoder": (lambda path: change_config(path, model_type="t5"), "is of type 't5', which is no causal language"),
+    "no decoder": (
+        lambda path: change_config(path, model_type="t5"),
+        "is of type 't5', which is not a causal language",
+    ),
     "no tokenizer": (
         lambda path: (path / "tokenizer.json").unlink(),
-        "has no tokenizer that can be read; write one beside",
+        "has no tokenizer that can be read; save one in its directory",
     ),
     "broken tokenizer": (lambda path: (path / "tokenizer.json").write_text("{"), "has no tokenizer that can be read"),
 }
@@ -169,7 +172,7 @@ def test_code_beside_a_known_architecture_is_not_run(checkpoint: Path) -> None:
 
 def test_a_context_longer_than_the_model(checkpoint: Path) -> None:
     describe(settings(checkpoint, context_length=64))
-    assert "at most 64 tokens, context_length asks for 65; set context_length to 64" in refusal(
+    assert "at most 64 tokens, but context_length is 65; set context_length to 64" in refusal(
         checkpoint, context_length=65
     )
 
@@ -178,7 +181,7 @@ def test_a_context_longer_than_the_model(checkpoint: Path) -> None:
 def test_an_absent_cuda_device(device: str, count: int, checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
     said = refusal(checkpoint, device=device)
-    assert f"The device '{device}' is asked for, but this machine has {count} CUDA devices" in said
+    assert f"The device '{device}' is requested, but this machine has {count} CUDA devices" in said
 
 
 def test_all_layers_spread_over_what_is_there_compute_the_same(checkpoint: Path) -> None:
@@ -482,7 +485,7 @@ def test_hub_ids_load_at_their_commit_or_say_what_to_do(checkpoint: Path, tmp_pa
     assert "model.safetensors.index.json" in downloaded
     assert not downloaded & {"evil.bin", "a.safetensors", "b.safetensors"}
     assert "has weights that are not valid safetensors, 'model.safetensors'" in said["acme/damaged"]
-    assert "has the shape [64, 64], wanted is [64, 32]" in said["acme/other"]
+    assert "has the shape [64, 64], expected [64, 32]" in said["acme/other"]
     assert (
         "accept its licence at https://huggingface.co/acme/gated, then log in with `hf auth login`"
         in said["acme/gated"]

@@ -167,32 +167,32 @@ def test_the_hash_of_a_directory_tells_names_and_contents_apart(folder: Path, tm
         ("cut.txt", "aé".encode()[:-1], "not UTF-8 at byte 1"),
         ("wide.txt", "wide".encode("utf-16"), "not UTF-8 at byte 0"),
         ("broken.jsonl", b'{"text": "a"}\n{"text": \n', "line 2, Expecting value"),
-        ("list.jsonl", b'{"text": "a"}\n[1]\n', "no JSON object: line 2"),
+        ("list.jsonl", b'{"text": "a"}\n[1]\n', "not a JSON object: line 2"),
         (
             "deep.jsonl",
             b'{"text": "a"}\n' + b"[" * 100_000 + b"\n",
-            "has a line that is no JSON: line 2, maximum recursion",
+            "has a line that is not JSON: line 2, maximum recursion",
         ),
         (
             "half.jsonl",
             b'{"text": "a"}\n{"text": "\\ud83d\\ude00 b\\ud800"}\n',
-            "has text that is not Unicode in line 2: half of a surrogate pair, \\ud800, at character 3; mend or remove",
+            "has text that is not Unicode in line 2: half of a surrogate pair, \\ud800, at character 3; fix or remove",
         ),
         ("column.jsonl", b'{"body": "a", "id": 1}\n', "no column 'text' in line 1; set column to one of: body, id"),
         ("number.jsonl", b'{"text": 3, "body": "a"}\n', "holds int in line 1; set column to one that holds text"),
-        ("broken.parquet", b"PAR1 nonsense", "is no readable Parquet file"),
+        ("broken.parquet", b"PAR1 nonsense", "is not a readable Parquet file"),
         ("plain.txt.gz", b"no gzip at all", "cannot be read (zlib inflate failed: incorrect header check)"),
         ("cut.txt.gz", gzip.compress(as_lines(TEXTS))[:-20], "cannot be read (Truncated compressed stream)"),
         ("cut.jsonl.bz2", bz2.compress(as_lines(TEXTS))[:-20], "cannot be read (Truncated compressed stream)"),
-        ("table.csv", b"a,b\n", "is no .txt/.jsonl/.parquet file; convert it"),
-        ("table.csv.gz", b"a,b\n", "is no .txt/.jsonl/.parquet file; convert it"),
-        ("table.parquet.gz", b"a,b\n", "is no .txt/.jsonl/.parquet file; convert it"),
+        ("table.csv", b"a,b\n", "is not a .txt/.jsonl/.parquet file; convert it"),
+        ("table.csv.gz", b"a,b\n", "is not a .txt/.jsonl/.parquet file; convert it"),
+        ("table.parquet.gz", b"a,b\n", "is not a .txt/.jsonl/.parquet file; convert it"),
     ],
 )
 def test_broken_files(name: str, content: bytes, message: str, tmp_path: Path) -> None:
     path = put(tmp_path / "one" / name, content)
     assert message in refusal(path)
-    if "is no .txt" not in message:
+    if "is not a .txt" not in message:
         put(tmp_path / "one" / "a.txt", b"well")
         inside = refusal(path.parent) if content else f"'{path}' {message}"
         assert f"'{path}'" in inside  # it says which file of the directory
@@ -221,7 +221,7 @@ def test_a_directory_without_text(tmp_path: Path) -> None:
 def test_a_pipe_is_no_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.txt")
     assert "has no .txt/.jsonl/.parquet file in it" in refusal(tmp_path)
-    assert "is no .txt/.jsonl/.parquet file" in refusal(tmp_path / "pipe.txt")
+    assert "is not a .txt/.jsonl/.parquet file" in refusal(tmp_path / "pipe.txt")
 
 
 @contextmanager
@@ -287,7 +287,7 @@ def test_links_to_devices_and_pipes_are_not_opened(folder: Path) -> None:
     (folder / "zz.txt").symlink_to(folder.parent / "pipe")
     assert read(folder) == TEXTS
     assert len(sha256(corpus(folder))) == 64
-    assert "is no .txt/.jsonl/.parquet file" in refusal(folder / "zy.txt")
+    assert "is not a .txt/.jsonl/.parquet file" in refusal(folder / "zy.txt")
 
 
 def test_a_parquet_column_that_is_not_utf8(tmp_path: Path) -> None:

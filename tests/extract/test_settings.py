@@ -37,10 +37,10 @@ NO_POSITIONS = "input should be a position or a list of positions, whole numbers
     [
         ([], "input should name 1 to 64 positions, not 0, found [] (positions of the queries"),
         (list(range(1, 66)), "input should name 1 to 64 positions, not 65, found [1, 2, "),
-        ([7, 9, 7], "input should name every position once, found [7, 9, 7]"),
-        ([0, 7], "positions should be 1 or more: the query at 0 has one key, nothing to choose from, found [0, 7]"),
-        (0, "positions should be 1 or more: the query at 0 has one key, nothing to choose from, found 0"),
-        ([-1], "positions should be 1 or more: the query at 0 has one key, nothing to choose from, found [-1]"),
+        ([7, 9, 7], "input should name every position only once, found [7, 9, 7]"),
+        ([0, 7], "positions should be 1 or more: the query at 0 has only one key, found [0, 7]"),
+        (0, "positions should be 1 or more: the query at 0 has only one key, found 0"),
+        ([-1], "positions should be 1 or more: the query at 0 has only one key, found [-1]"),
         ([7, 64], "positions should be below context_length, which is 64, found [7, 64]"),
         (1000, "positions should be below context_length, which is 64, found 1000"),
         ([7, "9"], f"{NO_POSITIONS}[7, '9']"),
@@ -87,7 +87,10 @@ def test_weights_are_the_checkpoint_s_unless_random_ones_are_asked_for() -> None
     ("model", "said"),
     [
         ({"id": "embedded", "weights": "none"}, "field 'model.weights': input should be 'trained' or 'random'"),
-        ({"id": "embedded", "weights_seed": 1}, "field 'model.weights_seed': input goes with `weights: random` only"),
+        (
+            {"id": "embedded", "weights_seed": 1},
+            "field 'model.weights_seed': input is only allowed with `weights: random`",
+        ),
         ({"id": "embedded", "weights": "random", "weights_seed": -1}, "field 'model.weights_seed': input should be"),
         (
             {"id": "synthetic", "weights": "random"},
@@ -110,7 +113,7 @@ def test_the_sink_measure_is_off_unless_asked_for() -> None:
     assert asked.extraction().sink_measure is True
     assert parse_study("one", asked.model_dump(mode="json"), "studies.yaml") == asked
     drawn = {"model": "synthetic", "context_length": 64, "sequences": 1, "sink_measure": True}
-    with pytest.raises(UserError, match="'sink_measure': a synthetic study has weights of the chosen queries alone"):
+    with pytest.raises(UserError, match="'sink_measure': a synthetic study has only the weights of the chosen queries"):
         parse_study("one", drawn, "studies.yaml")
 
 
@@ -129,9 +132,12 @@ def test_the_sink_measure_is_off_unless_asked_for() -> None:
         ({"device_map": "all"}, "field 'device_map': input should be 'auto', 'balanced'"),
         (
             {"device_map": "auto", "device": "cpu"},
-            "field 'device_map': input goes with `device: auto` or `device: cuda` only, found 'auto'",
+            "field 'device_map': input is only allowed with `device: auto` or `device: cuda`, found 'auto'",
         ),
-        ({"device_map": "auto", "device": "cuda:1"}, "field 'device_map': input goes with `device: auto` or"),
+        (
+            {"device_map": "auto", "device": "cuda:1"},
+            "field 'device_map': input is only allowed with `device: auto` or",
+        ),
         (
             {"device_map": "auto", "model": "synthetic", "corpus": None},
             "field 'device_map': a synthetic study is drawn on the CPU; leave it out",
@@ -168,7 +174,7 @@ def test_shards_are_consecutive_and_cover_every_sequence_once(total: int, count:
 
 @pytest.mark.parametrize("text", ["", "2", "2/", "/4", "a/b", "2/4/8", "-1/4", "1.5/4", "²/4", "2 of 4"])
 def test_what_is_no_shard(text: str) -> None:
-    with pytest.raises(UserError, match=r"is no shard; give K/N, the K-th of N parts counted from 1, such as 2/4$"):
+    with pytest.raises(UserError, match=r"is not a shard; give K/N, the K-th of N parts counted from 1, such as 2/4$"):
         Shard.parse(text)
 
 

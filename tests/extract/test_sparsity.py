@@ -324,7 +324,7 @@ def test_half_precision(family: str, dtype: torch.dtype) -> None:
 
 def test_a_model_read_in_two_passes_is_refused() -> None:
     model, attention = model_of("GPT-J"), attention_of("GPT-J")
-    with pytest.raises(UserError, match="GPTJForCausalLM computes its attention by itself"):
+    with pytest.raises(UserError, match="GPTJForCausalLM computes attention in its own code"):
         policy_losses(model, attention, sequence(), [POLICIES["mass"]])
-    with pytest.raises(UserError, match="GPTJForCausalLM computes its attention by itself"):
+    with pytest.raises(UserError, match="GPTJForCausalLM computes attention in its own code"):
         mean_keys_of_mass(model, attention, ids(), [0.5])

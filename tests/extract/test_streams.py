@@ -241,7 +241,7 @@ def test_a_stream_that_breaks_goes_on_where_it_was(
     said = [record.getMessage() for record in caplog.records if record.name == "extract.streams"]
     assert len(said) == 2
     assert all(line.startswith(f"The stream of the corpus '{name}' broke (") for line in said)
-    assert [line.rpartition(";")[2] for line in said] == [" trying again in 2 s", " trying again in 4 s"]
+    assert [line.rpartition(";")[2] for line in said] == [" retrying in 2 s", " retrying in 4 s"]
     assert {2.0, 4.0} <= set(waits)
 
 
@@ -265,7 +265,7 @@ def test_a_stream_that_stays_broken_is_given_up(hub: DatasetHub, waits: list[flo
     hub.faults.extend([None] * 2 + [503] * 1000)
     said = refusal(corpus())
     assert f"broke {streams.ATTEMPTS} times in a row (Server error '503 Service Unavailable' for url" in said
-    assert "run again, it continues after the finished sequences" in said
+    assert "run again, the run continues after the finished sequences" in said
     assert 60 < sum(waits) < 600  # an outage of a minute is outlasted, nobody waits for ten
 
 
@@ -286,7 +286,10 @@ MISTAKES: dict[str, tuple[CorpusSettings, str]] = {
     "split": (corpus(split="test"), "has no split 'test'; set split to one of: train"),
     "subset": (corpus("acme/subsets", subset="short"), "has no subset 'short'; set subset to one of: plain, long"),
     "no subset": (corpus("acme/subsets"), "set subset to one of: plain, long"),
-    "script": (corpus("acme/script"), "comes as a script, which is never run; set revision to refs/convert/parquet"),
+    "script": (
+        corpus("acme/script"),
+        "is defined by a script, which is never run; set revision to refs/convert/parquet",
+    ),
     "empty": (corpus("acme/empty"), "doesn't contain any data files); choose another dataset"),
     "little": (corpus("acme/subsets", subset="plain"), "has too little text"),
 }

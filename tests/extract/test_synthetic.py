@@ -329,10 +329,10 @@ def test_killed_it_ends_bit_identical_and_draws_only_what_is_missing(
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"seed": 1}, "settings.seed (stored 0, asked 1)"),
-        ({"queries": [95]}, "settings.queries (stored [40, 95], asked [95])"),
-        ({"part": {"beta": [0.1, 0.3]}}, "settings.synthetic.beta (stored [0.02, 0.3], asked [0.1, 0.3])"),
-        ({"part": {"heads": 3}}, "settings.synthetic.heads (stored 6, asked 3)"),
+        ({"seed": 1}, "settings.seed (stored 0, requested 1)"),
+        ({"queries": [95]}, "settings.queries (stored [40, 95], requested [95])"),
+        ({"part": {"beta": [0.1, 0.3]}}, "settings.synthetic.beta (stored [0.02, 0.3], requested [0.1, 0.3])"),
+        ({"part": {"heads": 3}}, "settings.synthetic.heads (stored 6, requested 3)"),
     ],
 )
 def test_a_store_of_other_settings_is_refused(change: dict[str, object], named: str, uninterrupted: Path) -> None:
@@ -369,7 +369,10 @@ def test_a_name_a_length_and_a_number_describe_a_study() -> None:
         ({"corpus": {"id": SYNTHETIC, "split": "test"}}, "field 'corpus': a synthetic study reads no text"),
         ({"dtype": "bfloat16"}, "field 'dtype': a synthetic study is drawn in float32 on the CPU; leave it out"),
         ({"device": "cuda"}, "field 'device': a synthetic study is drawn in float32 on the CPU; leave it out"),
-        ({"model": "embedded", "corpus": "embedded"}, "field 'synthetic': input goes with `model: synthetic` only"),
+        (
+            {"model": "embedded", "corpus": "embedded"},
+            "field 'synthetic': input is only allowed with `model: synthetic`",
+        ),
         ({"model": "embedded"}, "field 'corpus' is missing; add it"),
         ({"model": "embedded", "corpus": None, "synthetic": None}, "field 'corpus' is missing; add it"),
         ({"synthetic": 5}, "field 'synthetic': input should be"),
@@ -378,7 +381,7 @@ def test_a_name_a_length_and_a_number_describe_a_study() -> None:
         ({"synthetic": {"kv_heads": 0}}, "field 'synthetic.kv_heads': input should be greater"),
         (
             {"synthetic": {"t_1": [0.1, 0.7]}},
-            "field 'synthetic.t_2': input should not begin below t_1, which runs to 0.7",
+            "field 'synthetic.t_2': input should not begin below t_1, whose range ends at 0.7",
         ),
         ({"synthetic": {"t2": [0.1, 0.7]}}, "field 'synthetic.t2' is unknown; did you mean 'synthetic.t_2'?"),
         ({"synthetic": {"beta": [0.1, -1]}}, "field 'synthetic.beta.1': input should be greater than 0, found -1 (β,"),

@@ -240,7 +240,7 @@ def test_the_norm_never_exceeds_half_over_t(spread: float) -> None:
     [
         (([0.5, -0.5],), "weights must be finite and not negative"),
         (([0.5, np.nan],), "weights must be finite and not negative"),
-        (([[0.5, 0.5], [0.0, 0.0]],), "without any weight"),
+        (([[0.5, 0.5], [0.0, 0.0]],), "all weights of a row are 0"),
         (([0.5, 0.4], [1.0], [0.1]), "must match"),
         (([0.5, 0.4], [0.0]), "temperature must be a positive number"),
     ],

@@ -510,5 +510,5 @@ def test_a_window_hides_the_sink_and_moves_no_position() -> None:
 
 @pytest.mark.parametrize(("weight", "first"), [(np.ones((2, 9)), 0), (-np.ones(9), 0), (np.ones(9), -1)])
 def test_what_is_no_row_of_weights_is_refused(weight: np.ndarray, first: int) -> None:
-    with pytest.raises(ValueError, match="weight must be weights"):
+    with pytest.raises(ValueError, match="weight must be non-negative weights"):
         fit_phases(weight, first=first)

@@ -117,8 +117,8 @@ class TestDeclarations:
 
     def test_a_comment_names_source_unit_and_when_there_is_no_value(self) -> None:
         text = SELECTION["a_0"].describe()
-        assert text.startswith("a_0, weighted norm of the sink (eq. 8), in model units; NULL while")
-        assert "; NaN while" in SELECTION["a_0"].describe("NaN")
+        assert text.startswith("a_0, weighted norm of the sink (eq. 8), in model units; NULL if")
+        assert "; NaN if" in SELECTION["a_0"].describe("NaN")
         assert ";" not in SELECTION["k_in"].describe()
 
     def test_the_docstring_of_a_record_lists_its_quantities(self) -> None:

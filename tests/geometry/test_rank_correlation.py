@@ -97,5 +97,5 @@ def test_it_is_the_same_for_a_seed() -> None:
 
 
 def test_other_lengths_are_refused() -> None:
-    with pytest.raises(ValueError, match="of one length"):
+    with pytest.raises(ValueError, match="the same length"):
         rank_correlation([1, 2, 3], [1, 2], [0, 1, 2])

@@ -190,7 +190,7 @@ def test_regimes_of_one_sequence_do_not_follow_those_of_the_mean() -> None:
 
 
 def test_bad_shapes_are_refused() -> None:
-    with pytest.raises(ValueError, match="one shape"):
+    with pytest.raises(ValueError, match="the same shape"):
         regimes.regime_starts(np.ones((2, 3)), np.ones((2, 4)))
     with pytest.raises(ValueError, match="margins must have the shape"):
         regimes_of(np.ones((2, 3)), np.ones((2, 3)), np.ones((2, 3)))

@@ -204,7 +204,7 @@ def test_bad_input_is_refused() -> None:
         resample(0, 2)
     with pytest.raises(ValueError, match="as many weights, got 7"):
         weighted_means(np.zeros((3, 2)), drawn().sequences)
-    with pytest.raises(ValueError, match="no number of the grid"):
+    with pytest.raises(ValueError, match="n must have a number from"):
         log_cells([1, 2], 5, 9)
     for settings in ({"level": 1.0}, {"family": 0}):
         with pytest.raises(ValueError, match="level must be"):

@@ -7,7 +7,7 @@ from reports.page import EXAMPLES, _examples
 from tests.reports.synthetic import Synthetic, warehouse
 
 STUDY = Synthetic("three", context=24, queries=(5, 11, 23))
-ALL_QUERIES = {"Context sizes side by side"}
+ALL_QUERIES = {"Precision and Recall by context size"}
 """Questions about several queries."""
 
 

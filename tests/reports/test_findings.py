@@ -75,7 +75,7 @@ def test_auc_is_clearly_above_a_null_where_the_interval_says_so() -> None:
     )
     same = [beside(n, null, -0.1, 0.1) for n in (1, 2) for null in chance_findings.NULLS]
     assert chance_findings.beside_nulls(same, "auc").startswith(
-        "AUC is clearly different from that of random selections at none of the 2 N shown."
+        "AUC does not differ clearly from that of random selections at any of the 2 N shown."
     )
     unknown = [beside(1, null, None, None) for null in chance_findings.NULLS]
     assert "no intervals for AUC" in chance_findings.beside_nulls(unknown, "auc")
@@ -102,8 +102,9 @@ def test_plain_arithmetic_is_told_beside_exact_counts() -> None:
         for name, share in (("float32_loop", 0.5), ("float32_cdist", 0.6), ("float64_literal", 0.0))
     ]
     assert chance_findings.plain_arithmetic(rows) == (
-        "Recall would be wrong at 50\u00a0% with a float32 loop, 60\u00a0% with torch.cdist in float32, 0\u00a0% with "
-        "the literal formula in float64 of all N. Mean Recall at N = 4 would be 0.85, 0.86, 0.8 instead of 0.8."
+        "Share of all N at which Recall would be wrong: 50\u00a0% with a float32 loop, 60\u00a0% with torch.cdist in "
+        "float32, 0\u00a0% with the literal formula in float64. Mean Recall at N = 4 would be 0.85, 0.86, 0.8 "
+        "instead of 0.8."
     )
     without = [row | {"recall_at_4": None, "recall_difference_at_4": None} for row in rows]
     assert "N = 4" not in chance_findings.plain_arithmetic(without)
@@ -148,7 +149,7 @@ def test_elbows_count_those_without_one() -> None:
     heads = [{"elbow_n": n} for n in (1, 3, 9, None)]
     text = separation_findings.elbows(heads)
     assert text.startswith("2 of 3 heads have their elbow at N = 1 to 4; the median is N = 3, the largest N = 9.")
-    assert text.endswith("1 head more has none.")
+    assert text.endswith("1 more head has none.")
 
 
 def elbow(status: str | None, **found: float | None) -> Row:
@@ -158,7 +159,7 @@ def elbow(status: str | None, **found: float | None) -> Row:
 
 
 def test_why_there_is_no_elbow_follows_from_the_status() -> None:
-    falling, trivial = "after N = 2 separability does not fall", "there is no N but the trivial one, N = 1"
+    falling, trivial = "after N = 2 separability does not fall", "the only N is the trivial one, N = 1"
     straight = "separability falls from N = 2 on without bending downwards"
     assert separation_findings.elbows([elbow("trivial")]) == f"No head has an elbow: in 1 head {trivial}."
     assert separation_findings.elbows([elbow("no_decline")] * 2) == f"No head has an elbow: in 2 heads {falling}."
@@ -185,8 +186,8 @@ def test_learned_sinks_are_told_where_there_are_some() -> None:
 
     assert told(None, None) == told(0, 0) == []
     (one,), (two,) = told(0, 0.25), told(0.5, 0.25, 0)
-    assert one.startswith("1 of 2 heads has a learned sink, which is no key and takes 25\u00a0% of the attention")
-    assert two.startswith("2 of 3 heads have a learned sink, which is no key and takes 37.5\u00a0% of")
+    assert one.startswith("1 of 2 heads has a learned sink, which is not a key and takes 25\u00a0% of the attention")
+    assert two.startswith("2 of 3 heads have a learned sink, which is not a key and takes 37.5\u00a0% of")
 
 
 def claim(name: str, verdict: str, twin: str | None = None) -> Row:
@@ -246,11 +247,11 @@ def test_claims_are_counted_beside_random_weights() -> None:
         claim("kinds_in_order", "not testable"),
     ]
     assert claims_findings.claims(rows) == (
-        "Of 6 claims of the paper, 3 supported (1 of them not by random weights, 1 by random weights too, so no "
-        "finding, 1 with nothing known of random weights); 1 not supported, 1 undecided, 1 not testable."
+        "Of 6 claims of the paper, 3 are supported (1 of them not by random weights, 1 by random weights too and so "
+        "not a finding, 1 with no result for random weights); 1 not supported, 1 undecided, 1 not testable."
     )
     assert claims_findings.claims(rows[3:]) == (
-        "Of 3 claims of the paper, 0 supported; 1 not supported, 1 undecided, 1 not testable."
+        "Of 3 claims of the paper, 0 are supported; 1 not supported, 1 undecided, 1 not testable."
     )
     for told, value in ((rows, "1"), ([claim("phases_fit", "supported")], "–"), (rows[3:], "0")):
         assert headlines_findings.headlines(told, Measured([], [], []), None, [], 4)[2].value == value
@@ -350,9 +351,9 @@ def test_headlines_stand_beside_chance_and_random_weights() -> None:
 
 def test_where_the_premise_never_holds_no_kappa_can_be_told_apart() -> None:
     never = {"premise_share": 0.0, "premise_rows": 0}
-    assert "nothing speaks for one κ over another" in bounds_findings.coverage([covered(0.5, best=True, **never)])
+    assert "so it favours no κ over another" in bounds_findings.coverage([covered(0.5, best=True, **never)])
     text = bounds_findings.coverage([covered(0.5, best=True, premise_rows=0)])
-    assert "holds in 20\u00a0% of all selections of N > 1, and on no row in most sequences." in text
+    assert "holds in 20\u00a0% of all selections of N > 1; there is no row where it holds in most sequences." in text
 
 
 def judged(column: str, share: float | None) -> Row:
@@ -363,8 +364,8 @@ def test_upper_bounds_that_fail_where_they_should_hold_are_told() -> None:
     lower = judged("precision", 1.0) | judged("recall", 0.9)
     row = {"family": "printed"} | lower | judged("precision_upper", 0.3) | judged("recall_upper", 0.1)
     text = bounds_findings.monte_carlo([row])
-    assert text.count("so they fail at most of these") == 1
-    assert text.endswith("and 10\u00a0% of the points for Recall, so they fail at most of these.")
+    assert text.count("so they fail at the majority of these") == 1
+    assert text.endswith("and 10\u00a0% of the points for Recall, so they fail at the majority of these.")
     free = {"family": "scale_free"} | lower | judged("precision_upper", None) | judged("recall_upper", None)
     assert "Upper" not in bounds_findings.monte_carlo([free])
 
@@ -380,7 +381,7 @@ def test_weights_that_do_not_oscillate_have_neither_frequency_nor_start() -> Non
     rows = [EFFECT | {"parameter": name} for name in ("eta", "omega", "T_1", "T_2")]
     assert [row[0] for row in listings.effects(rows, oscillates=True).rows] == ["η", "ω", "T₁", "T₂"]
     eta, omega, t_1, t_2 = listings.effects(rows, oscillates=False).rows
-    assert eta[0] == "η (of the growth)"
+    assert eta[0] == "η (growth)"
     assert set(omega[2:]) == set(t_1[2:]) == {"–", "mixed"}
     assert {len(eta), len(omega), len(t_2)} == {10}
     assert t_2[7] == "↑"
@@ -404,13 +405,15 @@ def test_parameters_that_are_not_tested_are_told_with_the_reason() -> None:
     rows = [EFFECT | {"parameter": "d", "agrees": True}, EFFECT | {"parameter": "beta", "untested": "ρ_out is noise"}]
     text = bounds_findings.effects(rows)
     assert text.startswith("1 of 1 parameter with an arrow move")
-    assert "Not tested: β, for ρ_out is noise." in text
+    assert "Not tested: β, because ρ_out is noise." in text
 
 
 def test_an_exact_parameter_has_no_error_to_lie_within() -> None:
     row = {"planted": 1.0, "fitted": 1.1, "difference": 0.1}
     text = recovery_findings.recovered([row | {"standard_error": error} for error in (1e-9, 0.06, 0.04)])
-    assert text == "3 of 3 planted parameters were fitted; 1 of 2 lie within two standard errors, where 95 % should."
+    assert (
+        text == "3 of 3 planted parameters were fitted; 1 of 2 lie within two standard errors, where 95 % are expected."
+    )
 
 
 def test_the_sink_alone_gives_a_floor() -> None:

@@ -19,8 +19,8 @@ def keys(*within: bool, selected: int) -> list[Row]:
 def test_the_example_counts_selected_and_left_out_keys_apart() -> None:
     text = intuition_findings.example_keys(keys(True, False, True, True, False, selected=3), 0.1, 0.25)
     assert text.startswith("3 of 5 keys are selected, those of the largest weight: keys 1, 2 and 3.")
-    assert "r_min = 0.1 reaches to the nearest key left out and holds keys 1 and 3, not key 2: Recall is 2/3." in text
-    assert text.endswith("r_max = 0.25 reaches to the farthest selected key and holds key 4 besides: Precision is 3/4.")
+    assert "r_min = 0.1 reaches the nearest key left out and contains keys 1 and 3, not key 2: Recall is 2/3." in text
+    assert text.endswith("r_max = 0.25 reaches the farthest selected key and also contains key 4: Precision is 3/4.")
 
 
 def example(label: str, **changed: object) -> Row:
@@ -35,10 +35,10 @@ def test_labels_that_no_head_has_are_told() -> None:
 
 
 def test_examples_that_meet_no_rule_are_told() -> None:
-    assert geometry_findings.standing([example("Mixer")]).endswith("of 12 labelled Mixer (margin 0.25).")
+    assert geometry_findings.standing([example("Mixer")]).endswith("out of 12 labelled Mixer (margin 0.25).")
     told = geometry_findings.standing([example("Mixer"), example("Other", margin=None)])
     assert "12 labelled Mixer (margin 0.25) and 12 labelled Other." in told
-    assert told.endswith("Of the heads that meet no rule, it is the one farthest from all.")
+    assert told.endswith("The head shown as Other is the one farthest from every rule.")
 
 
 def at(n: int, **changed: float | None) -> Row:
@@ -70,7 +70,7 @@ def test_norms_of_a_hidden_sink_and_of_nothing() -> None:
         ([0.1, 0.5, 0.2], "rises from 0.1 at N = 1 to 0.2 at N = 3, highest with 0.5 at N = 2."),
         ([0.5, 0.1, 0.52], "goes from 0.5 at N = 1 to 0.52 at N = 3, lowest with 0.1 at N = 2."),
         ([0.5, 0.52, 0.51], "stays between 0.5 and 0.52."),
-        ([0.5], "is 0.5 at N = 1, the only N there is."),
+        ([0.5], "is 0.5 at N = 1, the only N."),
     ],
 )
 def test_the_course_of_a_cosine(course: list[float], told: str) -> None:
@@ -118,7 +118,7 @@ def test_contributions_that_are_not_drawn_are_counted() -> None:
     assert geometry_findings.faint(CONTEXT) == ""
     assert geometry_findings.visible(CONTEXT) == CONTEXT
     zero = [*CONTEXT, key("other", 0.0), key("other", 0.0)]
-    assert geometry_findings.faint(zero) == "2 contributions of 0 are left out, since the axis is a log."
+    assert geometry_findings.faint(zero) == "2 contributions of 0 are left out, since the axis is logarithmic."
     assert "1 contribution below a millionth of the largest is left out" in geometry_findings.faint(
         [*CONTEXT, key("other", 1e-7)]
     )
@@ -137,7 +137,7 @@ def of_kv_head(effective: float | None, layer: int = 0, kv_head: int = 0) -> Row
 
 def test_directions_of_a_head() -> None:
     text = geometry_findings.directions(of_kv_head(4.5))
-    assert "Three directions hold 75\u00a0% of the squared length" in text
+    assert "The first three directions hold 75\u00a0% of the squared length" in text
     assert text.endswith("effective dimension is 4.5 of 64.")
     assert geometry_findings.typical_length(of_kv_head(4.5)) == pytest.approx(0.75**0.5)
     assert "norm 0" in geometry_findings.directions(of_kv_head(None))
@@ -156,7 +156,7 @@ def test_heaviest_keys_may_lie_together_or_not() -> None:
         in geometry_findings.together(apart, 2)
     )
     assert (
-        "product of two of them is −1, of any two 0, a difference that chance alone may bring."
+        "product of two of them is −1, of any two 0, a difference that may be due to chance."
         in geometry_findings.together(apart, 2)
     )
     circle = [point(rank, *turned(rank / 4)) for rank in range(1, 41)]  # four keys of the same direction

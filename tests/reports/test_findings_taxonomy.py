@@ -52,8 +52,8 @@ def test_one_sequence_has_no_interval() -> None:
     ("heads", "told"),
     [
         (0, "No head has a ρ₀: a sliding window hides the sink, or its value state or all others have norm 0."),
-        (1, "takes 3 heads or more; 1 head has a ρ₀."),
-        (2, "takes 3 heads or more; 2 heads have a ρ₀."),
+        (1, "needs 3 heads or more; 1 head has a ρ₀."),
+        (2, "needs 3 heads or more; 2 heads have a ρ₀."),
         (3, "is the same in all heads at every N"),
     ],
 )
@@ -64,7 +64,7 @@ def test_why_there_is_no_correlation(heads: int, told: str) -> None:
 def test_the_peaks_of_several_studies_stand_side_by_side() -> None:
     rows = [row | {"study": study} for study, shown in (("a", EFFECT), ("b", [effect(7, -0.2)])) for row in shown]
     none = [effect(2, None) | {"study": "c"}]
-    assert sink_findings.sink_effects([*rows, *none]) == "Farthest from 0: a 0.6 at N = 3; b −0.2 at N = 7."
+    assert sink_findings.sink_effects([*rows, *none]) == "Correlation farthest from 0: a 0.6 at N = 3; b −0.2 at N = 7."
 
 
 def test_heads_without_a_sink_are_no_points() -> None:
@@ -73,7 +73,7 @@ def test_heads_without_a_sink_are_no_points() -> None:
     ]
     assert len(sink_findings.sink_points(heads)) == 2
     assert sink_findings.sink_heads(heads, 3) == (
-        "At N = 3, ρ₀ of 2 heads reaches from −0.2 to 0.1, and Recall from 0.5 to 0.7."
+        "At N = 3, ρ₀ of 2 heads ranges from −0.2 to 0.1, and Recall from 0.5 to 0.7."
     )
 
 
@@ -133,7 +133,8 @@ def threshold(name: str, below: int, above: int) -> Row:
 def test_the_threshold_that_matters_most_is_named() -> None:
     rows = [threshold("last_high", 1, 0), threshold("last_weak", 0, 3), threshold("spread_broad", 0, 0)]
     assert taxonomy_findings.sensitivity(rows) == (
-        "The labels depend most on last_weak: 10 % less of it changes 0, 10 % more 3 of 12 labels. "
+        "The labels depend most on last_weak: lowering it by 10 % changes 0, and raising it by 10 % changes 3 of "
+        "12 labels. "
         "1 of 3 thresholds changes none."
     )
     assert taxonomy_findings.sensitivity(rows[2:]) == "No threshold changes a label of 12 heads when it moves by 10 %."
@@ -164,8 +165,9 @@ def test_kinds_are_compared_halfway_where_not_all_is_selected() -> None:
     text = taxonomy_findings.kind_curves(CURVES)
     assert text == (
         "At N = 8, of at most 16, Precision is 0.1 in Retrievers, 0.5 in Reset heads; Recall is 0.7 in Retrievers, 0.3 "
-        "in Reset heads. Precision of Reset heads is lowest at N = 2, with 0.3, and up again to 0.5 at N = 8. "
-        "Recall of Reset heads is lowest at N = 8, of N up to 8."
+        "in Reset heads. Precision of Reset heads is lowest at N = 2, with 0.3, and rises again to 0.5 at "
+        "N = 8. "
+        "Recall of Reset heads is lowest at N = 8, among N up to 8."
     )
     recall = taxonomy_findings.kind_curve(CURVES, "recall")
     assert recall.startswith(
@@ -191,14 +193,15 @@ def test_contexts_are_compared_where_both_have_the_n() -> None:
     large = [point(63, 1, 1.0), point(63, 2, 0.2), point(63, 4, 0.45), point(63, 16, 0.1)]
     rows = [*large, *small, point(31, 2, 0.9)]
     assert contexts_findings.context_metric(rows, "recall") == (
-        "From 8 to 64 tokens, Recall falls at N = 2 and rises at N = 4; most at N = 2, from 0.5 to 0.2."
+        "From 8 to 64 tokens, Recall falls at N = 2 and rises at N = 4; the largest change is at N = 2, from 0.5 to "
+        "0.2."
     )
     assert "nothing" not in contexts_findings.context_metric(rows, "recall")
     assert contexts_findings.context_metric([small[0], large[0]], "recall").startswith(
-        "No N gives Recall both at 8 and at 64"
+        "Recall has no N to compare between 8 and 64 tokens."
     )
     still = [point(7, 2, 0.5), point(63, 2, 0.5)]
-    assert "Recall stays as it is" in contexts_findings.context_metric(still, "recall")
+    assert "Recall does not change" in contexts_findings.context_metric(still, "recall")
     assert contexts_findings.several_contexts(rows)
     assert not contexts_findings.several_contexts(small)
 
@@ -212,8 +215,8 @@ def test_elbows_move_with_the_context_or_do_not() -> None:
         "The elbow of the model’s mean curves moves from N = 3 to N = 5 between 8 and 64 tokens. "
         "The median elbow of heads stays at N = 3.5 between 8 and 64 tokens."
     )
-    assert "exists at 64 tokens alone, with N = 5." in contexts_findings.context_elbows(rows[:1])
-    assert contexts_findings.context_elbows(rows[2:]).count("exists at no context") == 2
+    assert "exists only at 64 tokens, at N = 5." in contexts_findings.context_elbows(rows[:1])
+    assert contexts_findings.context_elbows(rows[2:]).count("exists at no context size") == 2
 
 
 def test_kinds_that_shift_are_told_with_the_heads_that_change() -> None:
@@ -226,7 +229,7 @@ def test_kinds_that_shift_are_told_with_the_heads_that_change() -> None:
     changes += [{"query": 15, "next_query": 63, "changed": 0, "heads": 12}]
     assert contexts_findings.context_labels(shares, changes) == (
         "From 8 to 64 tokens: Mixer from 50\u00a0% to 25\u00a0%, Reset from 25\u00a0% to 50\u00a0%. "
-        "Heads that change their kind, of 12: 3 from 8 to 16, 0 from 16 to 64."
+        "Heads that change their kind, of 12: 3 from 8 to 16, 0 from 16 to 64 tokens."
     )
     same = contexts_findings.context_labels([row for row in shares if row["query"] == 7], [])
-    assert same == "From 8 to 8 tokens: as many of each kind."
+    assert same == "From 8 to 8 tokens: the same share of each kind."

@@ -98,11 +98,11 @@ def head(critical: int | None, until: int | None, layer: int = 0, number: int = 
 def test_a_critical_n_of_1_is_said_to_say_nothing() -> None:
     ones = findings.critical_n([head(1, 40), head(1, 60, number=1), head(5, 20, number=2)])
     assert "is 1 in 2 of 3 heads" in ones
-    assert "says nothing" in ones
+    assert "is uninformative" in ones
     assert "until N = 40 in the median head, and longest in layer 0, head 1, until N = 60." in ones
     some = findings.critical_n([head(8, 40), head(16, 60), head(1, 20), head(None, None)])
     assert "is 8 in the median of the 3 of 4 heads that have one." in some
-    assert "says nothing" not in some
+    assert "uninformative" not in some
     assert findings.critical_n([head(None, None)]).startswith("In no head")
 
 

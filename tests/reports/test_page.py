@@ -394,7 +394,7 @@ def test_map_n_below_one_is_refused(small: duckdb.DuckDBPyConnection, tmp_path: 
 def test_map_n_beyond_the_last_falls_back_and_says_so(small: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
     page = Page(write_report(small, SMALL.study, tmp_path / "small.html", map_n=99).path)
     caption = page.text("figure", id="recall-map")
-    assert "N = 99 was asked for, but no head goes beyond N = 23." in caption
+    assert "N = 99 was asked for, but the largest N of any head is 23." in caption
     assert "Recall at N = 23" in page.text("dl", **{"class": "headlines"})
 
 
@@ -481,7 +481,7 @@ def test_a_study_of_an_earlier_version_says_what_it_lacks(tmp_path: Path) -> Non
     assert "landed" in empty["coverage"]
     assert "attention-geometry run synthetic" in empty["monte-carlo"]
     count = len(paper_claims())
-    none = f"0 supported; 0 not supported, 0 undecided, {count} not testable."
+    none = f"0 are supported; 0 not supported, 0 undecided, {count} not testable."
     assert none in page.text("figcaption", id="claims-table-caption")
     assert none in page.text("section", id="summary")
 

@@ -221,7 +221,7 @@ def test_too_little_memory_is_a_users_error(tmp_path: Path, tables: Tables, monk
 )
 def test_whatever_runs_out_of_space_is_one_line(tmp_path: Path, error: Exception) -> None:
     """DuckDB reports a commit without memory, which happens once in some fifty tiny landings, as a transaction's."""
-    message = r"small.*could not allocate block\); free space and run again$"
+    message = r"small.*could not allocate block\); free disk space or memory and run again$"
     with pytest.raises(UserError, match=message), landing.space_needed(tmp_path, "small"):
         raise error
 

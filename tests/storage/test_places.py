@@ -253,7 +253,7 @@ def test_who_comes_second_takes_the_store_of_who_was_first(remote: Remote, monke
     with monkeypatch.context() as patched:
         patched.setattr(Remote, "exists", lambda _place: next(answers))
         assert 7 not in _resume(path).missing()
-        with pytest.raises(UserError, match=r"study \(stored 'shared', asked 'mine'\)"):
+        with pytest.raises(UserError, match=r"study \(stored 'shared', requested 'mine'\)"):
             SequenceStore.resume(path, TENSORS, writer.SIZES, {"study": "mine"})
     assert exists(path)
 
@@ -374,7 +374,7 @@ def test_a_folder_that_is_a_link_is_not_replaced(tmp_path: Path) -> None:
     (there / "c").mkdir(parents=True)
     link.path.symlink_to(there)
     for change in (link.remove, link.set_aside, lambda: link.create(Path.mkdir)):
-        with pytest.raises(UserError, match=r"is a link to .*there, and what it leads to is not replaced or deleted"):
+        with pytest.raises(UserError, match=r"is a link to .*there, whose target is never replaced or deleted"):
             change()
     assert (there / "c").is_dir()
     link.joined("c").remove()

@@ -123,9 +123,9 @@ def test_a_sequence_of_another_shape_is_refused(tmp_path: Path, change: str) -> 
 
 def test_another_provenance_is_refused_with_its_fields(tmp_path: Path) -> None:
     tensor_store(tmp_path / "s.zarr")
-    with pytest.raises(UserError, match=r"settings\.dtype \(stored 'float32', asked 'bfloat16'\).*--fresh"):
+    with pytest.raises(UserError, match=r"settings\.dtype \(stored 'float32', requested 'bfloat16'\).*--fresh"):
         SequenceStore.resume(Local(tmp_path / "s.zarr"), TENSORS, SIZES, provenance(dtype="bfloat16"))
-    with pytest.raises(UserError, match=r"sizes\.key \(stored 12, asked 13\)"):
+    with pytest.raises(UserError, match=r"sizes\.key \(stored 12, requested 13\)"):
         SequenceStore.resume(Local(tmp_path / "s.zarr"), TENSORS, SIZES | {"key": 13}, provenance())
 
 
@@ -444,7 +444,7 @@ def test_layers_are_kept_and_grouped_by_their_sizes(tmp_path: Path) -> None:
     assert store.groups() == {LAYERS[0]: [0, 3], LAYERS[2]: [2]}
     SequenceStore.resume(store.path, TENSORS, sizes, provenance(), LAYERS)
     changed = (*LAYERS[:2], LayerSize(2, 2, 2), LAYERS[3])
-    with pytest.raises(UserError, match=r"layer 2\.kv_heads \(stored 1, asked 2\)\. Run"):
+    with pytest.raises(UserError, match=r"layer 2\.kv_heads \(stored 1, requested 2\)\. Run"):
         SequenceStore.resume(store.path, TENSORS, sizes, provenance(), changed)
     alike = SequenceStore.resume(Local(tmp_path / "alike.zarr"), TENSORS, SIZES, provenance())
     assert alike.layers == (LayerSize(4, 2, 4),) * 2
@@ -462,9 +462,9 @@ def test_value_states_are_stored_in_half_and_read_as_float32(tmp_path: Path) -> 
         for found in (opened.read("values", 0), opened.lazy("values")[0].compute()):
             assert found.dtype == np.float32
             np.testing.assert_array_equal(found, half)
-    with pytest.raises(UserError, match=r"types\.values \(stored 'float16', asked 'float32'\)"):
+    with pytest.raises(UserError, match=r"types\.values \(stored 'float16', requested 'float32'\)"):
         SequenceStore.resume(store.path, TENSORS, SIZES, provenance())
-    with pytest.raises(UserError, match=r"types\.values \(stored 'float32', asked 'float16'\)"):
+    with pytest.raises(UserError, match=r"types\.values \(stored 'float32', requested 'float16'\)"):
         SequenceStore.resume(tensor_store(tmp_path / "t.zarr").path, specs, SIZES, provenance())
 
 
@@ -604,7 +604,7 @@ def test_a_document_that_lacks_a_key_is_damage(tmp_path: Path, name: str, sealed
     if not sealed:
         rewrite(Path(store.path))
     document.write_text(document.read_text().replace(f'"{name}"', f'"{name}x"'))
-    said = "it is not as it was written" if sealed else f"it has no '{name}'"
+    said = "it has changed since it was written" if sealed else f"it has no '{name}'"
     with pytest.raises(UserError, match=rf"s\.zarr is damaged \(zarr\.json: {said}\); run .* --fresh"):
         SequenceStore.open(store.path, TENSORS)
 
@@ -613,7 +613,7 @@ def test_a_changed_version_in_the_provenance_of_a_finished_store_is_damage(tmp_p
     store = tensor_store(tmp_path / "s.zarr")
     document = Path(store.path) / "zarr.json"
     document.write_text(document.read_text().replace('"2.13.0"', '"2.12.0"'))
-    with pytest.raises(UserError, match="it is not as it was written"):
+    with pytest.raises(UserError, match="it has changed since it was written"):
         SequenceStore.open(store.path, TENSORS)
 
 
@@ -627,7 +627,7 @@ def test_another_fill_is_noticed_and_what_decides_nothing_is_named(tmp_path: Pat
     with pytest.raises(UserError, match=r"array 'attention' of .*, declared .*--fresh"):
         SequenceStore.open(store.path, TENSORS)
     document.write_text(json.dumps(before | {"attributes": {"unit": "none"}}))
-    with pytest.raises(UserError, match=r"zarr\.json of the array 'attention' of .* is not as it was written"):
+    with pytest.raises(UserError, match=r"zarr\.json of the array 'attention' of .* has changed since it was written"):
         SequenceStore.open(store.path, TENSORS).check_documents()
 
 

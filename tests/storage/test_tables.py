@@ -136,7 +136,7 @@ def test_a_name_of_a_column_that_changed_is_not_current(tmp_path: Path) -> None:
     write_tables({"norms": path}, batches(), MADE, LIBRARIES)
     path.write_bytes(path.read_bytes().replace(b"layer", b"mayer"))
     assert made_from(path) is None
-    with pytest.raises(UserError, match=r"cannot be read \(its footer is not as it was written\); delete it"):
+    with pytest.raises(UserError, match=r"cannot be read \(its footer has changed since it was written\); delete it"):
         rows_of(path)
 
 

@@ -94,7 +94,9 @@ def test_a_full_disk_is_explained(
         raise error(msg)
 
     monkeypatch.setattr("storage.warehouse.landing._build", full)
-    with pytest.raises(UserError, match=r"No space left on device\); free space and run again") as caught:
+    with pytest.raises(
+        UserError, match=r"No space left on device\); free disk space or memory and run again"
+    ) as caught:
         land(tmp_path, "small", tables)
     assert "\n" not in str(caught.value)
     assert contents(tmp_path) == before
@@ -304,7 +306,7 @@ def test_a_study_of_an_earlier_version_is_read_as_far_as_it_goes(
     (warning,) = warned(caplog)  # once in a process
     assert (
         warning == "older was landed by an earlier version and lacks tables or columns of this version; "
-        "rebuild it: attention-geometry run older, with --fresh if it says so"
+        "rebuild it: attention-geometry run older, with --fresh if it asks for that"
     )
     details = {record.getMessage() for record in caplog.records if record.levelno == logging.DEBUG}
     (detail,) = details
@@ -325,7 +327,7 @@ def test_one_warning_names_all_studies_of_an_earlier_version(
     (warning,) = warned(caplog)
     assert warning == (
         "o1, o2 were landed by an earlier version and lack tables or columns of this version; "
-        "rebuild them: attention-geometry run NAME, with --fresh if it says so"
+        "rebuild them: attention-geometry run NAME, with --fresh if it asks for that"
     )
 
 

@@ -188,7 +188,7 @@ def test_a_query_that_needs_too_much_memory_is_told_so(folder: Path, unlocked: b
         with pytest.raises(UserError, match=r"^Out of Memory Error: ") as caught:
             query(connection, many, unlocked=unlocked).read_all()
     assert "\n" not in str(caught.value)
-    assert ("let it with attention-geometry sql --unlocked" in str(caught.value)) != unlocked
+    assert ("allow it with attention-geometry sql --unlocked" in str(caught.value)) != unlocked
 
 
 def test_statements_before_the_last_run_to_their_ends_but_are_not_kept() -> None:
@@ -249,7 +249,7 @@ def test_one_who_stays_sees_what_lands_when_they_ask(landed: Path, folder: Path)
         assert reader.connection.execute(NAMED).fetchall() == [("other",), ("small",), ("third",)]
         publish(landed, folder, "small")  # again: another file under the same name
         database(folder, "third").unlink()
-        assert reader.refresh() == "landed: small; gone: third"
+        assert reader.refresh() == "landed: small; removed: third"
         assert reader.connection.execute(NAMED).fetchall() == [("other",), ("small",)]
         assert reader.refresh() is None
 
@@ -265,7 +265,7 @@ def test_one_who_stays_keeps_what_they_have_when_it_cannot_be_opened_anew(
         publish(landed, folder, "other")
         with monkeypatch.context() as patch:
             patch.setattr(warehouse, "connect", fail)
-            with pytest.raises(UserError, match=r"cannot be opened anew \(Catalog Error: write-write conflict\)"):
+            with pytest.raises(UserError, match=r"cannot be reopened \(Catalog Error: write-write conflict\)"):
                 reader.refresh()
         assert reader.connection.execute(NAMED).fetchall() == [("small",)]
         assert reader.refresh() == "landed: other"
@@ -605,10 +605,10 @@ def test_a_database_with_anything_that_nobody_landed_is_left_out(
         with closing(connect(folder, unlocked=unlocked)) as connection:
             assert connection.execute(NAMED).fetchall() == [("small",)]
     (line,) = warned(caplog)
-    assert f"{path} is left out: it has the {what}, which nobody landed" in line
+    assert f"{path} is left out: it contains the {what}, which no landing creates" in line
     assert line.endswith("attention-geometry run strange")
     assert read_provenance(folder, "strange") is None
-    assert verify(path) == f"it has the {what}, which nobody landed"
+    assert verify(path) == f"it contains the {what}, which no landing creates"
     assert "strange" not in write_entry(folder).read_text(encoding="utf-8").split("ATTACH", 1)[-1]
 
 
@@ -622,7 +622,7 @@ def test_a_log_of_writes_beside_a_database_is_not_applied(
             shutil.copyfile(tmp_path / name, folder / name)
     assert named(folder) == ["small"]
     (line,) = warned(caplog)
-    assert "there is a log of writes beside it, strange.duckdb.wal, which nobody landed" in line
+    assert "there is a write-ahead log next to it, strange.duckdb.wal, which no landing creates" in line
 
 
 def test_a_database_that_is_a_link_is_read(landed: Path, folder: Path, tmp_path: Path) -> None:
@@ -640,6 +640,6 @@ def test_no_rows_are_added_to_a_database_that_nobody_landed(folder: Path, tmp_pa
         connection.execute(f"DROP TABLE heads; CREATE VIEW heads AS FROM read_csv('{secret}')")
         rows = connection.sql("SELECT 'us' AS source, 0 AS layer, 0 AS head, 1.0 AS score").to_arrow_table()
     before = database(folder, "small").read_bytes()
-    with pytest.raises(UserError, match=r"it has the view main\.heads, which nobody landed"):
+    with pytest.raises(UserError, match=r"it contains the view main\.heads, which no landing creates"):
         replace_rows(folder, "small", "external_scores", rows)
     assert database(folder, "small").read_bytes() == before

@@ -106,7 +106,7 @@ EFFECTS = (
         pool="gpu",
     ),
 )
-"""What the model loses without a head, and with fewer keys, which claims are about."""
+"""The loss of the model without a head, and with fewer keys, which claims are about."""
 
 SEPARABILITY = tables_asset(
     "separability",
@@ -117,7 +117,7 @@ SEPARABILITY = tables_asset(
     reads=("attention", "values"),
     parallel=True,
 )
-"""What chance would do, which claims are about."""
+"""The comparison with chance, which claims are about."""
 
 SUMMARIES: tuple[Asset, ...] = (
     *FITS,
@@ -173,4 +173,4 @@ SUMMARIES: tuple[Asset, ...] = (
         parallel=True,
     ),
 )
-"""Their records, in an order in which they can be made."""
+"""The records of these assets, in an order in which they can be made."""

@@ -1,7 +1,6 @@
-"""The asset of plain arithmetic: how far off counts and metrics are if distances are computed as the formulas stand.
+"""The step of plain arithmetic: the errors of counts and metrics if distances are computed by the formulas as written.
 
-Holds how its rows are computed, for a sample of heads. What does not belong here: the counts themselves
-(``geometry.arithmetic``).
+Holds the computation of its rows for a sample of heads. The counts are computed by ``geometry.arithmetic``.
 """
 
 from collections.abc import Sequence
@@ -23,23 +22,23 @@ if TYPE_CHECKING:
     from storage.zarr.sequences import SequenceStore
 
 SEQUENCES = 2
-"""Sequences that are looked at, at most."""
+"""Largest number of sequences that are compared."""
 
 HEADS = 64
-"""Heads that are looked at, at most."""
+"""Largest number of heads that are compared."""
 
 POINTS = 128
-"""N that are looked at, at most, but for ``SMALL``."""
+"""Largest number of N that are compared, not counting ``SMALL``."""
 
 SMALL = 4
 """The N whose means have columns of their own."""
 
 
 def arithmetic(sources: Sources) -> Rows:
-    """How often plain float32 and float64 distances give other counts than exact comparisons, and what that changes.
+    """How often counts by plain float32 and float64 distances differ from exact ones, and by how much metrics change.
 
-    Of up to ``HEADS`` heads, at the last query of the first ``SEQUENCES`` sequences. There is one task per layer, with
-    one head in memory.
+    Up to ``HEADS`` heads are compared, at the last query of the first ``SEQUENCES`` sequences. There is one task per
+    layer, with one head in memory.
     """
     tensors, index = sources.tensors, len(sources.queries) - 1
     sequences = min(SEQUENCES, tensors.sizes["sequence"])
@@ -52,7 +51,7 @@ def arithmetic(sources: Sources) -> Rows:
 
 
 def sampled(tensors: "SequenceStore") -> dict[int, list[int]]:
-    """The heads that are looked at, evenly spaced over all heads of the model, by layer."""
+    """The heads that are compared, evenly spaced over all heads of the model, by layer."""
     places = [(layer, head) for layer in attending(tensors) for head in range(tensors.layers[layer].heads)]
     spaced = np.linspace(0, len(places) - 1, min(HEADS, len(places))).astype(np.int64)
     found: dict[int, list[int]] = {}
@@ -62,7 +61,7 @@ def sampled(tensors: "SequenceStore") -> dict[int, list[int]]:
 
 
 def sizes(keys: int) -> "NDArray[np.int64]":
-    """The N that are looked at of a head with so many keys, ascending; none of a single key."""
+    """The N that are compared for a head with ``keys`` keys, ascending; none for a single key."""
     spaced = np.linspace(1, keys - 1, min(POINTS, keys - 1)).astype(np.int64)
     return np.union1d(spaced, [SMALL]) if keys > SMALL else spaced
 
@@ -70,7 +69,7 @@ def sizes(keys: int) -> "NDArray[np.int64]":
 def _of_layer(
     tensors: "SequenceStore", layer: int, heads: Sequence[int], index: int, query: int, sequences: int
 ) -> list[dict[str, Any]]:
-    """Columns of ``arithmetic`` for each of some heads of a layer; none of a head that attends to one key."""
+    """Columns of ``arithmetic`` for each of some heads of a layer; none for heads that attend to one key."""
     first = int(of_layer(tensors, "first_key", layer, query=index).max())
     n = sizes(query + 1 - first)
     if not n.size:
@@ -110,7 +109,7 @@ def _of_head(
 
 
 def _differences(plain: "PlainArithmetic") -> dict[str, Any]:
-    """Columns of one sequence, in order of the arithmetics; NaN at ``SMALL`` where that N is not looked at."""
+    """Columns of one sequence, in order of the arithmetics; NaN at ``SMALL`` if that N is not compared."""
     rows, at = len(plain.k_in), np.flatnonzero(plain.n == SMALL)[:1]
     metrics = {
         "recall": (plain.exact_k_in / plain.n, plain.recall_differs, plain.recall_difference),

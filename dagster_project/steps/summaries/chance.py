@@ -1,7 +1,7 @@
-"""The asset of what chance would do: measures of every head beside those of two nulls, and curves of some heads.
+"""The step of separability and chance: measures of every head compared with those of two nulls, and curves of some.
 
-Holds how their rows are computed, query by query and layer by layer. What does not belong here: measures and nulls
-(``geometry.chance``), and statistics of their differences (``geometry.null_differences``).
+Holds the computation of their rows, query by query and layer by layer. Measures and nulls are computed by
+``geometry.chance``, statistics of their differences by ``geometry.null_differences``.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
     from storage.zarr.sequences import SequenceStore
 
 REPLICATES = 1000
-"""Replicates of an interval, as of the means of all sequences."""
+"""Replicates of an interval, as many as for the means over all sequences."""
 
 REPLICATE_ELEMENTS = 2**22
-"""Replicates that are held at a time, unless those of one head are more."""
+"""Largest number of replicates in memory at a time, unless those of one head are more."""
 
 RANKED_AT = 4
 """N at which heads are ranked by AUC, to choose those whose curves are shown."""
 
 CURVES_AT = (4, 16, 64)
-"""N of these curves, as far as a head has them."""
+"""N of these curves, as far as they are below the keys of the head."""
 
 CURVE_POINTS = 200
-"""Points of a curve, at most."""
+"""Largest number of points of a curve."""
 
 Place = tuple[int, int]
 """Layer and head."""
@@ -47,17 +47,17 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True)
 class Sample:
-    """What of a study is measured beside chance, and how."""
+    """The part of a study that is compared with chance, and the settings."""
 
     tensors: "SequenceStore"
     queries: tuple[int, ...]
     """Position of each query."""
     sequences: int
-    """How many sequences, the first ones."""
+    """Number of sequences, the first ones of the study."""
     draws: int
     seed: int
     grid: NDArray[np.int64]
-    """N, the same for all queries and heads, each as far as it goes."""
+    """N, the same for all queries and heads, as far as they are below their keys."""
     drawn: NDArray[np.float64]
     """How often each sequence is drawn, (sequences, replicates + 1)."""
     device: str | None
@@ -77,11 +77,11 @@ class Layer:
 
 
 def separability(sources: Sources) -> Rows:
-    """Precision, Recall, F, specificity and AUC of every head beside random selections and shuffled value states.
+    """Precision, Recall, F, specificity and AUC of every head, random selections and shuffled value states.
 
-    Of the first sequences of the study, on a log grid of N, with intervals; and curves over all radii for a few heads.
-    Yields nothing where the study draws no nulls. Queries are computed one after the other, with one task per layer:
-    memory is bounded by ``layer_bytes`` for each running task and ``query_bytes``.
+    They are those of the first sequences of the study, on a log grid of N, with intervals; and curves over all radii
+    for a few heads. Yields nothing if the study draws no nulls. Queries are computed one after the other, with one task
+    per layer: memory is bounded by ``layer_bytes`` for each running task and ``query_bytes``.
     """
     if not sources.study.analysis.nulls.draws:
         return
@@ -106,7 +106,7 @@ def separability(sources: Sources) -> Rows:
 
 
 def _sample(sources: Sources, resampling: "Resampling") -> Sample:
-    """What is measured of a study."""
+    """The sample of a study that is measured."""
     study, tensors = sources.study, sources.tensors
     return Sample(
         tensors=tensors,
@@ -149,7 +149,7 @@ def measure_layer(sample: Sample, index: int, layer: int) -> Layer:
 
 
 def heads_at_once(measures: int) -> int:
-    """How many heads with so many measures have their replicates in memory together."""
+    """Number of heads, with ``measures`` measures each, whose replicates are in memory together."""
     return max(1, REPLICATE_ELEMENTS // max(1, measures * (REPLICATES + 1)))
 
 
@@ -191,7 +191,7 @@ def layer_bytes(sizes: Mapping[str, int], heads: int, kv_heads: int, grid: int, 
     grid
         How many N there are.
     sequences
-        How many sequences are looked at.
+        How many sequences are measured.
     """
     from geometry.comparisons import MEASURES
     from geometry.lazy_separation import SOURCES, block_bytes
@@ -207,7 +207,7 @@ def layer_bytes(sizes: Mapping[str, int], heads: int, kv_heads: int, grid: int, 
 
 
 def query_bytes(layers: int, heads: int, kv_heads: int, grid: int, sequences: int) -> int:
-    """Upper bound of what is kept of one query beside the tasks, in bytes: its layers, the model, a layer's rows.
+    """Upper bound of the memory of one query without its tasks, in bytes: its layers, the model, a layer's rows.
 
     Parameters
     ----------
@@ -242,7 +242,7 @@ def _model_columns(sample: Sample, query: int, layers: Mapping[int, Layer], resa
 
 
 def _added(sample: Sample, layers: Mapping[int, Layer], resampling: "Resampling") -> "ModelDifferences":
-    """The heads of all layers together."""
+    """Combine the heads of all layers."""
     from geometry.null_differences import ModelDifferences
 
     longest = max((layer.null for layer in layers.values()), key=lambda null: null.shape[-1])
@@ -272,7 +272,7 @@ def _columns(
 
 
 def _names(index: NDArray[np.int16], names: tuple[str, ...]) -> pa.Array:
-    """A column of words."""
+    """A dictionary-encoded column of names."""
     return pa.DictionaryArray.from_arrays(pa.array(index.astype(np.int8)), pa.array(names))
 
 
@@ -290,7 +290,7 @@ def _auc_of_heads(sample: Sample, layers: Mapping[int, Layer]) -> dict[Place, fl
 
 
 def chosen(auc: Mapping[Place, float]) -> dict[Place, str]:
-    """The heads of highest, lowest and median AUC, and these words; of two heads none is the median."""
+    """The heads of highest, lowest and median AUC, each with its rank in words; of two heads, neither is the median."""
     order = sorted(auc, key=lambda place: (auc[place], place))
     return {order[(len(order) - 1) // 2]: "median", order[0]: "lowest", order[-1]: "highest"} if order else {}
 
@@ -315,7 +315,7 @@ def _curves(sample: Sample, place: Place, rank: str) -> Iterator[pa.RecordBatch]
 
 
 def _curve_columns(curve: "SeparationCurve") -> dict[str, NDArray[Any]]:
-    """What a curve has at ``kept`` points."""
+    """Columns of a curve at its ``kept`` points."""
     points = kept(curve.recall)
     arrays = {name: array[points] for name, array in vars(curve).items() if name != "auc"}
     return {"point": points, **arrays, "auc": np.full(points.size, curve.auc)}
@@ -324,8 +324,8 @@ def _curve_columns(curve: "SeparationCurve") -> dict[str, NDArray[Any]]:
 def kept(recall: NDArray[np.float64], most: int = CURVE_POINTS) -> NDArray[np.int32]:
     """Which points of a curve are kept, ascending: its ends, both sides of every rise of Recall, and some between.
 
-    So Recall over the share of false positives stays what it is, if there are no more rises than half of ``most``;
-    if there are, evenly spaced ones of these are kept.
+    Thus Recall as a function of the share of false positives is unchanged, if the number of rises is at most half of
+    ``most``; if there are more, evenly spaced ones of these points are kept.
     """
     last = len(recall) - 1
     rises = np.flatnonzero(np.diff(recall, prepend=0) > 0)

@@ -1,4 +1,4 @@
-"""The step of contributions: what each position adds to a head's output.
+"""The step of contributions: the part of each position in a head's output.
 
 Holds statistics over sequences of ‖α_i v_i‖ and of cosines of value states.
 """
@@ -16,7 +16,7 @@ from storage.zarr.layers import attending, of_layer
 
 
 def contributions(sources: Sources) -> Rows:
-    """What each position contributes to each head's output, and how its value state lies to sink and last token.
+    """Contribution of each position to a head's output, and cosines of its value state with the sink's and the last.
 
     One layer of one query after the other; ``contributions_bytes`` are in memory, however many sequences there are.
     """

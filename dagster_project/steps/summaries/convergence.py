@@ -1,4 +1,4 @@
-"""The step of convergence: how near weights are to the uniform ones, and how that goes with the number of keys.
+"""The step of convergence: how close weights are to uniform ones, and how that depends on the number of keys.
 
 Holds means over sequences for every query, and fits against the number of keys.
 """
@@ -17,11 +17,11 @@ from storage.warehouse.rows import batch
 from storage.zarr.layers import attending, of_layer
 
 MEASURES = ("effective_share", "n_90_share", "largest_deviation")
-"""What is averaged and fitted."""
+"""The quantities that are averaged and fitted."""
 
 
 def convergence(sources: Sources) -> Rows:
-    """How near weights are to uniform ones at every query: means, and fits against the number of keys.
+    """How close weights are to uniform ones at every query: means, and fits against the number of keys.
 
     ``convergence_bytes`` are in memory: three numbers for every sequence, query and head.
     """

@@ -1,6 +1,6 @@
 """Fitting a curve of every head, layer by layer, with standard errors over sequences.
 
-Holds what the steps of Assumptions 2 and 3 share, and the running statistics of all that is averaged over sequences.
+Holds the parts that the steps of Assumptions 2 and 3 share, and running means and deviations over sequences.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -27,15 +27,15 @@ class Curves:
     name: str
     """The array, (sequence, layer, head, key), or (sequence, query, layer, head, key)."""
     fit: Callable[[F64], Any]
-    """From a curve, (key,), NaN where there is nothing, to a fit."""
+    """From a curve, (key,), NaN where it has no value, to a fit."""
     influence: Callable[[Any], F64]
     """From a fit to the derivatives of its parameters by every element of the curve, (parameter, key)."""
     change: Callable[[F64, F64], F64] = lambda deviation, _: deviation
-    """From the deviation of one sequence, and the mean, to the change of what the influence is about."""
+    """From the deviation of one sequence, and the mean, to the change of the quantity that the influence is about."""
     query: int | None = None
     """Index of the query, for an array that has that axis."""
     first: NDArray[np.integer] | None = None
-    """First element of every layer that is no NaN, (layer,), where a window hides some."""
+    """First element of every layer that is not NaN, (layer,), if a window hides some."""
     stop: int | None = None
     """How many elements the curves have, if fewer than the array."""
 
@@ -68,7 +68,7 @@ class Curves:
 def spreads(store: "SequenceStore", name: str, **where: int | slice) -> Iterator[tuple[F64, F64]]:
     """Mean and deviation over sequences of an array, (head, key) each, layer by layer.
 
-    ``where`` is as for ``storage.zarr.layers.of_layer``; in memory is one layer of one sequence, with its statistics.
+    ``where`` is as for ``storage.zarr.layers.of_layer``; one layer of one sequence is in memory, with its statistics.
     """
     for layer in range(store.sizes["layer"]):
         spread = Spread()

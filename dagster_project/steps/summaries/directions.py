@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def value_directions(sources: Sources) -> Rows:
     """Principal directions of the value states of every KV head, and the value states of sequence 0 along them.
 
-    One pass over the value states; in memory are one layer of one sequence and the moments of its KV heads.
+    The value states are read once; one layer of one sequence and the moments of its KV heads are in memory.
     """
     from tqdm import tqdm
 

@@ -1,4 +1,4 @@
-"""The step of distances: how far what is selected lies from the rest, beside a random selection.
+"""The step of distances: how far the selected keys are from the rest, compared with random selections.
 
 Holds means over sequences for every N, and fits against N and against the number of keys.
 """
@@ -19,7 +19,7 @@ from storage.warehouse.rows import batch
 from storage.zarr.layers import attending, of_layer
 
 MEASURES = ("distance", "random_distance")
-"""What is averaged and fitted: the distance, and its root mean square over random selections."""
+"""The quantities that are averaged and fitted: the distance, and its root mean square over random selections."""
 
 AXES = {"measure": pa.string(), "axis": pa.string(), "query": pa.int32(), "n": pa.int32()}
 """Columns that say what was fitted against what, and their types."""
@@ -29,9 +29,9 @@ Points = tuple[F64, F64, NDArray[np.integer]]
 
 
 def distances(sources: Sources) -> Rows:
-    """Distance of the selected keys from the rest, beside random selections, with fits against N and context.
+    """Distance of the selected keys from the rest and that of random selections, with fits against N and context.
 
-    Layer by layer; ``distances_bytes`` are in memory beside what is read of one sequence.
+    Layer by layer; ``distances_bytes`` are in memory in addition to the arrays of one sequence.
     """
     from tqdm import tqdm
 
@@ -52,10 +52,11 @@ def distances(sources: Sources) -> Rows:
 
 
 def distances_bytes(sizes: Mapping[str, int]) -> int:
-    """Upper bound of the memory of the step, in bytes, beside the rows that it yields.
+    """Upper bound of the memory of the step, in bytes, without the rows that it yields.
 
-    Of one layer, running means of four numbers for every query, head and N, and both distances of every sequence on a
-    grid of N; of the model, sums over heads for every sequence, query and N, and every head's means on the grid.
+    For one layer these are running means of four numbers for every query, head and N, and both distances of every
+    sequence on a grid of N; for the model, sums over heads for every sequence, query and N, and every head's means on
+    the grid.
 
     Parameters
     ----------
@@ -96,7 +97,7 @@ class _Sums:
 
     @classmethod
     def empty(cls, sequences: int, last: int) -> "_Sums":
-        """Of no head yet, for N up to ``last``."""
+        """Sums over no head yet, for N up to ``last``."""
         return cls(np.zeros((len(MEASURES), sequences, last)), np.zeros((sequences, last), np.int64))
 
     def columns(self, position: int) -> dict[str, Any]:
@@ -133,7 +134,7 @@ class _Part:
 
     @classmethod
     def of(cls, found: _OfQuery, groups: NDArray[np.int64]) -> "_Part":
-        """That of one layer and query."""
+        """The part of one layer and query."""
         return cls(found.position, found.n_keys, found.grid, found.means[2:, :, found.grid - 1], groups)
 
 
@@ -192,7 +193,7 @@ def _powers(n_keys: int) -> I64:
 
 
 def _up_to_half(found: _OfQuery | _Part) -> NDArray[np.bool_]:
-    """Which N are fitted: beyond half of the keys the distance grows again, up to ‖s_n‖ at N = n, whatever the head."""
+    """Which N are fitted: beyond half of the keys the distance of every head grows again, up to ‖s_n‖ at N = n."""
     return found.grid <= max(1, found.n_keys // 2)
 
 
@@ -217,7 +218,7 @@ def _fits_of_heads(queries: Sequence[_OfQuery], layer: int) -> Iterator[Row]:
 
 def _fits_of_model(parts: Sequence[_Part]) -> Iterator[Row]:
     """Rows of ``distance_fits_model``; points are the heads, clusters their KV groups."""
-    queries = sorted({part.position for part in parts})  # none where no query attends to two keys
+    queries = sorted({part.position for part in parts})  # none if no query attends to two keys
     widest = [
         max((part for part in parts if part.position == query), key=lambda part: part.n_keys) for query in queries
     ]
@@ -240,7 +241,7 @@ def _fits_of_model(parts: Sequence[_Part]) -> Iterator[Row]:
 
 
 def _common(queries: Sequence[_OfQuery] | Sequence[_Part]) -> list[int]:
-    """The N that are fitted against the number of keys: where there are several sizes of context, those of all."""
+    """The N that are fitted against the number of keys: those of all sizes of context; none if there is one size."""
     sizes = {found.n_keys for found in queries}
     if len(sizes) < 2:
         return []
@@ -248,12 +249,12 @@ def _common(queries: Sequence[_OfQuery] | Sequence[_Part]) -> list[int]:
 
 
 def _place(found: _OfQuery | _Part, n: int) -> int:
-    """Where an N stands on the grid."""
+    """Index of an N on the grid."""
     return int(np.searchsorted(found.grid, n))
 
 
 def _row(measure: str, axis: str, at: int, points: Points) -> Row:
-    """A row of fits but for its head; ``at`` is the query of a fit against N, and the N of one against the keys."""
+    """A row of fits without its head; ``at`` is the query of a fit against N, and the N of one against the keys."""
     return {
         "measure": measure,
         "axis": axis,
@@ -263,7 +264,7 @@ def _row(measure: str, axis: str, at: int, points: Points) -> Row:
 
 
 def _joined(parts: Iterable[Points]) -> Points:
-    """All points in one, flat."""
+    """Concatenate all points, flattened."""
     flat = [[array.ravel() for array in np.broadcast_arrays(*part)] for part in parts]
     x, y, cluster = (np.concatenate(arrays) for arrays in zip(*flat, strict=True))
     return x, y, cluster

@@ -26,26 +26,26 @@ KINDS: dict[str, pa.DataType] = {
     **dict.fromkeys(("meets_assumptions", "agrees"), pa.bool_()),
     **{f"{metric}_{side}holds": pa.bool_() for metric in ("precision", "recall") for side in ("", "upper_")},
 }
-"""Types of the columns of drawn heads that are no float64."""
+"""Types of the columns of drawn heads that are not float64."""
 
 EFFECT_DRAWS = 16
 """Heads drawn for every value of a parameter of Table 1."""
 
 
 def expectation(sources: Sources) -> Rows:
-    """The bounds held against means over heads drawn from the assumptions as fitted to the study, over its grid."""
+    """The bounds compared with means over heads drawn from the assumptions as fitted to the study, over its grid."""
     typical = _typical(sources)
     yield from () if typical is None else (("monte_carlo", rows) for rows in _grid(sources, typical))
 
 
 def effects(sources: Sources) -> Rows:
-    """Table 1: what each parameter does to the printed lower bounds of heads drawn from the assumptions as fitted."""
+    """Table 1: effects of the parameters on the printed lower bounds of heads drawn from the assumptions as fitted."""
     typical = _typical(sources)
     yield from () if typical is None else (("parameter_effects", rows) for rows in _effects(sources, typical))
 
 
 def _typical(sources: Sources) -> Any:
-    """The parameters of a head typical of the study, from the fits; None, and a line, if one of them is missing.
+    """The parameters of a head typical of the study, from the fits; None, with a log line, if a fit is missing.
 
     Those of the weights are fitted to the last query.
     """
@@ -120,6 +120,6 @@ def _effects(sources: Sources, typical: Any) -> Iterator[pa.RecordBatch]:
 
 
 def _drawn(rows: list[dict[str, Any]]) -> pa.RecordBatch:
-    """Rows as a record batch, whatever of them is unknown."""
+    """Rows as a record batch, with the types of columns also if all their values are unknown."""
     schema = pa.schema([(name, KINDS.get(name, pa.float64())) for name in rows[0]])
     return pa.RecordBatch.from_pylist(rows, schema)

@@ -66,14 +66,14 @@ def weights(sources: Sources) -> Rows:
 
 
 def _weight_curves(sources: Sources, index: int, query: int) -> Curves:
-    """The weights that one query, at a position, gives to the keys up to its own."""
+    """The weights that the query at one position gives to the keys up to its own."""
     keys = query + 1
     return Curves(
         sources.tensors,
         "attention",
         _phases,
         lambda fit: np.vstack(
-            [np.pad(fit.influence, ((0, 0), (keys - fit.influence.shape[1], 0))), np.eye(1, keys)]  # p_sink is read off
+            [np.pad(fit.influence, ((0, 0), (keys - fit.influence.shape[1], 0))), np.eye(1, keys)]  # p_sink: a weight
         ),
         _relative,
         index,
@@ -91,7 +91,7 @@ def _phases(curve: F64) -> Any:
 
 
 def _relative(deviation: F64, mean: F64) -> F64:
-    """How far the logarithm of a weight is off, to first order; 0 where the mean weight is 0."""
+    """First-order deviation of the logarithm of a weight; 0 where the mean weight is 0."""
     return np.divide(deviation, mean, out=np.zeros_like(deviation), where=mean > 0)
 
 
@@ -120,9 +120,9 @@ def _tables(
 
 
 TEXTS = ("status", "status_floor", "variant", "preferred")
-"""Columns of fits that hold words."""
+"""Columns of fits that are strings."""
 
 
 def _column(name: str, values: list[Any]) -> Any:
-    """A column of one type, whatever of it is unknown."""
+    """A column of one type, also if all its values are unknown."""
     return pa.array(values, pa.string()) if name in TEXTS else np.array(values)

@@ -1,9 +1,9 @@
-"""The steps of what heads do: a model run with heads replaced one by one, and with fewer keys for every query.
+"""The steps of interventions: a model run with heads replaced one by one, and with fewer keys for every query.
 
-Holds their rows, and what sparse attention is told of heads beforehand. What does not belong here: the forward passes
-(``extract.effects``).
+Holds their rows, and the statistics of heads from which sparse attention takes its budgets. The forward passes are in
+``extract.effects``.
 
-A step that is stopped goes on where it was: what is done for one layer, or one sequence, is kept until all of it is.
+A step that is stopped is resumed: the results of each layer, or each sequence, are kept until the step is complete.
 """
 
 import dataclasses
@@ -39,10 +39,10 @@ F64 = NDArray[np.float64]
 
 
 def head_ablation(sources: Sources) -> Rows:
-    """What the model loses when the output of one head is replaced, for every head, with bootstrap intervals.
+    """The increase of the model's loss when a head's output is replaced, for every head, with bootstrap intervals.
 
-    Nothing unless the study asks for effects, or of a model whose attention cannot be edited, with a warning. In memory
-    are the losses of all heads over all sequences.
+    Yields nothing unless the study asks for effects, nor, with a warning, for a model whose attention cannot be edited.
+    The losses of all heads over all sequences are in memory.
     """
     asked = sources.study.analysis.effects
     if asked is None:
@@ -65,7 +65,7 @@ def head_ablation(sources: Sources) -> Rows:
 def _ablate(
     opened: "Opened", sources: Sources, asked: EffectsSettings, pieces: Pieces, done: set[tuple[int, int]]
 ) -> None:
-    """Do what is missing, layer by layer."""
+    """Compute the missing pieces, layer by layer."""
     from tqdm import tqdm
 
     from extract.effects import head_ablation as ablated
@@ -95,10 +95,10 @@ def _ablation_rows(asked: EffectsSettings, pieces: Pieces, layer: int) -> dict[s
 
 
 def sparsified_loss(sources: Sources) -> Rows:
-    """What the model loses when queries attend to fewer keys, by policy and budget, on sequences not read before.
+    """The increase of the model's loss when queries attend to fewer keys, by policy and budget, on held-out sequences.
 
-    Nothing unless the study asks for effects, or of a model whose attention cannot be edited, with a warning. In memory
-    are the losses of all policies over all sequences.
+    Yields nothing unless the study asks for effects, nor, with a warning, for a model whose attention cannot be edited.
+    The losses of all policies over all sequences are in memory.
     """
     asked = sources.study.analysis.effects
     if asked is None or not asked.budgets:
@@ -133,7 +133,7 @@ def _policies(opened: "Opened", sources: Sources, asked: EffectsSettings) -> lis
 
 
 def known_of_heads(opened: "Opened", sources: Sources, asked: EffectsSettings) -> "Heads":
-    """What budgets are taken from: the study's sequences, its last query, and the elbows as the warehouse has them."""
+    """Statistics of heads that budgets are taken from: the study's sequences, its last query, and elbows as in SQL."""
     from extract.effects import known_heads
 
     heads = known_heads(opened, sequences=asked.sequences)
@@ -156,7 +156,7 @@ def _recall(sources: Sources, present: NDArray[np.bool_]) -> tuple[NDArray[np.in
 
 
 def _elbows(sources: Sources, present: NDArray[np.bool_]) -> F64:
-    """N at the elbow of each head at the last query, (layers, heads); NaN without one."""
+    """N at the elbow of each head at the last query, (layers, heads); NaN if there is none."""
     import duckdb
 
     elbows = np.full(present.shape, np.nan)
@@ -181,7 +181,7 @@ def _effective_keys(sources: Sources, present: NDArray[np.bool_]) -> F64:
 
 
 def _sparsify(opened: "Opened", asked: EffectsSettings, policies: Sequence["Policy"], pieces: Pieces) -> None:
-    """Do what is missing, sequence by sequence."""
+    """Compute the missing pieces, sequence by sequence."""
     from tqdm import tqdm
 
     from extract.effects import sparsified_losses
@@ -228,7 +228,7 @@ def _losses_of_sequence(
 
 
 def _names(policies: Sequence[tuple[float, int, "Policy"]]) -> dict[str, Any]:
-    """Columns that say which policy a row is about."""
+    """Columns that identify the policy of a row."""
     return {
         "policy": np.array([policy.name for _, _, policy in policies], object),
         "setting": np.array([policy.setting for _, _, policy in policies], object),
@@ -254,27 +254,26 @@ def _open(sources: Sources, bytes_of: "Callable[[PreTrainedModel, int], int]") -
     Raises
     ------
     UserError
-        If the model computes on the CPU and less memory is free than ``bytes_of`` says of it and a number of tokens.
+        If the model computes on the CPU and less memory is free than ``bytes_of`` the model and the number of tokens.
     """
     from extract.effects import open_study
     from extract.interventions import UneditableError
 
-    logger.info("%s: loading the model again, to change what its heads do", sources.name)
+    logger.info("%s: loading the model again, to measure effects of its heads", sources.name)
     try:
         opened = open_study(sources.study.extraction(), sources.tensors)
     except UneditableError as error:
-        logger.warning("%s: what heads do is skipped: %s", sources.name, error)
+        logger.warning("%s: effects of heads are not measured: %s", sources.name, error)
         return None
     if opened.model.device.type == "cpu":
         needed = bytes_of(opened.model, opened.tokens.shape[1])
-        check_memory(
-            f"A run, to change what heads of '{sources.name}' do,", needed, "leave out effects, or close programs"
-        )
+        what = f"Measuring effects of heads of '{sources.name}'"
+        check_memory(what, needed, "leave out effects, or close other programs")
     return opened
 
 
 def _pieces(sources: Sources, step: str, version: int) -> Pieces:
-    """What is there of a step; another version, settings or metrics begin it again."""
+    """Open the stored results of a step; those of another version, other settings or other metrics are removed."""
     made_from = {
         "version": version,
         "settings": sources.study.analysis.model_dump(mode="json", include={"effects"}),

@@ -1,4 +1,4 @@
-"""The step of the logit range: norms of queries and keys beside the weights that they bound.
+"""The step of the logit range: norms of queries and keys, and the extreme weights that they bound.
 
 Holds its rows.
 """
@@ -13,7 +13,7 @@ from storage.zarr.layers import attending, of_layer
 
 
 def logit_range(sources: Sources) -> Rows:
-    """Norms of queries and keys, which bound every logit, beside the smallest and the largest weight.
+    """Norms of queries and keys, which bound every logit, with the smallest and the largest weight.
 
     One layer of one query of one sequence is in memory at a time.
     """

@@ -19,7 +19,7 @@ from storage.zarr.layers import of_layer
 def selection_means(sources: Sources) -> Rows:
     """Mean Precision, Recall, F and specificity of every query, head and N, and of the whole model, with intervals.
 
-    In memory are the resampled means of the model at one query.
+    The resampled means of the model at one query are in memory.
     """
     from geometry.bootstrap import ModelMeans, resampling
 

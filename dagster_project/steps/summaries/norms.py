@@ -32,7 +32,10 @@ def norms(sources: Sources) -> Rows:
 
 
 def _norms_of_layer(metrics: "SequenceStore", layer: int) -> dict[str, Any]:
-    """Columns of ``assumption_norms``, one row per KV head of a layer; one chunk in memory and a little a sequence."""
+    """Columns of ``assumption_norms``, one row per KV head of a layer.
+
+    One sequence of the layer, and a few numbers for every sequence, are in memory.
+    """
     from geometry.quantiles import stream_quantiles
 
     sequences, keys, kv_heads = metrics.sizes["sequence"], metrics.sizes["key"], metrics.layers[layer].kv_heads

@@ -15,7 +15,7 @@ from geometry.running import F64
 from storage.zarr.sequences import SequenceStore
 
 LEVEL = 0.95
-"""Of the intervals of slopes."""
+"""Confidence level of the intervals of slopes."""
 
 Row = dict[str, Any]
 
@@ -28,7 +28,7 @@ FIT = {
 
 
 def fit_row(x: F64, y: F64, cluster: NDArray[np.integer]) -> Row:
-    """The columns of ``FIT``: ln y over ln x, with the jackknife over clusters; NaN as None.
+    """The columns of ``FIT``: ln y against ln x, with the jackknife over clusters; NaN as None.
 
     The arguments are as for ``geometry.power_law.fit_log_log``.
     """

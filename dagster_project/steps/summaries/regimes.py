@@ -22,7 +22,7 @@ BLOCK = 4
 def regimes_by_sequence(sources: Sources) -> Rows:
     """Table 2: where regimes begin and how Δ/B changes within them, for every query, sequence and head.
 
-    One layer of one query after the other; in memory are a layer of ``BLOCK`` sequences, and the layer's rows.
+    One layer of one query after the other; a layer of ``BLOCK`` sequences and its rows are in memory.
     """
     from tqdm import tqdm
 

@@ -1,4 +1,4 @@
-"""The step of the sink effect: how Recall and the sink's similarity go together over heads.
+"""The step of the sink effect: the correlation over heads of Recall and the sink's similarity.
 
 Holds its rows, query by query.
 """
@@ -17,7 +17,7 @@ from storage.zarr.layers import of_layer
 def sink_effect(sources: Sources) -> Rows:
     """The correlation over heads of mean Recall and mean ρ_0 for every query and N, with bootstrap intervals.
 
-    One query after the other, each layer by layer; in memory are the sums of one query.
+    One query after the other, each layer by layer; the sums of one query are in memory.
     """
     from geometry.bootstrap import resampling
 

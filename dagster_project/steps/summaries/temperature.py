@@ -23,14 +23,15 @@ from storage.zarr.layers import attending, of_layer
 from storage.zarr.sequences import SequenceStore
 
 GAINS = ("recall", "auc")
-"""Measures whose difference from that at T = 1 has an error: by these a temperature is chosen."""
+"""Measures whose difference from T = 1 has a standard error: a temperature is chosen by these."""
 
 
 def temperature(sources: Sources) -> Rows:
     """Selections at other temperatures: Precision, Recall, AUC, distance, spread of the weights, and sensitivity.
 
-    One query of one layer after the other, its sequences side by side. Sensitivity is that of all sequences, the others
-    are of the first few. One sequence takes ``temperature_bytes`` at most, and a thread computes one at a time.
+    One query of one layer is computed after the other, its sequences in parallel. Sensitivity is computed for all
+    sequences, the other quantities for the first few. One sequence takes at most ``temperature_bytes``, and a thread
+    computes one at a time.
     """
     from tqdm import tqdm
 
@@ -49,8 +50,8 @@ def temperature(sources: Sources) -> Rows:
 def temperature_bytes(sizes: Mapping[str, int], heads: int, kv_heads: int, temperatures: int) -> int:
     """Upper bound of the memory that one layer of one query of one sequence takes, in bytes, results included.
 
-    The weights and value states as they are stored and once more as they are decoded, and what
-    ``geometry.tempered.scratch_bytes`` and ``geometry.jacobian.scratch_bytes`` say.
+    It is the sum of the weights and value states as they are stored, of their decoded copies, and of
+    ``geometry.tempered.scratch_bytes`` and ``geometry.jacobian.scratch_bytes``.
 
     Parameters
     ----------
@@ -93,19 +94,19 @@ class _Asked:
 
 @dataclass(frozen=True)
 class _Found:
-    """What a task has computed of one sequence."""
+    """The results of a task: those of one sequence."""
 
     norms: F64
     """Spectral norms, (head, temperature)."""
     selections: F64 | None
-    """``SELECTIONS``, (quantity, head, temperature, grid), NaN where N is not below the keys; None if not asked for."""
+    """``SELECTIONS``, (quantity, head, temperature, grid), NaN where N is not below the keys; None if not computed."""
     spreads: F64 | None
     """``SPREADS`` and how many keys underflowed, (quantity, head, temperature)."""
 
 
 @dataclass(frozen=True)
 class _Store:
-    """A store, and the digest of its provenance, by which one that has replaced it is told from it."""
+    """A store, and the digest of its provenance, which differs for a store that has replaced it."""
 
     place: Place
     made_of: str
@@ -183,7 +184,7 @@ def _spread_columns(asked: _Asked, parts: Sequence[F64]) -> dict[str, Any]:
 
 
 def _known(spreads: F64) -> F64:
-    """Numbers of keys that are −1, where there are no such keys, as NaN."""
+    """Replace numbers of keys that are −1, which stands for no such keys, by NaN."""
     return np.where(spreads < 0, np.nan, spreads)
 
 
@@ -210,7 +211,7 @@ def _selection_columns(asked: _Asked, parts: Sequence[F64]) -> dict[str, Any]:
 
 
 def _place(asked: _Asked, shape: tuple[int, ...]) -> dict[str, NDArray[Any]]:
-    """The columns by which rows are told apart, of arrays (head, temperature, …)."""
+    """The columns that identify the rows of arrays (head, temperature, …)."""
     head, index = (axis.ravel() for axis in np.indices(shape)[:2])
     return {
         "query": np.full(head.size, asked.position, np.int32),

@@ -1,6 +1,6 @@
 """Claims about the bounds of Theorems 1 and 2: their premise, how often they hold, and how far off they are (Figure 5).
 
-κ is not known, so that a statement about a bound is judged at the computed κ that suits it best, in every replicate.
+κ is unknown, so a statement about a bound is judged, in every replicate, at the computed κ that favours it most.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,10 +11,10 @@ from dagster_project.steps.summaries.claims.parts import SHARE, Estimated, Layer
 from geometry.resampling import F64, I64, Bool, log_cells
 
 WIDEST = 0.9
-"""Bounds say something that leave out at least the rest: upper less lower, as a share of what is possible at all."""
+"""Largest width of informative bounds: upper minus lower, as a share of the possible range."""
 
 MOST = 0.5
-"""The theorems speak of a head and N where Δ > 0 in more than this share of the sequences."""
+"""The theorems apply to a head and N if Δ > 0 in more than this share of the sequences."""
 
 _ROUNDING = 1e-6
 """Bounds are stored in float32 (as the SQL macro ``inside`` allows)."""
@@ -25,11 +25,11 @@ _METRICS = ("precision", "recall")
 class Bounds:
     """The bounds of every head and of the model's means, layer by layer.
 
-    Memory: 8 · (R + 1) · grid · (2 + 8 κ) bytes, κ how many there are.
+    Memory: 8 · (R + 1) · grid · (2 + 8 K) bytes, K the number of κ.
     """
 
     def __init__(self, n: I64, statistics: Statistics, kappas: Sequence[float], *, least: Mapping[str, int]) -> None:
-        """``least`` says how many rows each claim needs: a κ that has fewer is not considered."""
+        """``least`` is the number of rows that each claim needs: a κ with fewer is not considered."""
         self._n, self._statistics, self._least = n, statistics, least
         replicates = statistics.resampling.replicates + 1
         self._premise = np.zeros((2, replicates))
@@ -113,11 +113,11 @@ class Bounds:
             rows=rows[best],
             clusters=clusters,
             premise=premise,
-            reason=None if rows[best] else "Δ > 0 in most sequences, and bounds say something, at no head and N",
+            reason=None if rows[best] else "no head has an N with informative bounds and Δ > 0 in most sequences",
         )
 
     def _envelope(self, metric: int, premise: float, groups: I64) -> Estimated:
-        """Share of ln N, of where the bounds say something, at which the model's mean lies within its bounds."""
+        """Share of ln N, among N with informative bounds, at which the model's mean lies within its bounds."""
         name = f"{_METRICS[metric]}_enveloped"
         shares, rows = {}, {}
         for kappa in self._curves:
@@ -139,7 +139,7 @@ class Bounds:
         )
 
     def _distances(self, premise: float, groups: I64) -> dict[str, Estimated]:
-        """How far the bounds lie from the model's means, mean over ln N and over Precision and Recall."""
+        """How far the bounds are from the model's means, mean over ln N and over Precision and Recall."""
         uppers, excesses, rows, informative = {}, {}, {}, {}
         for kappa in self._curves:
             gaps = []
@@ -184,12 +184,12 @@ class Bounds:
 
 
 def _floors(layer: Layer) -> Pair:
-    """What Precision and Recall are at least, whatever the geometry, (grid,)."""
+    """Smallest Precision and Recall that are possible with any geometry, (grid,)."""
     return layer.n / layer.n_keys, np.zeros(layer.n.size)
 
 
 def _says_something(low: F64, high: F64, floor: F64) -> Bool:
-    """Whether bounds leave out at least a share 1 − ``WIDEST`` of what is possible; False where there are none."""
+    """Whether bounds exclude at least a share 1 − ``WIDEST`` of the possible range; False where there are none."""
     with np.errstate(invalid="ignore"):
         narrow: Bool = high - np.maximum(low, floor) <= WIDEST * (1 - floor)
     return narrow
@@ -211,13 +211,13 @@ def _mean(curve: F64, weights: F64 | None) -> F64:
 
 
 def _best(values: Mapping[float, F64], rows: Mapping[float, int], least: int) -> float:
-    """The κ with the largest value of those with rows enough; of none, the one with the most rows."""
+    """The κ with the largest value of those with enough rows; if there are none, the one with the most rows."""
     enough = [kappa for kappa in values if rows[kappa] >= least]
     return max(enough, key=lambda kappa: values[kappa][0]) if enough else max(rows, key=lambda kappa: rows[kappa])
 
 
 def _largest(values: Mapping[float, F64], rows: Mapping[float, int], least: int) -> F64:
-    """The largest value over the κ with rows enough, replicate by replicate; of none, that of the most rows."""
+    """The largest value over the κ with enough rows, replicate by replicate; if there are none, that of ``_best``."""
     enough = [kappa for kappa in values if rows[kappa] >= least] or [_best(values, rows, least)]
     largest = np.stack([values[kappa] for kappa in enough])
     return np.where(np.isnan(largest).all(axis=0), np.nan, np.where(np.isnan(largest), -np.inf, largest).max(axis=0))

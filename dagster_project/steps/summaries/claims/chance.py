@@ -1,4 +1,4 @@
-"""The claim of the abstract that selection sharpens separability: measures beside what chance gives."""
+"""The claim of the abstract that selection sharpens separability: measures compared with those of chance."""
 
 import numpy as np
 import pyarrow as pa
@@ -19,9 +19,9 @@ def chance_estimates(
 ) -> dict[str, Estimated]:
     """The claims by name.
 
-    Over ln N, and over heads, the mean of each measure less that of the null; the least of the measures. Heads are
-    resampled; how far their means are off with other sequences, the table says, and as much is added to all of them at
-    once, which is as bad as it can be.
+    The estimate is the smallest, over the measures, of the mean over ln N and heads of the measure minus that of the
+    null. Heads are resampled. The standard errors of their means over sequences are in the table; an error of that size
+    is drawn and added to all heads at once, which is the worst case.
 
     Parameters
     ----------

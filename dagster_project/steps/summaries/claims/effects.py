@@ -1,4 +1,4 @@
-"""Claims about what heads do: whether Recall tells what a head is worth, and whether geometry finds better budgets."""
+"""Claims about effects of heads: whether Recall predicts the loss without a head, and geometry finds better budgets."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from dagster_project.steps.summaries.claims.parts import Estimated, Resampled, S
 from geometry.resampling import F64, I64, LEAST_HEADS, NOTHING, Interval, percentile_interval
 
 LEAST_LOSS = 0.01
-"""An intervention that costs fewer nats on average has done nothing worth an explanation."""
+"""Smallest mean increase of the loss, in nats, that is worth an explanation."""
 
 CONTRASTS = {
     "elbow_budgets_gain": ("elbow", "same_n"),
@@ -18,7 +18,7 @@ CONTRASTS = {
     "elbow_budgets_beat_random": ("elbow", "random_budgets"),
     "elbow_chooses_full_heads": ("full_heads_elbow", "full_heads_random"),
 }
-"""For each claim a policy, and the one of equal cost that it is held against."""
+"""For each claim a policy, and the policy of equal cost that it is compared with."""
 
 PREDICTS = "recall_predicts_loss"
 
@@ -29,7 +29,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 class Function:
-    """Mean Recall over ln N of every head, beside what its removal costs. Memory: 16 · (R + 1) bytes per head."""
+    """Mean Recall over ln N of every head, and the loss without the head. Memory: 16 · (R + 1) bytes per head."""
 
     def __init__(self, statistics: Statistics) -> None:
         self._statistics = statistics
@@ -59,7 +59,7 @@ class Function:
         return {PREDICTS: self._predicts(ablation), **budget_estimates(losses, self._statistics)}
 
     def _predicts(self, ablation: Rows) -> Estimated:
-        """How far Recall and the loss without a head go together, as they are ordered; the sign is left out."""
+        """The rank correlation of Recall and the loss without a head, without its sign."""
         kinds = [row["kind"] for row in ablation]
         if not kinds:
             return Estimated(NOTHING, reason=NO_EFFECTS)
@@ -97,24 +97,24 @@ def rank_correlations(x: F64, y: F64, weights: F64) -> F64:
 
 
 def without_sign(interval: Interval) -> Interval:
-    """The interval of the size of a number from that of the number; from 0 where it may have either sign."""
+    """The interval of the absolute value of a number from its interval; from 0 if the number may have either sign."""
     ends = sorted([abs(interval.low), abs(interval.high)])
     low = 0.0 if interval.low <= 0 <= interval.high else ends[0]
     return Interval(abs(interval.value), low if not np.isnan(interval.low) else np.nan, ends[1])
 
 
 def budget_estimates(losses: Rows, statistics: Statistics) -> dict[str, Estimated]:
-    """The claims about budgets by name: loss by a policy less that by another, mean over budgets.
+    """The claims about budgets by name: the loss by one policy minus that by another, mean over budgets.
 
-    Sequences are resampled, paired; of a control with several draws the mean counts. The budgets are those at which
-    both are known.
+    Sequences are resampled in pairs; a control with several draws has their mean. The budgets are those at which both
+    losses are known.
 
     Parameters
     ----------
     losses
         Rows of ``sparsified_loss_by_sequence``.
     statistics
-        How many claims there are.
+        The draws, and the number of claims.
     """
     by_policy: dict[tuple[str, float], dict[int, list[float]]] = {}
     for row in losses:
@@ -133,7 +133,7 @@ def _contrast(
     statistics: Statistics,
     largest: float,
 ) -> Estimated:
-    """One of them; ``largest`` is the largest mean cost of any policy."""
+    """The estimate of one claim about budgets; ``largest`` is the largest mean cost of any policy."""
     if not by_policy:
         return Estimated(NOTHING, reason=NO_EFFECTS)
     budgets = [budget for name, budget in by_policy if name == policy and (control, budget) in by_policy]

@@ -45,7 +45,7 @@ def rows_of_claims(sources: Sources) -> pa.RecordBatch:
 
 
 def estimate_all(sources: Sources, least: dict[str, int]) -> dict[str, Estimated]:
-    """The estimate of every claim, by name; ``least`` says how many rows each needs."""
+    """The estimate of every claim, by name; ``least`` is the number of rows that each needs."""
     n, clusters = grid_of(sources), sum(group_counts(sources))
     statistics = Statistics(resample(sources.metrics.sizes["sequence"], max(1, clusters)), len(least))
     separation, sink, norms = Separation(n, statistics), Sink(n, statistics), Norms(statistics)
@@ -74,7 +74,7 @@ def estimate_all(sources: Sources, least: dict[str, int]) -> dict[str, Estimated
 
 
 def _rules() -> duckdb.DuckDBPyConnection:
-    """An empty database with the macros of ``sql``, in which the rules that are stated in SQL are asked."""
+    """An empty database with the macros of ``sql``, in which rules that are stated in SQL are evaluated."""
     connection = duckdb.connect()
     create_tables(connection)
     create_relations(connection)
@@ -84,7 +84,7 @@ def _rules() -> duckdb.DuckDBPyConnection:
 def row_of(claim: dict[str, Any], found: Estimated, sequences: int) -> dict[str, Any]:
     """The row of ``claim_estimates`` of a row of ``paper_claims``, with the reason why it cannot be tested, if any."""
     interval = found.interval
-    low, high = min(interval.low, interval.value), max(interval.high, interval.value)  # ones: 1 + 2e-16
+    low, high = min(interval.low, interval.value), max(interval.high, interval.value)  # a mean of ones may be 1 + 2e-16
     ends = {"value": interval.value, "low": low, "high": high}
     return {
         "claim": claim["claim"],

@@ -1,7 +1,7 @@
 """Claims about the fits of Assumptions 2 and 3 (Figures 3 and 4).
 
-To refit for every replicate would take too long. Fits are made again with one group of sequences, or of KV groups, left
-out at a time, and intervals follow from these.
+Fitting every replicate would take too long. Fits are repeated with one group of sequences, or of KV groups, left out at
+a time, and intervals follow from these.
 """
 
 import math
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from storage.zarr.sequences import SequenceStore
 
 LEAST_SIMILARITY = 0.1
-"""Mean cosine of neighbours below which there is no similarity to decay: a curve of zeros fits such a one."""
+"""Mean cosine of neighbours below which there is no similarity that could decay: zeros would fit such a curve."""
 
 CURVES_PER_TASK = 16
 """Curves fitted by one task."""
@@ -41,15 +41,15 @@ CURVES_PER_TASK = 16
 
 @dataclass(frozen=True)
 class Left:
-    """Sums over groups of what is averaged, so that any group can be left out."""
+    """Sums over groups of averaged quantities, so that any group can be left out."""
 
     total: F64
     """(groups, …)."""
     known: F64
-    """How many were summed."""
+    """Number of summands."""
 
     def means(self) -> F64:
-        """The mean of all, then without each group, (1 + groups, …); of a single group twice the same."""
+        """The mean of all, then without each group, (1 + groups, …); for a single group twice the same."""
         total, known = (_with_all(part) for part in (self.total, self.known))
         means: F64 = np.divide(total, known, out=np.full(total.shape, np.nan), where=known > 0)
         return means
@@ -74,7 +74,7 @@ class SimilarityFits:
 
 
 def fit_similarity(metrics: "SequenceStore") -> SimilarityFits:
-    """The fits of a study; in memory are the curves of all KV heads, once for each group of sequences."""
+    """The fits of a study; the curves of all KV heads, once per group of sequences, are in memory."""
     return fit_cosines(
         np.concatenate([_similarity_sums(metrics, layer).means() for layer in attending(metrics)], axis=1)
     )
@@ -111,7 +111,7 @@ def _decays(curves: F64) -> F64:
 
 
 def similarity_estimates(fits: SimilarityFits, statistics: Statistics) -> dict[str, Estimated]:
-    """The claims about similarity by name: over the KV heads whose neighbours have a similarity that could decay."""
+    """The claims about similarity by name, over the KV heads whose neighbours have a similarity that could decay."""
     similar = ~np.isnan(fits.mae).any(axis=0) & (np.nan_to_num(fits.neighbours) >= LEAST_SIMILARITY)
     drawn = resample(len(fits.mae) - 1, len(statistics.resampling.clusters), statistics.resampling.replicates)
     weights = drawn.of_heads(np.flatnonzero(similar))
@@ -133,7 +133,7 @@ def similarity_estimates(fits: SimilarityFits, statistics: Statistics) -> dict[s
 
 
 def _median(values: F64, weights: F64) -> F64:
-    """The median over heads, (R + 1,); NaN without any."""
+    """The median over heads, (R + 1,); NaN without heads."""
     return median_over_heads(values, weights) if len(values) else np.full(weights.shape[1], np.nan)
 
 
@@ -153,7 +153,7 @@ class WeightFits:
 
 
 def fit_weights(tensors: "SequenceStore") -> WeightFits:
-    """The fits of a study; in memory are one layer of one sequence, and a hundred curves."""
+    """The fits of a study; one layer of one sequence and about a hundred curves are in memory."""
     query, sizes = tensors.sizes["query"] - 1, tensors.layers
     last = int(tensors.read("query_position", 0)[-1])
     first = tensors.read("first_key", (slice(None), query)).max(axis=0)
@@ -213,7 +213,7 @@ def _estimate(
     statistic: Callable[[PhaseFit], float],
     domain: tuple[float, float] = (-math.inf, math.inf),
 ) -> Estimated:
-    """The estimate of a number of the fit."""
+    """The estimate of one statistic of the fit."""
     left_out = ([statistic(fit) for fit in kind] for kind in (fits.without_sequences, fits.without_heads))
     interval = jackknife_interval(statistic(fits.whole), *left_out, family=statistics.family, domain=domain)
     reason = "the mean weights have no fit" if fits.whole.status != "ok" else None

@@ -16,13 +16,13 @@ from storage.warehouse.rows import BY_HEAD, BY_N, batch
 from storage.zarr.layers import attending, of_layer
 
 STUDY = "study"
-"""Name of the study in the database that the rules are asked in."""
+"""Name of the study in the database in which the rules are evaluated."""
 
 LEAST_OF_KIND = 2
 """Heads of a kind that its mean layer needs."""
 
 KEYS = ("study", "sequence", "query", "layer", "head")
-"""Columns of a signature that say whose it is."""
+"""Columns that identify the head of a signature."""
 
 ROWS = 2**18
 """Rows labelled by one query."""
@@ -78,7 +78,7 @@ class Kinds:
         return over_heads(layers, self._weights)
 
     def _difference(self) -> Estimated:
-        """Mean layer of Retrievers less that of all other heads."""
+        """Mean layer of Retrievers minus that of all other heads."""
         retriever = self._labels == "Retriever"
         replicates = self._mean_layer(retriever) - self._mean_layer(~retriever)
         found = int(retriever[:, 0].sum())
@@ -89,13 +89,13 @@ class Kinds:
         return self._of_layers(replicates, min(found, others), retriever[:, 0], found, reason)
 
     def _order(self) -> Estimated:
-        """The lesser of the steps in mean layer from Retriever to Reset and from Reset to Mixer."""
+        """The smaller of the steps in mean layer from Retriever to Reset and from Reset to Mixer."""
         members = {kind: self._labels == kind for kind in ("Retriever", "Reset", "Mixer")}
         first, second, third = (self._mean_layer(member) for member in members.values())
         counts = {kind: int(member[:, 0].sum()) for kind, member in members.items()}
         least = min(counts.values())
-        told = ", ".join(f"{count} {kind}" for kind, count in counts.items())
-        reason = None if least >= LEAST_OF_KIND else f"there are {told} heads"
+        listed = ", ".join(f"{count} {kind}" for kind, count in counts.items())
+        reason = None if least >= LEAST_OF_KIND else f"there are {listed} heads"
         of_kind = np.any([member[:, 0] for member in members.values()], axis=0)
         return self._of_layers(np.minimum(second - first, third - second), least, of_kind, sum(counts.values()), reason)
 
@@ -119,7 +119,7 @@ def kind_estimates(kinds: Kinds | None) -> dict[str, Estimated]:
 
 
 def kinds_of(sources: Sources, connection: duckdb.DuckDBPyConnection, statistics: Statistics) -> Kinds | None:
-    """The kinds of a study's heads at the last query; None where no head attends to two keys.
+    """The kinds of a study's heads at the last query; None if no head attends to two keys.
 
     Parameters
     ----------
@@ -149,7 +149,8 @@ def kinds_of(sources: Sources, connection: duckdb.DuckDBPyConnection, statistics
 def read_signatures(sources: Sources, connection: duckdb.DuckDBPyConnection, layer: int) -> dict[str, NDArray[Any]]:
     """The rows of ``head_signatures`` of one layer at the last query, column by column, each (S, H).
 
-    By the statement that fills that table, on the columns that it names; in memory are these of one layer.
+    They are computed by the statement that fills that table, from the columns that it names; those of one layer are in
+    memory.
     """
     statement = sql.statement("derived", "head_signatures")
     tables = {

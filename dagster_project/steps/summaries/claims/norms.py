@@ -10,7 +10,7 @@ CLAIMS = ("norms_stable", "norms_stable_within_sequence", "sink_compressed")
 
 
 class Norms:
-    """How much norms vary over positions, and how short the sink's is, KV head by KV head.
+    """How much norms vary over positions, and how small the sink's norm is, KV head by KV head.
 
     Memory: 24 · (R + 1) bytes per KV head.
     """
@@ -40,7 +40,7 @@ class Norms:
     def estimates(self) -> dict[str, Estimated]:
         """The claims by name."""
         if not self._groups:
-            return dict.fromkeys(CLAIMS, Estimated(NOTHING, reason="no layer attends"))
+            return dict.fromkeys(CLAIMS, Estimated(NOTHING, reason="no layer has attention"))
         groups, found = np.concatenate(self._groups), {name: np.concatenate(of) for name, of in self._of_heads.items()}
         has_sink = np.concatenate(self._has_sink)
         everywhere = np.ones(groups.size, np.bool_)
@@ -73,10 +73,10 @@ class Norms:
 
 
 def variation_of_expectation(norms: F64, resampling: Resampling) -> F64:
-    """Coefficient of variation over positions of the expected norm: what is left of it as sequences grow in number.
+    """Coefficient of variation over positions of the expected norm: its limit for many sequences.
 
-    The variance of a mean over S sequences also has a part 1/S of that within a sequence. It is left out by averaging
-    only products of two different sequences, which is unbiased in every replicate.
+    The variance of a mean over S sequences also includes a part 1/S of that within a sequence. This part is excluded by
+    averaging only products of two different sequences, which is unbiased in every replicate.
 
     Parameters
     ----------

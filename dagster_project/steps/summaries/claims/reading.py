@@ -1,4 +1,4 @@
-"""Reading what the claims rest on from the stores of a study, layer by layer."""
+"""Reading the arrays that claims use from the stores of a study, layer by layer."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -49,7 +49,7 @@ def _layer(sources: Sources, number: int, n_keys: int, first_group: int, grid: I
     group = size.heads // size.kv_heads
 
     def read(name: str, index: int | None = None) -> F64:
-        """An array, (S, H, grid), of one κ where it has several."""
+        """Read an array, (S, H, grid), for one κ if it has several."""
         where = {"query": query} if index is None else {"query": query, "kappa": index}
         return of_layer(metrics, name, number, **where)[..., n - 1].astype(np.float64)
 

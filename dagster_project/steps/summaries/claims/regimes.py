@@ -8,7 +8,7 @@ from dagster_project.steps.summaries.claims.parts import SHARE, Estimated, Stati
 from geometry.resampling import F64, I64, NOTHING, over_heads
 
 POSITIVE, LOST = "II", "IV"
-"""The regimes in which Δ is above 0, and in which it often is not."""
+"""The regime in which Δ is above 0, and the one in which it often is not."""
 
 
 def regime_estimates(

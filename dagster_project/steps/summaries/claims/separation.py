@@ -1,4 +1,4 @@
-"""Claims about the model's mean curves: where separability bends, where it is weakest, and where Recall settles."""
+"""Claims about the model's mean curves: their elbow, where separability is weakest, and where Recall settles."""
 
 from itertools import pairwise
 from typing import Any
@@ -15,7 +15,7 @@ BANDS = 3
 """Small, intermediate and large N: as many parts of equal length over ln N, from N = 2 to the last."""
 
 DISTINGUISHABLE = (0.70, 0.85)
-"""The share of the selected keys that can be told apart, as reported of arXiv 2508.17821; the view has it too."""
+"""Share of the selected keys told apart, as reported for arXiv 2508.17821 (see ``distinguishable_share``)."""
 
 _MEASURES = ("precision", "recall", "specificity")
 
@@ -61,7 +61,7 @@ class Separation:
         clusters = number_of(groups)
         basis = {"rows": groups.size, "clusters": clusters}
         elbow, weakest, unsettled = self._elbow(connection), self._weakest(), self._unsettled()
-        none, few = "the mean curve has no elbow", f"there are fewer than {BANDS} N from 2 on"
+        none, few = "the mean curve has no elbow", f"there are fewer than {BANDS} values of N from 2 on"
         return {
             "small_n_elbow": Estimated(
                 self._statistics.interval(elbow, clusters, (1, self._last)),
@@ -95,7 +95,7 @@ class Separation:
         return elbows
 
     def _weakest(self) -> F64:
-        """By how much the lower end exceeds the middle, for the one of specificity and Recall with the lesser excess.
+        """By how much the lower end exceeds the middle, for the one of specificity and Recall with the smaller excess.
 
         (R + 1,); the ends are the mean over ln N of the first and of the last band.
         """
@@ -103,9 +103,9 @@ class Separation:
         return np.minimum(*(np.minimum(first, last) - middle for first, middle, last in bands))
 
     def _unsettled(self) -> F64:
-        """How far Recall is from the middle of ``DISTINGUISHABLE`` beyond the first band, where it is farther; (R + 1.
+        """Largest distance of Recall from the middle of ``DISTINGUISHABLE`` in the middle and the last band, (R + 1,).
 
-        In the middle band and in the last one, since a curve that only passes through does not settle.
+        Both bands count, since a curve that only passes through does not settle.
         """
         _, *settled = self._of_bands("recall")
         away: F64 = np.abs(np.stack(settled) - sum(DISTINGUISHABLE) / 2).max(axis=0)

@@ -17,13 +17,13 @@ LEAST_SHARE = 0.5
 """Share of the heads that must have a sink for the study to say what sinks do."""
 
 _LEVELS = ("recall", "excess", "r_min")
-"""What is averaged over ln N, head by head."""
+"""The quantities that are averaged over ln N, head by head."""
 
 
 class Sink:
-    """How Recall, Precision and r_min go together with ρ_0 over heads, layer by layer.
+    """Correlations over heads of Recall, Precision and r_min with ρ_0, accumulated layer by layer.
 
-    A head takes part that has a ρ_0 and attends to three keys or more. Memory: 56 · grid · (R + 1) bytes, and
+    Heads that have a ρ_0 and attend to three keys or more are included. Memory: 56 · grid · (R + 1) bytes, and
     32 · (R + 1) per head.
     """
 
@@ -31,7 +31,7 @@ class Sink:
         self._n, self._statistics = n, statistics
         replicates = statistics.resampling.replicates + 1
         self._sums = np.zeros((7, n.size, replicates))
-        """Over heads: how many, weights, x, y, x², y², xy, with x the Recall less 1/2 and y the ρ_0."""
+        """Over heads: their number, weights, x, y, x², y², xy, with x the Recall minus 1/2 and y the ρ_0."""
         self._heads: dict[str, list[F64]] = {name: [] for name in (*_LEVELS, "rho_0", "weights", "sink_times")}
         self._groups: list[I64] = []
         self._last = 1
@@ -99,7 +99,7 @@ class Sink:
         return np.where(known, np.clip((xy - x * y / each) / scale, -1, 1), np.nan)
 
     def _positive(self, correlations: F64) -> F64:
-        """Share of ln N, from N = 2 on, at which the correlation is above 0, of where there is one; (R + 1,)."""
+        """Share of ln N, from N = 2 on, at which the correlation is above 0, among N that have one; (R + 1,)."""
         weights = log_cells(self._n, 2, self._last)[:, None] * ~np.isnan(correlations)
         with np.errstate(invalid="ignore"):  # 0/0 where there is none
             share: F64 = (weights * (correlations > 0)).sum(axis=0) / weights.sum(axis=0)
