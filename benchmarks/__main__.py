@@ -29,7 +29,7 @@ from benchmarks import (
     startup,
     temperature,
 )
-from benchmarks.measure import Benchmark, Result, machine
+from benchmarks.measure import Benchmark, Result, describe_machine
 
 BENCHMARKS: tuple[Benchmark, ...] = (
     *selection.BENCHMARKS,
@@ -55,12 +55,12 @@ WIDTH = 150
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmarks that the arguments select; returns the exit code."""
-    parser = _parser()
+    parser = _build_parser()
     options = parser.parse_args(arguments)
-    chosen = _chosen(options.only)
+    chosen = _select_benchmarks(options.only)
     if not chosen:
         parser.error(f"there is no benchmark '{options.only}'; choose one of: {', '.join(b.name for b in BENCHMARKS)}")
-    described, started = machine(), datetime.now(UTC)  # before this process adds to the load
+    described, started = describe_machine(), datetime.now(UTC)  # before this process adds to the load
     results: list[Result] = []
     skipped: dict[str, str] = {}
     for benchmark in chosen:
@@ -70,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             continue
         print(f"{benchmark.name} ...", file=sys.stderr, flush=True)
         results += [replace(r, target=None) for r in benchmark.small()] if options.small else benchmark.full()
-    Console(width=None if sys.stdout.isatty() else WIDTH).print(_table(results))
+    Console(width=None if sys.stdout.isatty() else WIDTH).print(_build_table(results))
     out = options.out or RESULTS / f"{started:%Y%m%dT%H%M%SZ}.json"
     out.parent.mkdir(parents=True, exist_ok=True)
     saved = {
@@ -85,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def _build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks", description="Measure performance as ratios of contenders that run in alternation."
     )
@@ -99,12 +99,12 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _chosen(only: str | None) -> list[Benchmark]:
+def _select_benchmarks(only: str | None) -> list[Benchmark]:
     """The benchmarks of that name or subject; all if ``only`` is None."""
     return [b for b in BENCHMARKS if only is None or only in {b.name, b.name.partition(".")[0]}]
 
 
-def _table(results: Sequence[Result]) -> Table:
+def _build_table(results: Sequence[Result]) -> Table:
     """One row per figure."""
     table = Table(title="Median ratio over rounds in which the contenders alternate", show_lines=True)
     for heading in ("figure", "contenders", "ratio", "lowest-highest", "target", "medians"):
@@ -117,13 +117,13 @@ def _table(results: Sequence[Result]) -> Table:
             f"{result.what}\nagainst {result.against}\n[dim]{sizes}; {result.repeats} rounds{note}[/dim]",
             f"{result.ratio:.2f}",
             f"{result.lowest:.2f}-{result.highest:.2f}",
-            _verdict(result),
+            _format_verdict(result),
             f"{result.what_median:.4g} {result.unit}\n{result.against_median:.4g} {result.unit}",
         )
     return table
 
 
-def _verdict(result: Result) -> str:
+def _format_verdict(result: Result) -> str:
     """The target, and whether it is met."""
     if result.target is None:
         return "none"

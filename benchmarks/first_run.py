@@ -26,7 +26,7 @@ with torch.inference_mode():
 """
 
 
-def first_run(study: Sequence[str], sequences: int, tokens: int, repeats: int) -> list[Result]:
+def measure_first_run(study: Sequence[str], sequences: int, tokens: int, repeats: int) -> list[Result]:
     """Duration of a study in an empty data root, compared with imports and with a forward pass.
 
     Parameters
@@ -48,8 +48,8 @@ def first_run(study: Sequence[str], sequences: int, tokens: int, repeats: int) -
         seconds = alternate(
             partial(_run_cold, study),
             partial(_run, study, compiled),
-            partial(_python, "-c", IMPORTS),
-            partial(_python, "-c", forward),
+            partial(_run_python, "-c", IMPORTS),
+            partial(_run_python, "-c", forward),
             repeats=repeats,
         )
     shown = f"attention-geometry run {' '.join(study)}"
@@ -70,10 +70,10 @@ def _run_cold(study: Sequence[str]) -> None:
 def _run(study: Sequence[str], compiled: str) -> None:
     """Run a study in an empty data root, with the compiled kernels cached in the folder ``compiled``."""
     with TemporaryDirectory() as home:
-        _python(*PROGRAM, "run", *study, ATTENTION_GEOMETRY_HOME=home, NUMBA_CACHE_DIR=compiled)
+        _run_python(*PROGRAM, "run", *study, ATTENTION_GEOMETRY_HOME=home, NUMBA_CACHE_DIR=compiled)
 
 
-def _python(*arguments: str, **variables: str) -> None:
+def _run_python(*arguments: str, **variables: str) -> None:
     root = Path(__file__).parents[1]
     command = [sys.executable, *arguments]
     subprocess.run(command, env={**os.environ, **variables}, cwd=root, check=True, capture_output=True)
@@ -81,6 +81,6 @@ def _python(*arguments: str, **variables: str) -> None:
 
 BENCHMARK = Benchmark(
     "first_run",
-    full=lambda: first_run(("embedded",), sequences=8, tokens=512, repeats=3),
-    small=lambda: first_run(STUDY, sequences=2, tokens=32, repeats=1),
+    full=lambda: measure_first_run(("embedded",), sequences=8, tokens=512, repeats=3),
+    small=lambda: measure_first_run(STUDY, sequences=2, tokens=32, repeats=1),
 )

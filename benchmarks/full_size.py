@@ -33,7 +33,7 @@ from transformers import (
     PreTrainedModel,
 )
 
-from benchmarks.measure import alternate, machine
+from benchmarks.measure import alternate, describe_machine
 from dagster_project.steps.assets import Work
 from dagster_project.steps.catalogue import ASSETS
 from dagster_project.steps.landing import WAREHOUSE
@@ -43,13 +43,13 @@ from dagster_project.steps.summaries import SUMMARIES
 from dagster_project.study.home import Home
 from dagster_project.study.studies import Study
 from extract import models
-from extract.batches import batch_size
+from extract.batches import choose_batch_size
 from extract.buffers import Buffers
 from extract.capture import capture, probe
 from extract.extraction import extract
 from extract.settings import EMBEDDED, ExtractionSettings
 from storage.files.places import Local
-from storage.zarr.arrays import TENSORS, tensor_specs
+from storage.zarr.arrays import TENSORS, build_tensor_specs
 from storage.zarr.sequences import SequenceStore
 
 MODELS: Mapping[str, tuple[type[PreTrainedConfig], Mapping[str, Any]]] = {
@@ -133,7 +133,7 @@ def measure(name: str, *, divide: int, layers: int | None, sequences: int, conte
     with TemporaryDirectory() as folder:
         checkpoint, text = Path(folder, "model"), Path(folder, "text.txt")
         parameters = _write_checkpoint(name, checkpoint, divide=divide, layers=layers)
-        text.write_text(_words(sequences * context_length), encoding="utf-8")
+        text.write_text(_draw_words(sequences * context_length), encoding="utf-8")
         study = Study.model_validate(
             {
                 "model": str(checkpoint),
@@ -143,10 +143,10 @@ def measure(name: str, *, divide: int, layers: int | None, sequences: int, conte
                 "dtype": "bfloat16",
             }
         )
-        description = models.describe(study.extraction())
+        description = models.describe(study.select_extraction())
         done = Measured(name, str(description.device), divide, parameters, sequences, context_length, batch=0)
-        _forward_and_capture(study, description, done)
-        _pipeline(Home(Path(folder, "data")), name, study, done)
+        _measure_passes(study, description, done)
+        _run_pipeline(Home(Path(folder, "data")), name, study, done)
         done.host_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         return done
 
@@ -169,41 +169,41 @@ def _write_checkpoint(name: str, folder: Path, *, divide: int, layers: int | Non
     return int(model.num_parameters())
 
 
-def _words(count: int) -> str:
+def _draw_words(count: int) -> str:
     """``count`` words drawn at random from a few hundred, a hundred to a line."""
     generator = random.Random(0)
     stems = ["".join(generator.choices("abcdefghijklmnopqrstuvwxyz", k=generator.randint(2, 8))) for _ in range(400)]
     return "\n".join(" ".join(generator.choices(stems, k=100)) for _ in range(count // 100 + 1))
 
 
-def _forward_and_capture(study: Study, description: models.Description, done: Measured) -> None:
+def _measure_passes(study: Study, description: models.Description, done: Measured) -> None:
     """Measure the plain SDPA forward pass of one batch, and the same with capture."""
     model = models.load(description)
     tokens = torch.randint(VOCABULARY, (1, done.context_length), generator=torch.Generator().manual_seed(0))
     attention = probe(model, tokens[:, :64])
-    batch = batch_size(study.extraction(), attention)
+    batch = choose_batch_size(study.select_extraction(), attention)
     tokens = tokens.expand(batch, -1).contiguous()
     buffers = Buffers(
         attention.layers, batch=batch, queries=1, keys=done.context_length, dtype=attention.dtype,
         pin=description.device.type == "cuda",
     )  # fmt: skip
 
-    def plain() -> None:
+    def run_forward() -> None:
         with torch.inference_mode():
             model.base_model(input_ids=tokens.to(model.device), use_cache=False)
         _synchronise(description.device)
 
-    def captured() -> None:
+    def run_capture() -> None:
         capture(model, attention, tokens, [done.context_length - 1], buffers).wait()
 
     done.batch = batch
-    for stage, contender in (("forward", plain), ("capture", captured)):
-        done.device_bytes[stage] = _device_peak(contender, description.device)
-    seconds = alternate(captured, plain, repeats=3).min(axis=0) / batch
+    for stage, contender in (("forward", run_forward), ("capture", run_capture)):
+        done.device_bytes[stage] = _measure_device_peak(contender, description.device)
+    seconds = alternate(run_capture, run_forward, repeats=3).min(axis=0) / batch
     done.seconds |= {"forward": seconds[1], "capture": seconds[0]}
 
 
-def _device_peak(contender: Callable[[], None], device: torch.device) -> int:
+def _measure_device_peak(contender: Callable[[], None], device: torch.device) -> int:
     """Peak memory of a CUDA device while ``contender`` runs, in bytes; 0 on other devices."""
     if device.type != "cuda":
         return 0
@@ -218,11 +218,11 @@ def _synchronise(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def _pipeline(home: Home, name: str, study: Study, done: Measured) -> None:
+def _run_pipeline(home: Home, name: str, study: Study, done: Measured) -> None:
     """Run every step of the study, timed."""
 
     @contextmanager
-    def timed(stage: str) -> Iterator[None]:
+    def time_stage(stage: str) -> Iterator[None]:
         start = time.perf_counter()
         yield
         done.seconds[stage] = (time.perf_counter() - start) / done.sequences
@@ -237,7 +237,7 @@ def _pipeline(home: Home, name: str, study: Study, done: Measured) -> None:
         "landing": (WAREHOUSE,),
         "report": (REPORT,),
     }.items():
-        with timed(stage):
+        with time_stage(stage):
             for asset in assets:
                 asset.make(work)
 
@@ -246,11 +246,11 @@ def _extract(home: Home, name: str, study: Study, done: Measured) -> None:
     """Extract the study, timed from its first batch on."""
     start, ready = time.perf_counter(), 0.0
 
-    def before(*_: object) -> None:
+    def mark_ready(*_: object) -> None:
         nonlocal ready
         ready = time.perf_counter()
 
-    report = extract(study.extraction(), study=name, path=home.tensors(name), before=before)
+    report = extract(study.select_extraction(), study=name, path=home.tensors(name), before=mark_ready)
     done.load, done.stored_bytes = ready - start, report.bytes // done.sequences
     done.seconds["extraction"] = (time.perf_counter() - ready) / done.sequences
 
@@ -258,7 +258,7 @@ def _extract(home: Home, name: str, study: Study, done: Measured) -> None:
 def _write(home: Home, name: str) -> float:
     """Seconds to write the tensors of one sequence from memory to a second store."""
     source = SequenceStore.open(home.tensors(name), TENSORS)
-    specs = tensor_specs(
+    specs = build_tensor_specs(
         values=source.provenance["settings"]["values"], computed=source.provenance["settings"]["dtype"]
     )
     target = SequenceStore.resume(Local(home.root / "copy.zarr"), specs, source.sizes, source.provenance, source.layers)
@@ -273,7 +273,7 @@ def _write(home: Home, name: str) -> float:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the models that the arguments select; returns the exit code."""
-    parser = _parser()
+    parser = _build_parser()
     options = parser.parse_args(arguments)
     if unknown := set(options.models) - MODELS.keys():
         parser.error(f"there is no model '{', '.join(sorted(unknown))}'; choose from: {', '.join(MODELS)}")
@@ -287,14 +287,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             1, multiprocessing.get_context("spawn")
         ) as process:  # each model has its own peak memory
             done.append(process.submit(measure, name, **asked).result())
-    Console(width=None if sys.stdout.isatty() else 200).print(_table(done))
+    Console(width=None if sys.stdout.isatty() else 200).print(_build_table(done))
     if options.out:
-        saved = {"machine": machine(), "models": [asdict(measured) for measured in done]}
+        saved = {"machine": describe_machine(), "models": [asdict(measured) for measured in done]}
         options.out.write_text(json.dumps(saved, indent=2) + "\n", encoding="utf-8")
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def _build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.full_size", description=__doc__.partition("\n")[0])
     parser.add_argument("models", nargs="*", metavar="MODEL", help=f"{', '.join(MODELS)} (default: all)")
     parser.add_argument("--divide", type=int, help="divisor of width and heads (default: 1 on a large GPU, else 8)")
@@ -310,7 +310,7 @@ def _has_room() -> bool:
     return torch.cuda.is_available() and torch.cuda.mem_get_info()[0] >= ROOM
 
 
-def _table(done: Sequence[Measured]) -> Table:
+def _build_table(done: Sequence[Measured]) -> Table:
     """One row per model."""
     table = Table(title="Seconds for one sequence, and peak memory")
     for heading in ("model", *STAGES, "load", "tensors", "device: forward, capture", "host"):

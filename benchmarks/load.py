@@ -25,9 +25,9 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 import sql
-from benchmarks.landing import synthetic_tables
+from benchmarks.landing import make_tables
 from benchmarks.measure import Benchmark, Result, compare
-from storage.warehouse.connection import connect, published
+from storage.warehouse.connection import connect, list_published
 from storage.warehouse.landing import land
 
 Hashes = dict[tuple[str, int], set[int]]
@@ -72,15 +72,15 @@ class Load:
     """Landings while readers are running."""
 
 
-def load(*, readers: int, studies: int, landings: int, repeats: int, **sizes: int) -> list[Result]:
+def measure_load(*, readers: int, studies: int, landings: int, repeats: int, **sizes: int) -> list[Result]:
     """``readers`` reader processes, and one writer for each study, which lands ``landings`` times in a round."""
     with TemporaryDirectory() as name, CONTEXT.Manager() as manager:
         known = prepare(Path(name), studies, sizes)
         rounds = [
-            once(manager, Path(name), known, readers=readers, studies=studies, landings=landings)
+            run_round(manager, Path(name), known, readers=readers, studies=studies, landings=landings)
             for _ in range(repeats)
         ]
-    refuse(rounds)
+    check_rounds(rounds)
     measured = {"readers": readers, "studies": studies, "landings": studies * landings * repeats, **sizes}
     queries = sum(len(each.busy.seconds) for each in rounds)
     note = f"{queries} queries during {measured['landings']} landings: no errors, no torn reads"
@@ -88,8 +88,8 @@ def load(*, readers: int, studies: int, landings: int, repeats: int, **sizes: in
         compare(
             f"load.{figure}",
             "cost",
-            (f"{what}, with the other side running", _by_round(rounds, beside, quantile)),
-            (f"{what}, without it", _by_round(rounds, alone, quantile)),
+            (f"{what}, with the other side running", _compute_quantiles(rounds, beside, quantile)),
+            (f"{what}, without it", _compute_quantiles(rounds, alone, quantile)),
             sizes=measured,
             note=note,
         )
@@ -101,7 +101,7 @@ def load(*, readers: int, studies: int, landings: int, repeats: int, **sizes: in
     ]
 
 
-def refuse(rounds: Sequence[Load]) -> None:
+def check_rounds(rounds: Sequence[Load]) -> None:
     """Raise if there was an error or a torn read, or if a process did nothing or a reader met no landing."""
     for each in rounds:
         for seen in (each.quiet, each.busy, each.alone, each.beside):
@@ -113,7 +113,7 @@ def refuse(rounds: Sequence[Load]) -> None:
             raise RuntimeError(msg)
 
 
-def _by_round(rounds: Sequence[Load], part: str, quantile: float) -> NDArray[np.float64]:
+def _compute_quantiles(rounds: Sequence[Load], part: str, quantile: float) -> NDArray[np.float64]:
     return np.array([np.quantile(getattr(each, part).seconds, quantile) for each in rounds])
 
 
@@ -121,16 +121,16 @@ def prepare(folder: Path, studies: int, sizes: Mapping[str, int]) -> Hashes:
     """Land every generation of every study once; returns the hashes that identify them."""
     known: Hashes = {}
     for generation in range(GENERATIONS):
-        _make_generation(folder, generation, sizes)
+        _write_generation(folder, generation, sizes)
         for study in range(studies):
-            _land(folder, study, _generation(folder, generation))
+            _land(folder, study, _read_generation(folder, generation))
         with closing(connect(folder)) as connection:
-            for table, number in hashes(connection, "study0").items():
+            for table, number in hash_tables(connection, "study0").items():
                 known.setdefault((table, number), set()).add(generation)
     return known
 
 
-def once(
+def run_round(
     manager: SyncManager,
     folder: Path,
     known: Hashes,
@@ -143,14 +143,14 @@ def once(
     writer = partial(write, folder=folder, landings=landings)
     reader = partial(read, folder=folder, known=known, studies=studies, ended=manager.Queue())
     started = time.monotonic()
-    alone, _ = together(manager, [writer] * studies, [])
+    alone, _ = run_processes(manager, [writer] * studies, [])
     lasted = time.monotonic() - started
-    _, quiet = together(manager, [partial(_wait, seconds=lasted)], [reader] * readers)
-    beside, busy = together(manager, [writer] * studies, [reader] * readers)
+    _, quiet = run_processes(manager, [partial(_wait, seconds=lasted)], [reader] * readers)
+    beside, busy = run_processes(manager, [writer] * studies, [reader] * readers)
     return Load(quiet, busy, alone, beside)
 
 
-def together(
+def run_processes(
     manager: SyncManager, writers: Sequence[Callable[..., None]], readers: Sequence[Callable[..., None]]
 ) -> tuple[Seen, Seen]:
     """Run each of these in its own process; returns the results of writers and of readers.
@@ -209,7 +209,7 @@ def write(
     land_one: Callable[..., None] | None = None,
 ) -> None:
     """Land a study repeatedly, each time another generation, by ``land_one`` if it is given."""
-    made = [_generation(folder, generation) for generation in range(GENERATIONS)]
+    made = [_read_generation(folder, generation) for generation in range(GENERATIONS)]
     begin.wait(START_WAIT)
     for _, tables in zip(range(landings), cycle(made), strict=False):
         started = time.perf_counter()
@@ -228,16 +228,16 @@ def read(
     while not stop.is_set():
         try:
             with closing(connect(folder)) as connection:
-                landed = _versions(folder)
-                before = _generations(connection, known, studies)
+                landed = _read_versions(folder)
+                before = _find_generations(connection, known, studies)
                 for turn in count(1):
-                    _ask(connection, f"study{(number + turn) % studies}", seen)
+                    _run_tour(connection, f"study{(number + turn) % studies}", seen)
                     if not met and turn == 1:
                         begin.wait(START_WAIT)
-                    if stop.is_set() or (turn >= SESSION and (met or _versions(folder) != landed)):
+                    if stop.is_set() or (turn >= SESSION and (met or _read_versions(folder) != landed)):
                         break
-                met.append(_versions(folder) != landed)
-                after = _generations(connection, known, studies)
+                met.append(_read_versions(folder) != landed)
+                after = _find_generations(connection, known, studies)
         except Exception:
             ended.put(number)
             raise
@@ -247,38 +247,38 @@ def read(
     seen.met.append(sum(met))
 
 
-def _ask(connection: duckdb.DuckDBPyConnection, study: str, seen: Seen) -> None:
+def _run_tour(connection: duckdb.DuckDBPyConnection, study: str, seen: Seen) -> None:
     """Run the tour once."""
-    for text in (sql.statement("tour", name).text for name in sql.names("tour")):
+    for text in (sql.read_statement("tour", name).text for name in sql.list_names("tour")):
         started = time.perf_counter()
         connection.execute(text, {"study": study} if "$study" in text else None).fetchall()
         seen.seconds.append(time.perf_counter() - started)
 
 
-def _versions(folder: Path) -> dict[str, tuple[int, int]]:
+def _read_versions(folder: Path) -> dict[str, tuple[int, int]]:
     """Inode and time of each published file, which change when its study lands."""
-    states = {study: path.stat() for study, path in published(folder).items()}
+    states = {study: path.stat() for study, path in list_published(folder).items()}
     return {study: (state.st_ino, state.st_mtime_ns) for study, state in states.items()}
 
 
-def _generations(connection: duckdb.DuckDBPyConnection, known: Hashes, studies: int) -> dict[str, set[int]]:
+def _find_generations(connection: duckdb.DuckDBPyConnection, known: Hashes, studies: int) -> dict[str, set[int]]:
     """For every study, the generations that all its tables belong to; empty if it is torn."""
     found = {}
     for study in (f"study{number}" for number in range(studies)):
-        each = [known.get(pair, set()) for pair in hashes(connection, study).items()]
+        each = [known.get(pair, set()) for pair in hash_tables(connection, study).items()]
         found[study] = set.intersection(*each)
     return found
 
 
-def hashes(connection: duckdb.DuckDBPyConnection, study: str) -> dict[str, int]:
+def hash_tables(connection: duckdb.DuckDBPyConnection, study: str) -> dict[str, int]:
     """A hash of the rows of each table of a study, independent of their order and of the study's name.
 
     For a derived table it is the number of rows, which differs between generations: DuckDB adds floats in no fixed
     order, so that the last digits of a mean may differ between landings.
     """
     found = {}
-    for table in sql.names("schema"):
-        told_by = "count(*)" if table in sql.names("derived") else "coalesce(bit_xor(hash(t)), 0)"
+    for table in sql.list_names("schema"):
+        told_by = "count(*)" if table in sql.list_names("derived") else "coalesce(bit_xor(hash(t)), 0)"
         row = connection.execute(
             f"SELECT {told_by} FROM (SELECT * EXCLUDE (study) FROM {table} WHERE study = $study) t",
             {"study": study},
@@ -287,23 +287,23 @@ def hashes(connection: duckdb.DuckDBPyConnection, study: str) -> dict[str, int]:
     return found
 
 
-def _make_generation(folder: Path, generation: int, sizes: Mapping[str, int]) -> None:
+def _write_generation(folder: Path, generation: int, sizes: Mapping[str, int]) -> None:
     """Write the tables of one generation to Parquet files."""
-    path = _folder_of(folder, generation)
+    path = _build_path(folder, generation)
     path.mkdir(parents=True)
     with TemporaryDirectory(dir=folder) as name:
-        tables = synthetic_tables(Path(name), **{**sizes, "context": sizes["context"] + generation})
+        tables = make_tables(Path(name), **{**sizes, "context": sizes["context"] + generation})
     for table, batches in tables.items():
         if batches:
             pq.write_table(pa.Table.from_batches(batches), path / f"{table}.parquet")
 
 
-def _generation(folder: Path, generation: int) -> dict[str, list[pa.RecordBatch]]:
+def _read_generation(folder: Path, generation: int) -> dict[str, list[pa.RecordBatch]]:
     """The tables of one generation."""
-    return {path.stem: pq.read_table(path).to_batches() for path in _folder_of(folder, generation).iterdir()}
+    return {path.stem: pq.read_table(path).to_batches() for path in _build_path(folder, generation).iterdir()}
 
 
-def _folder_of(folder: Path, generation: int) -> Path:
+def _build_path(folder: Path, generation: int) -> Path:
     return folder / "generations" / str(generation)
 
 
@@ -316,6 +316,10 @@ def _land(folder: Path, number: int, tables: Any) -> None:
 
 BENCHMARK = Benchmark(
     "load",
-    full=partial(load, readers=8, studies=4, landings=4, repeats=2, sequences=8, layers=4, heads=8, context=256),
-    small=partial(load, readers=2, studies=2, landings=2, repeats=1, sequences=2, layers=1, heads=2, context=16),
+    full=partial(
+        measure_load, readers=8, studies=4, landings=4, repeats=2, sequences=8, layers=4, heads=8, context=256
+    ),
+    small=partial(
+        measure_load, readers=2, studies=2, landings=2, repeats=1, sequences=2, layers=1, heads=2, context=16
+    ),
 )

@@ -124,11 +124,11 @@ def compare(
     )
 
 
-def machine() -> dict[str, Any]:
+def describe_machine() -> dict[str, Any]:
     """Description of the machine: processor, cores, current load, versions; nothing that identifies it."""
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else math.nan
     return {
-        "cpu": _cpu_model(),
+        "cpu": _read_cpu_model(),
         "cores": os.cpu_count() or 1,
         "load": None if math.isnan(load) else round(load, 2),
         "system": f"{platform.system()} {platform.machine()}",
@@ -136,7 +136,7 @@ def machine() -> dict[str, Any]:
     }
 
 
-def _cpu_model() -> str:
+def _read_cpu_model() -> str:
     """Name of the processor, from Linux or else from Python."""
     described = Path("/proc/cpuinfo")
     if described.exists():

@@ -17,7 +17,7 @@ import numpy as np
 
 import sql
 from benchmarks.measure import Benchmark, Result, alternate, compare
-from storage.warehouse.connection import FORMAT_VERSION, connect, database
+from storage.warehouse.connection import FORMAT_VERSION, connect, locate_database
 from storage.warehouse.relations import create_tables
 
 STUDY = "large"
@@ -44,15 +44,20 @@ CALLS = {
 _AXES = re.compile(r"one row per \(?(?P<axes>[a-z_, ]+)")
 
 
-def queries(*, layers: int, heads: int, kv_heads: int, context: int, sequences: int, repeats: int) -> list[Result]:
+def measure_queries(
+    *, layers: int, heads: int, kv_heads: int, context: int, sequences: int, repeats: int
+) -> list[Result]:
     """Every query of the tour and of the reports, and every macro, on a study of this size."""
     sizes = {"layer": layers, "head": heads, "kv_head": kv_heads, "position": context, "sequence": sequences}
     rows = layers * heads * (context - 1) * sequences
     with TemporaryDirectory() as name:
-        fill(database(Path(name), STUDY), sizes)
+        fill(locate_database(Path(name), STUDY), sizes)
         with closing(connect(Path(name), unlocked=True)) as connection:
             connection.execute(f"SET threads = {THREADS}")
-            measured = {label: _measure(connection, *asked, repeats) for label, asked in _questions(context).items()}
+            measured = {
+                label: _measure_question(connection, *asked, repeats)
+                for label, asked in _list_questions(context).items()
+            }
     in_reach = {label: seconds for label, seconds in measured.items() if np.median(seconds[:, 1]) <= LIMIT}
     slowest = max(in_reach or measured, key=lambda label: float(np.median(measured[label][:, 0])))
     ours, limit = measured[slowest][:, 0], np.full(repeats, LIMIT)
@@ -79,30 +84,30 @@ def fill(path: Path, sizes: Mapping[str, int]) -> None:
     with duckdb.connect(path) as connection:
         connection.execute("SET memory_limit = '10GB'")
         create_tables(connection)
-        for name in sql.names("schema"):
+        for name in sql.list_names("schema"):
             if name not in EMPTY:
-                connection.execute(_insert(name, connection.table(name), sizes))
+                connection.execute(_build_insert(name, connection.table(name), sizes))
 
 
-def _insert(name: str, table: duckdb.DuckDBPyRelation, sizes: Mapping[str, int]) -> str:
+def _build_insert(name: str, table: duckdb.DuckDBPyRelation, sizes: Mapping[str, int]) -> str:
     """The statement that fills one table, in the order of its grain."""
-    grain = _AXES.search(sql.statement("schema", name).grain)
+    grain = _AXES.search(sql.read_statement("schema", name).grain)
     axes, rows = {}, 1
     for axis in reversed(grain["axes"].split(", ") if grain else []):
-        if axis in (spans := _axes(sizes)):
+        if axis in (spans := _list_axes(sizes)):
             size, place = spans[axis]
             axes[axis] = place.format(f"(i // {rows} % {size})")
             rows *= size
     placed = ", ".join(["i", "hash(i) AS h", *(f"{value} AS {axis}" for axis, value in axes.items())])
-    made = _constants(sizes) | {axis: axis for axis in axes}
+    made = _list_constants(sizes) | {axis: axis for axis in axes}
     columns = ", ".join(
-        f"({made.get(column) or _random(str(kind), place)})::{kind} AS {column}"
+        f"({made.get(column) or _build_random(str(kind), place)})::{kind} AS {column}"
         for place, (column, kind) in enumerate(zip(table.columns, table.types, strict=True))
     )
     return f"INSERT INTO {name} BY NAME SELECT {columns} FROM (SELECT {placed} FROM range({rows}) AS r (i))"
 
 
-def _axes(sizes: Mapping[str, int]) -> dict[str, tuple[int, str]]:
+def _list_axes(sizes: Mapping[str, int]) -> dict[str, tuple[int, str]]:
     """Number of values of each free column of a grain, and the SQL for the value at each position."""
     context = sizes["position"]
     return {axis: (size, "{}") for axis, size in sizes.items()} | {
@@ -117,7 +122,7 @@ def _axes(sizes: Mapping[str, int]) -> dict[str, tuple[int, str]]:
     }
 
 
-def _constants(sizes: Mapping[str, int]) -> dict[str, str]:
+def _list_constants(sizes: Mapping[str, int]) -> dict[str, str]:
     """SQL for the columns that are the same in every row, or follow from others."""
     return {
         "study": f"'{STUDY}'",
@@ -142,7 +147,7 @@ def _constants(sizes: Mapping[str, int]) -> dict[str, str]:
     }
 
 
-def _random(kind: str, place: int) -> str:
+def _build_random(kind: str, place: int) -> str:
     """SQL for a value of a column's type, from the bits of the row's hash."""
     match kind:
         case "FLOAT" | "DOUBLE":
@@ -154,22 +159,24 @@ def _random(kind: str, place: int) -> str:
     return f"h % {97 + place}"
 
 
-def _questions(context: int) -> dict[str, tuple[str, dict[str, Any]]]:
+def _list_questions(context: int) -> dict[str, tuple[str, dict[str, Any]]]:
     """Text and parameters of every query."""
     given = {"study": STUDY, "query": context - 1, "layer": 1, "head": 1, "n": 4, "sequences": 3, "positions": 20}
-    texts = {f"tour.{name}": sql.statement("tour", name).code for name in sql.names("tour")}
-    texts |= {f"queries.{name}": sql.statement("queries", name).code for name in sql.names("queries")}
+    texts = {f"tour.{name}": sql.read_statement("tour", name).code for name in sql.list_names("tour")}
+    texts |= {f"queries.{name}": sql.read_statement("queries", name).code for name in sql.list_names("queries")}
     texts |= {f"macros.{name}": text for name, text in CALLS.items()}
     return {
         label: (text, {name: given.get(name) for name in re.findall(r"\$(\w+)", text)}) for label, text in texts.items()
     }
 
 
-def _measure(
+def _measure_question(
     connection: duckdb.DuckDBPyConnection, text: str, parameters: dict[str, Any], repeats: int
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
     """Seconds of a query and of the bare scans of its inputs, (repeats, 2)."""
-    scans = [_bare(connection, *scan, columns) for scan, columns in _read(connection, text, parameters).items()]
+    scans = [
+        _build_scan(connection, *scan, columns) for scan, columns in _find_columns(connection, text, parameters).items()
+    ]
 
     def scan() -> None:
         for bare in scans or ["SELECT 1"]:
@@ -179,7 +186,7 @@ def _measure(
     return alternate(ask, scan, repeats=repeats)
 
 
-def _bare(connection: duckdb.DuckDBPyConnection, table: str, filters: tuple[str, ...], columns: set[str]) -> str:
+def _build_scan(connection: duckdb.DuckDBPyConnection, table: str, filters: tuple[str, ...], columns: set[str]) -> str:
     """The statement that only reads every value: sums of numbers, maxima of text."""
     kinds = {name: str(kind) for name, kind, *_ in connection.execute(f"DESCRIBE FROM {table}").fetchall()}
     sums = (
@@ -188,7 +195,7 @@ def _bare(connection: duckdb.DuckDBPyConnection, table: str, filters: tuple[str,
     return f"SELECT {', '.join(['count(*)', *sums])} FROM {table} WHERE {' AND '.join(['true', *filters])}"
 
 
-def _read(
+def _find_columns(
     connection: duckdb.DuckDBPyConnection, text: str, parameters: dict[str, Any]
 ) -> dict[tuple[str, tuple[str, ...]], set[str]]:
     """The stored columns that a statement reads, by table and filters of the scan, from DuckDB's plan.
@@ -197,28 +204,28 @@ def _read(
     """
     (_, plan), *_ = connection.execute(f"EXPLAIN (FORMAT json) {text}", parameters).fetchall()
     found: dict[tuple[str, tuple[str, ...]], set[str]] = {}
-    for scan in _scans(json.loads(plan)):
-        filters = [text.removeprefix("optional: ") for text in _several(scan.get("Filters", []))]
+    for scan in _iterate_scans(json.loads(plan)):
+        filters = [text.removeprefix("optional: ") for text in _make_list(scan.get("Filters", []))]
         stated = tuple(text for text in filters if not text.startswith("Dynamic Filter"))
-        found.setdefault((str(scan["Table"]), stated), set()).update(_several(scan.get("Projections", [])))
+        found.setdefault((str(scan["Table"]), stated), set()).update(_make_list(scan.get("Projections", [])))
     return found
 
 
-def _several(said: str | Sequence[str]) -> Sequence[str]:
+def _make_list(said: str | Sequence[str]) -> Sequence[str]:
     """A value of a plan as a sequence, whether it is a single one or a list."""
     return [said] if isinstance(said, str) else said
 
 
-def _scans(nodes: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+def _iterate_scans(nodes: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
     """The details of each table scan of a plan."""
     for node in nodes:
         if "Table" in node.get("extra_info", {}):
             yield node["extra_info"]
-        yield from _scans(node.get("children", []))
+        yield from _iterate_scans(node.get("children", []))
 
 
 BENCHMARK = Benchmark(
     "queries",
-    full=partial(queries, layers=32, heads=32, kv_heads=8, context=1024, sequences=96, repeats=3),
-    small=partial(queries, layers=2, heads=4, kv_heads=2, context=128, sequences=4, repeats=3),
+    full=partial(measure_queries, layers=32, heads=32, kv_heads=8, context=1024, sequences=96, repeats=3),
+    small=partial(measure_queries, layers=2, heads=4, kv_heads=2, context=128, sequences=4, repeats=3),
 )

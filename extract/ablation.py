@@ -18,8 +18,8 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from extract.capture import Attention
-from extract.interventions import Call, Kind, Watched, check_heads, intervening, replace
-from extract.losses import compare, log_probabilities
+from extract.interventions import Call, Kind, Watched, check_heads, intervene, replace
+from extract.losses import compare, compute_log_probabilities
 from extract.resuming import Passed, Reached, Resumable
 from storage.errors import UserError
 
@@ -59,7 +59,7 @@ class _Rows:
         if self._own is None:
             self._own = call.plain(1)
             raise Reached
-        found, one = self._own.repeat(len(self.rows), 1, 1, 1), call.of_first()
+        found, one = self._own.repeat(len(self.rows), 1, 1, 1), call.select_first()
         for row, (kind, head) in enumerate(self.rows):
             replace(found[row : row + 1], one, head, kind, self.means)
         return found
@@ -78,8 +78,8 @@ def ablate(
     """Replace one head after another over one sequence, layer by layer.
 
     Memory in addition to the model's: logits and hidden states of the plain pass, K * (V + layers * hidden size)
-    numbers of the model's type; K * V logarithms of probabilities in float32; and one pass of ``rows_together`` rows,
-    at most ``ROW_BYTES`` or the size of one row.
+    numbers of the model's type; K * V logarithms of probabilities in float32; and one pass of ``count_rows_per_pass``
+    rows, at most ``ROW_BYTES`` or the size of one row.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def ablate(
     kinds
         Kinds of replacement of a head's z: ``zero``, ``mean``, ``sink``.
     means
-        By layer, z that every head is replaced by under ``mean``, (H, Dv): see ``mean_of_others``.
+        By layer, z that every head is replaced by under ``mean``, (H, Dv): see ``compute_mean_of_others``.
     layers
         Layers whose heads are replaced; all that have softmax attention if None.
     heads
@@ -115,9 +115,9 @@ def ablate(
     attending = [layer for layer, size in enumerate(attention.layers) if size.heads]
     chosen = sorted(set(attending if layers is None else layers))
     watched = Watched()
-    with intervening(resumable.model, attention, watched):
-        passed = resumable.plain(ids, chosen)
-    plain = log_probabilities(passed.logits)
+    with intervene(resumable.model, attention, watched):
+        passed = resumable.run_plain(ids, chosen)
+    plain = compute_log_probabilities(passed.logits)
     plain_loss = float(compare(passed.logits[None], plain, ids).loss[0])
     for layer in chosen:
         count = attention.layers[layer].heads
@@ -128,41 +128,41 @@ def ablate(
             if (heads is None or (layer, head) in heads) and (kind != "sink" or watched.sees_first[layer])
         ]
         loss, kl = np.full((2, len(kinds), count), np.nan)
-        for rows, logits in _each(resumable, attention, passed, edit, wanted):
+        for rows, logits in _iterate_logits(resumable, attention, passed, edit, wanted):
             found = compare(logits, plain, ids)
             at = [kinds.index(kind) for kind, _ in rows], [head for _, head in rows]
             loss[at], kl[at] = found.loss, found.kl
         yield LayerEffects(layer, plain_loss, loss, kl)
 
 
-def _each(
+def _iterate_logits(
     resumable: Resumable, attention: Attention, passed: Passed, edit: _Rows, wanted: Sequence[tuple[Kind, int]]
 ) -> Iterator[tuple[Sequence[tuple[Kind, int]], Tensor]]:
     """The logits (R, K, V) of the wanted replacements of one layer, as many rows at a time as fit."""
-    together = rows_together(resumable.model, passed.ids.shape[1])
-    with intervening(resumable.model, attention, edit):
-        early = resumable.until_attention(passed, edit.layer)
+    together = count_rows_per_pass(resumable.model, passed.ids.shape[1])
+    with intervene(resumable.model, attention, edit):
+        early = resumable.run_until_attention(passed, edit.layer)
     for start in range(0, len(wanted), together):
         edit.rows = wanted[start : start + together]
-        with intervening(resumable.model, attention, edit):
+        with intervene(resumable.model, attention, edit):
             logits = resumable.run(passed, edit.layer, len(edit.rows), early)
         yield edit.rows, logits
 
 
-def rows_together(model: PreTrainedModel, keys: int) -> int:
+def count_rows_per_pass(model: PreTrainedModel, keys: int) -> int:
     """Rows of one pass: as many as fit into ``ROW_BYTES``, at least one, however much memory is free at the moment."""
-    return max(1, ROW_BYTES.get(model.device.type, ROW_BYTES["cpu"]) // row_bytes(model, keys))
+    return max(1, ROW_BYTES.get(model.device.type, ROW_BYTES["cpu"]) // estimate_row_bytes(model, keys))
 
 
-def ablation_bytes(model: PreTrainedModel, keys: int) -> int:
+def estimate_ablation_bytes(model: PreTrainedModel, keys: int) -> int:
     """Most bytes that ``ablate`` needs over ``keys`` tokens in addition to the model's, from the model's sizes."""
     text = model.config.get_text_config(decoder=True)
     passed = model.dtype.itemsize * (text.vocab_size + text.num_hidden_layers * text.hidden_size)
-    rows = rows_together(model, keys) * row_bytes(model, keys)
+    rows = count_rows_per_pass(model, keys) * estimate_row_bytes(model, keys)
     return int(keys * (passed + torch.float32.itemsize * text.vocab_size) + rows)
 
 
-def row_bytes(model: PreTrainedModel, keys: int) -> int:
+def estimate_row_bytes(model: PreTrainedModel, keys: int) -> int:
     """Most bytes that one sequence needs in a forward pass, from the sizes of the model.
 
     Three copies of the logits, ten of the widest activations, and, if the model computes attention eagerly, six of the
@@ -176,7 +176,7 @@ def row_bytes(model: PreTrainedModel, keys: int) -> int:
     return int(keys * (model.dtype.itemsize * (3 * words + 10 * widest) + torch.float32.itemsize * matrices))
 
 
-def mean_outputs(model: PreTrainedModel, attention: Attention, ids: Tensor) -> dict[int, Tensor]:
+def compute_mean_outputs(model: PreTrainedModel, attention: Attention, ids: Tensor) -> dict[int, Tensor]:
     """Mean of z over the positions of each of S sequences with token ids (S, K), by layer, float32 (S, H, Dv).
 
     One plain pass for each sequence. Memory: layers * S * H * Dv numbers on the CPU.
@@ -189,19 +189,19 @@ def mean_outputs(model: PreTrainedModel, attention: Attention, ids: Tensor) -> d
     found: list[dict[int, Tensor]] = []
     for one in ids:
         watched = Watched()
-        with intervening(model, attention, watched), torch.inference_mode():
+        with intervene(model, attention, watched), torch.inference_mode():
             model.base_model(input_ids=one[None].to(model.device, torch.long), use_cache=False)
         found.append({layer: mean.cpu() for layer, mean in watched.means.items()})
     return {layer: torch.cat([means[layer] for means in found]) for layer in found[0]}
 
 
-def mean_of_others(means: Mapping[int, Tensor], sequence: int) -> dict[int, Tensor]:
+def compute_mean_of_others(means: Mapping[int, Tensor], sequence: int) -> dict[int, Tensor]:
     """Mean of z over positions and over all sequences except one, by layer, float32 (H, Dv).
 
     Parameters
     ----------
     means
-        The result of ``mean_outputs`` for all sequences, by layer (S, H, Dv).
+        The result of ``compute_mean_outputs`` for all sequences, by layer (S, H, Dv).
 
     Raises
     ------

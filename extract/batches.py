@@ -22,7 +22,7 @@ from transformers import PreTrainedModel
 
 from extract.buffers import Buffers
 from extract.capture import Attention, Captured, capture
-from extract.models import out_of_memory
+from extract.models import is_out_of_memory
 from extract.settings import ExtractionSettings
 from storage.errors import UserError
 from storage.zarr.arrays import LayerSize
@@ -50,7 +50,7 @@ class Batch:
     captured: Captured
 
 
-def batch_bytes(
+def estimate_batch_bytes(
     layers: Sequence[LayerSize],
     *,
     batch: int,
@@ -64,12 +64,12 @@ def batch_bytes(
     Each query of a head has a weight for each key, one for the learned sink, and two norms; ``received`` attention adds
     a number for each key of a head.
     """
-    heads, kv_heads, head_dim = widest(layers)
+    heads, kv_heads, head_dim = find_widest(layers)
     numbers = heads * (queries * (keys + 3) + received * keys)
     return batch * len(layers) * (numbers * torch.float32.itemsize + kv_heads * keys * head_dim * dtype.itemsize)
 
 
-def widest(layers: Sequence[LayerSize]) -> tuple[int, int, int]:
+def find_widest(layers: Sequence[LayerSize]) -> tuple[int, int, int]:
     """Largest numbers of query heads and of KV heads, and largest length of a value state, over the layers."""
     return (
         max(layer.heads for layer in layers),
@@ -78,13 +78,13 @@ def widest(layers: Sequence[LayerSize]) -> tuple[int, int, int]:
     )
 
 
-def batch_size(settings: ExtractionSettings, attention: Attention) -> int:
+def choose_batch_size(settings: ExtractionSettings, attention: Attention) -> int:
     """First batch size: the requested one, or as many sequences as fit into ``CAPTURED_BYTES``.
 
     It depends only on sizes, not on the memory that is free at the moment, which a later run could not reproduce.
     """
     if settings.batch_size == "auto":
-        one = batch_bytes(
+        one = estimate_batch_bytes(
             attention.layers,
             batch=1,
             queries=len(settings.query_positions),
@@ -98,7 +98,7 @@ def batch_size(settings: ExtractionSettings, attention: Attention) -> int:
     return min(wanted, settings.sequences)
 
 
-def batches(
+def read_batches(
     model: PreTrainedModel,
     attention: Attention,
     tokens: NDArray[np.int32],
@@ -112,8 +112,8 @@ def batches(
     buffers in turn: request the next batch but one only when this one is no longer needed. No sequence is wanted in two
     batches, although a batch may begin inside the previous one after the size has been halved.
 
-    Memory in addition to the forward pass: 2 * ``batch_bytes``. With a model on a GPU it is page-locked, and torch
-    rounds each page-locked tensor up to a power of two, so that it can be twice as much.
+    Memory in addition to the forward pass: 2 * ``estimate_batch_bytes``. With a model on a GPU it is page-locked, and
+    torch rounds each page-locked tensor up to a power of two, so that it can be twice as much.
 
     Parameters
     ----------
@@ -164,7 +164,7 @@ class _Reader:
             queries = self.settings.query_positions
             return capture(self.model, self.attention, torch.from_numpy(tokens), queries, self.buffers[0])
         except (RuntimeError, MemoryError) as error:
-            if not out_of_memory(error):
+            if not is_out_of_memory(error):
                 raise
         return None
 
@@ -230,7 +230,7 @@ def check_numbers(batch: Batch, settings: ExtractionSettings) -> None:
         sinks = captured.learned_sink[layer, :, :, : size.heads]
         if not all(numbers.isfinite().all() for numbers in (weights, values, sinks)):
             msg = f"The model '{settings.model.id}' computes numbers that are not finite in layer {layer}: "
-            raise UserError(msg + _remedy(settings))
+            raise UserError(msg + _describe_remedy(settings))
         check_range(values, layer, settings)
 
 
@@ -250,7 +250,7 @@ def check_range(values: Tensor, layer: int, settings: ExtractionSettings) -> Non
         raise UserError(msg)
 
 
-def _remedy(settings: ExtractionSettings) -> str:
+def _describe_remedy(settings: ExtractionSettings) -> str:
     """The remedy for numbers that are not finite, for error messages."""
     if settings.dtype == "float32":
         return "its weights are damaged or it overflows; get another checkpoint"

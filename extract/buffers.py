@@ -76,7 +76,7 @@ class Buffers:
         self.tensors = {
             name: torch.empty(
                 len(self.layers),
-                *self._shape(name, largest),
+                *self._compute_shape(name, largest),
                 dtype=dtype if name == "values" else torch.float32,
                 pin_memory=pin,
             )
@@ -114,7 +114,7 @@ class Buffers:
         given = {"weights": weights, "values": values, "learned_sink": sinks, **others}
         batch, room = len(weights), self._lengths["b"]
         found = {name: tuple(new.shape) for name, new in given.items()}
-        shapes = {name: (batch, *self._shape(name, self.layers[layer])[1:]) for name in given}
+        shapes = {name: (batch, *self._compute_shape(name, self.layers[layer])[1:]) for name in given}
         if batch > room or found != shapes:
             msg = f"layer {layer} has the shapes {found}, expected {shapes} and at most {room} sequences"
             raise ValueError(msg)
@@ -122,7 +122,7 @@ class Buffers:
             self._copy(self.tensors[name][layer, :batch], new)
         self._limit(values.device)
 
-    def _shape(self, name: str, size: LayerSize) -> tuple[int, ...]:
+    def _compute_shape(self, name: str, size: LayerSize) -> tuple[int, ...]:
         """Shape of an array of a layer of this size."""
         lengths = self._lengths | {"h": size.heads, "g": size.kv_heads, "d": size.head_dim}
         return tuple(lengths[axis] for axis in AXES[name])
@@ -141,7 +141,7 @@ class Buffers:
         if new.device not in self._streams:
             self._streams[new.device] = torch.cuda.Stream(new.device)
         stream = self._streams[new.device]
-        whole = _padded(new.to(destination.dtype), destination.shape).contiguous()  # else the copy is not direct
+        whole = _pad_with_nan(new.to(destination.dtype), destination.shape).contiguous()  # else the copy is not direct
         stream.wait_stream(torch.cuda.current_stream(new.device))
         with torch.cuda.stream(stream):
             destination.copy_(whole, non_blocking=True)
@@ -155,7 +155,7 @@ class Buffers:
                 self._in_flight.popleft().synchronize()
 
 
-def _padded(tensor: Tensor, shape: torch.Size) -> Tensor:
+def _pad_with_nan(tensor: Tensor, shape: torch.Size) -> Tensor:
     """Pad the tensor with NaN at the end of each axis to the shape; return it unchanged if it has the shape."""
     missing = [after - before for before, after in zip(tensor.shape, shape, strict=True)]
     ends = [amount for length in reversed(missing) for amount in (0, length)]

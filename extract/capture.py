@@ -25,16 +25,16 @@ from transformers.masking_utils import sdpa_mask
 from extract import two_pass
 from extract.attention import (
     attend,
-    attended_norms,
-    by_kv_head,
-    query_weights,
-    received_attention,
-    visible_keys,
+    compute_attended_norms,
+    compute_query_weights,
+    compute_received_attention,
+    find_visible_keys,
+    group_by_kv_head,
 )
 from extract.buffers import Buffers
-from extract.hub import one_line
-from extract.kinds import OTHER_KINDS, layer_kinds
-from extract.models import out_of_memory
+from extract.hub import summarise_error
+from extract.kinds import OTHER_KINDS, list_layer_kinds
+from extract.models import is_out_of_memory
 from storage.errors import UserError
 from storage.zarr.arrays import LayerSize
 
@@ -144,13 +144,13 @@ class _Recorder:
         if self.buffers is not None:
             self.buffers.put(layer, weights, value, sink, **others)
 
-    def rows(self, device: torch.device) -> Tensor:
+    def copy_rows(self, device: torch.device) -> Tensor:
         """Positions of the queries, int64 (Q,), on a device; copied there once."""
         if device not in self._rows:
             self._rows[device] = torch.tensor(self.queries, device=device)
         return self._rows[device]
 
-    def first_keys(
+    def find_first_keys(
         self, module: torch.nn.Module, mask: Tensor | None, is_causal: bool | None, key: Tensor
     ) -> list[int]:
         """The first key that each query sees; a mask that consecutive layers share is examined only once."""
@@ -159,7 +159,7 @@ class _Recorder:
             return [0] * len(self.queries)
         if self._last_mask is None or self._last_mask[0] is not mask:
             _refuse_other_masks(self.model, module, mask, is_causal)
-            self._last_mask = mask, _first_key(self.model, mask, self.rows(key.device))
+            self._last_mask = mask, _find_first_key(self.model, mask, self.copy_rows(key.device))
         return self._last_mask[1]
 
 
@@ -185,13 +185,16 @@ def probe(model: PreTrainedModel, input_ids: Tensor) -> Attention:
     try:
         recorder = _run(model, input_ids, sorted({last // 2, last}), None)
     except two_pass.MODEL_ERRORS as error:
-        if out_of_memory(error):
+        if is_out_of_memory(error):
             raise
-        msg = f"{type(model).__name__} cannot read {last + 1} plain tokens: {one_line(error)}; choose another model"
+        msg = (
+            f"{type(model).__name__} cannot read {last + 1} plain tokens: {summarise_error(error)}; choose "
+            "another model"
+        )
         raise UserError(msg) from error
-    kinds = layer_kinds(model.config)
+    kinds = list_layer_kinds(model.config)
     if not recorder.sizes:
-        sizes, dtype = two_pass.examine(model, _on_device(model, input_ids), recorder.queries)
+        sizes, dtype = two_pass.examine(model, _move_ids(model, input_ids), recorder.queries)
         return Attention("two-pass", tuple(sizes), kinds, dtype)
     layers = tuple(recorder.sizes.get(layer, NO_LAYER) for layer in range(recorder.layers))
     missing = [n for n, size in enumerate(layers) if size == NO_LAYER and kinds[n] not in OTHER_KINDS]
@@ -235,7 +238,7 @@ def capture(
     if buffers is None:
         buffers = Buffers(attention.layers, batch=batch, queries=len(queries), keys=keys, dtype=attention.dtype)
     if attention.path == "two-pass":
-        first, caps = two_pass.read(model, _on_device(model, input_ids), queries, buffers.put), {}
+        first, caps = two_pass.read(model, _move_ids(model, input_ids), queries, buffers.put), {}
     else:
         recorder = _run(model, input_ids, queries, buffers)
         missing = [n for n, size in enumerate(attention.layers) if size != NO_LAYER and n not in recorder.sizes]
@@ -265,14 +268,14 @@ def _run(model: PreTrainedModel, input_ids: Tensor, queries: Sequence[int], buff
     recorder = _Recorder(type(model).__name__, layers, tuple(queries), buffers)
     token = _recorder.set(recorder)
     try:
-        with _attention(model), torch.inference_mode():
-            model.base_model(input_ids=_on_device(model, input_ids), use_cache=False)
+        with _use_recorder(model), torch.inference_mode():
+            model.base_model(input_ids=_move_ids(model, input_ids), use_cache=False)
     finally:
         _recorder.reset(token)
     return recorder
 
 
-def _on_device(model: PreTrainedModel, input_ids: Tensor) -> Tensor:
+def _move_ids(model: PreTrainedModel, input_ids: Tensor) -> Tensor:
     """The token ids on the device of the model."""
     return input_ids.to(model.device, torch.long)
 
@@ -288,7 +291,7 @@ def _refuse_in_part(model: str, missing: Sequence[int], layers: int) -> None:
 
 
 @contextmanager
-def _attention(model: PreTrainedModel) -> Iterator[None]:
+def _use_recorder(model: PreTrainedModel) -> Iterator[None]:
     """Make the model compute attention with ``_forward`` inside the context; restore its own function afterwards."""
     before = model.config._attn_implementation
     model.set_attn_implementation(ATTENTION)
@@ -322,9 +325,9 @@ def _forward(
     recorder = _recorder.get()
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     refuse_part_of_the_keys(recorder.model, query, key, indices, block_indices)
-    first = recorder.first_keys(module, attention_mask, is_causal, key)
-    rows = recorder.rows(query.device)
-    weights, sink = query_weights(query, key, attention_mask, rows, scale, softcap, s_aux)
+    first = recorder.find_first_keys(module, attention_mask, is_causal, key)
+    rows = recorder.copy_rows(query.device)
+    weights, sink = compute_query_weights(query, key, attention_mask, rows, scale, softcap, s_aux)
     if softcap is None and s_aux is None:
         output, _ = sdpa_attention_forward(
             module, query, key, value, attention_mask, scaling=scaling, is_causal=is_causal, **kwargs
@@ -335,10 +338,10 @@ def _forward(
     if recorder.buffers is None:
         given = {"scaling": scale, "softcap": softcap, "s_aux": s_aux, **kwargs}
         _verify(recorder.model, module, (query, key, value), attention_mask, weights, sink, output, rows, **given)
-    of_query, of_key = attended_norms(query, key, attention_mask, rows, scale)
+    of_query, of_key = compute_attended_norms(query, key, attention_mask, rows, scale)
     others = {"query_norm": of_query.transpose(1, 2), "key_norm": of_key.transpose(1, 2)}
     if recorder.wants_received:
-        others["received"] = received_attention(query, key, attention_mask, scale, softcap, s_aux)
+        others["received"] = compute_received_attention(query, key, attention_mask, scale, softcap, s_aux)
     sinks = None if sink is None else sink.transpose(1, 2)
     recorder.record(layer, weights.transpose(1, 2), value, sinks, first, **others)
     if layer is not None and softcap is not None:
@@ -396,12 +399,12 @@ def refuse_part_of_the_keys(
         raise UserError(msg + f"set context_length to {most} or less")
 
 
-def _first_key(model: str, mask: Tensor, rows: Tensor) -> list[int]:
+def _find_first_key(model: str, mask: Tensor, rows: Tensor) -> list[int]:
     """The first key seen by each query at the positions ``rows`` (Q,), which must see exactly the keys up to its own.
 
     This must hold equally in every sequence and head.
     """
-    visible = visible_keys(mask, rows, mask.shape[3]).flatten(0, 1)  # (B * H, Q, K)
+    visible = find_visible_keys(mask, rows, mask.shape[3]).flatten(0, 1)  # (B * H, Q, K)
     positions = torch.arange(mask.shape[3], device=rows.device)
     first = visible[0].int().argmax(dim=-1)
     expected = (first[:, None] <= positions) & (positions <= rows[:, None])
@@ -432,16 +435,16 @@ def _verify(
     output at the queries must also equal the weights times the value states.
     """
     value = states[2].float()
-    ours = (by_kv_head(weights, value) @ value).reshape(*weights.shape[:3], -1).transpose(1, 2)  # (B, Q, H, D)
-    their_output, their_weights = _eager(model, module, states, mask, **kwargs)
+    ours = (group_by_kv_head(weights, value) @ value).reshape(*weights.shape[:3], -1).transpose(1, 2)  # (B, Q, H, D)
+    their_output, their_weights = _run_eager(model, module, states, mask, **kwargs)
     theirs, exact = their_weights[:, :, rows], TOLERANCE[torch.float32]
-    same_weights = not differ(weights, theirs, exact) or (
-        sink is not None and not differ(weights, theirs * (1 - sink[..., None]), exact)
+    same_weights = not is_different(weights, theirs, exact) or (
+        sink is not None and not is_different(weights, theirs * (1 - sink[..., None]), exact)
     )
     if (
         not same_weights
-        or differ(ours, their_output[:, rows], exact)
-        or differ(output[:, rows], ours, TOLERANCE[states[2].dtype])
+        or is_different(ours, their_output[:, rows], exact)
+        or is_different(output[:, rows], ours, TOLERANCE[states[2].dtype])
     ):
         msg = (
             f"{model} attends in layer {getattr(module, 'layer_idx', None)} in a way this program does not know: its "
@@ -450,19 +453,19 @@ def _verify(
         raise UserError(msg)
 
 
-def _eager(
+def _run_eager(
     model: str, module: torch.nn.Module, states: tuple[Tensor, Tensor, Tensor], mask: Tensor | None, **kwargs: Any
 ) -> tuple[Tensor, Tensor]:
     """Output (B, K, H, D) and weights (B, H, K, K) of the eager attention in the model's own source, in float32."""
-    attend = eager_attention(model, module)
+    attend = find_eager_attention(model, module)
     query, key, value = (state.float() for state in states)
-    visible = visible_keys(mask, torch.arange(key.shape[2], device=key.device), key.shape[2])
+    visible = find_visible_keys(mask, torch.arange(key.shape[2], device=key.device), key.shape[2])
     added = torch.zeros_like(visible, dtype=torch.float32).masked_fill(~visible, torch.finfo(torch.float32).min)
     output, weights = attend(module, query, key, value, added, **kwargs)
     return output, weights
 
 
-def eager_attention(model: str, module: torch.nn.Module) -> Callable[..., Any]:
+def find_eager_attention(model: str, module: torch.nn.Module) -> Callable[..., Any]:
     """The eager attention in the model's own source.
 
     Raises
@@ -477,7 +480,7 @@ def eager_attention(model: str, module: torch.nn.Module) -> Callable[..., Any]:
     return attend
 
 
-def differ(ours: Tensor, theirs: Tensor, tolerance: float) -> bool:
+def is_different(ours: Tensor, theirs: Tensor, tolerance: float) -> bool:
     """Whether tensors differ by more than the tolerance, relative to the largest element; with NaN they never do."""
     if ours.shape != theirs.shape:
         return True

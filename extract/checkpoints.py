@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 from stat import S_ISDIR, S_ISREG
 from typing import Any, NoReturn, Self
 
-from extract.hub import one_line
+from extract.hub import summarise_error
 from storage.errors import UserError
 
 CONFIG, TOKENIZER = "config.json", "tokenizer_config.json"
@@ -94,13 +94,13 @@ class Checkpoint:
         files.check()
         if CONFIG not in files.names:
             files.refuse(f"has no {CONFIG}; write it with model.save_pretrained")
-        config = files.json(CONFIG)
-        return cls(files, config, *(_weights(files, config) if trained else (None, ())))
+        config = files.read_json(CONFIG)
+        return cls(files, config, *(_find_weights(files, config) if trained else (None, ())))
 
     @property
     def tokenizer(self) -> tuple[str, ...]:
         """The files that a tokenizer may be read from, relative to the directory, ascending."""
-        here = [name for name in self.files.names if _is_read(name) and not _of_model(name)]
+        here = [name for name in self.files.names if _is_read(name) and not _is_of_model(name)]
         return tuple(sorted((*here, *self.files.templates)))
 
     def check_tokenizer(self) -> None:
@@ -111,7 +111,7 @@ class Checkpoint:
         UserError
             In either case.
         """
-        said = self.files.json(TOKENIZER) if TOKENIZER in self.tokenizer else {}
+        said = self.files.read_json(TOKENIZER) if TOKENIZER in self.tokenizer else {}
         for field, value in said.items():
             named = value if isinstance(value, list) else [value]
             if field.endswith(NAMING) and field not in UNREAD and any(self.files.is_elsewhere(name) for name in named):
@@ -121,30 +121,30 @@ class Checkpoint:
         if said.get("tokenizer_class") not in WITHOUT_VOCABULARY:
             self.files.refuse(f"has {NO_TOKENIZER}")
 
-    def sha256(self) -> str:
+    def hash_model(self) -> str:
         """SHA-256 over configuration and weights, by name, in order of their names.
 
         All safetensors files in the directory itself are included, loaded or not; none if the weights are random.
         """
         stray = [name for name in self.files.names if name.endswith(".safetensors") and self.weights]
-        return self._sha256({CONFIG, *stray, *self.weights})
+        return self._hash_files({CONFIG, *stray, *self.weights})
 
-    def other_sha256(self) -> str:
+    def hash_other_files(self) -> str:
         """SHA-256 over the other files that determine the model: the weights index and the generation configuration."""
-        here = {name for name in self.files.names if _of_model(name) and name != CONFIG}
+        here = {name for name in self.files.names if _is_of_model(name) and name != CONFIG}
         if not self.weights:
             here = {name for name in here if not name.endswith(INDEX_SUFFIX)}
-        return self._sha256(here | ({self.index} if self.index else set()))
+        return self._hash_files(here | ({self.index} if self.index else set()))
 
-    def tokenizer_sha256(self) -> str:
+    def hash_tokenizer(self) -> str:
         """SHA-256 over the files that a tokenizer may be read from, by name, in order of their names."""
-        return self._sha256(self.tokenizer)
+        return self._hash_files(self.tokenizer)
 
-    def _sha256(self, names: Iterable[str]) -> str:
+    def _hash_files(self, names: Iterable[str]) -> str:
         """SHA-256 over names and hashes of files."""
         digest, ordered = hashlib.sha256(), sorted(names, key=PurePosixPath)
         with ThreadPoolExecutor(max_workers=HASHED_AT_ONCE) as pool:
-            for name, found in zip(ordered, pool.map(self.files.sha256, ordered), strict=True):
+            for name, found in zip(ordered, pool.map(self.files.hash_file, ordered), strict=True):
                 digest.update(f"{name} {found}\n".encode())
         return digest.hexdigest()
 
@@ -163,7 +163,7 @@ class Folder:
     @cached_property
     def names(self) -> list[str]:
         """Names of the files and directories in the directory itself, ascending."""
-        with self._readable():
+        with self._translate_errors():
             return sorted(os.listdir(self.path))  # noqa: PTH208 (names, not paths)
 
     @cached_property
@@ -192,7 +192,7 @@ class Folder:
     def _check(self, name: str, *, read: bool) -> None:
         """Refuse an entry that is neither a file nor a directory, or one that is read but is not a file in here."""
         place = self.path / name
-        with self._readable(name):
+        with self._translate_errors(name):
             try:
                 mode = place.stat().st_mode
             except (FileNotFoundError, ValueError):
@@ -210,7 +210,7 @@ class Folder:
         """The additional chat templates, relative to the directory, ascending."""
         if not _is_folder(self.path / TEMPLATES):
             return []
-        with self._readable(TEMPLATES):
+        with self._translate_errors(TEMPLATES):
             return [f"{TEMPLATES}/{path.name}" for path in sorted((self.path / TEMPLATES).glob("*.jinja"))]
 
     def has_weights(self, name: str) -> bool:
@@ -232,7 +232,7 @@ class Folder:
             return False
         return os.path.lexists(self.path / name) or os.path.lexists(name)
 
-    def json(self, name: str) -> dict[str, Any]:
+    def read_json(self, name: str) -> dict[str, Any]:
         """Read a JSON file that contains an object.
 
         Raises
@@ -240,7 +240,7 @@ class Folder:
         UserError
             If it contains anything else, or is larger than ``JSON_BYTES``.
         """
-        with self._readable(name):
+        with self._translate_errors(name):
             text = (self.path / name).read_bytes() if (self.path / name).stat().st_size <= JSON_BYTES else None
         if text is None:
             self.refuse_file(name, f"it is larger than {JSON_BYTES >> 20} MiB")
@@ -249,7 +249,7 @@ class Folder:
             if b"\\u" in text:
                 json.dumps(found, ensure_ascii=False).encode()  # half of a surrogate pair cannot be encoded
         except (ValueError, RecursionError) as error:
-            self.refuse_file(name, one_line(error))
+            self.refuse_file(name, summarise_error(error))
         if not isinstance(found, dict):
             self.refuse_file(name, "it does not contain a JSON object")
         return found
@@ -259,13 +259,13 @@ class Folder:
         msg = f"The {name} of the model '{self.name}' is not valid: {why}"
         raise UserError(msg)
 
-    def sha256(self, name: str) -> str:
+    def hash_file(self, name: str) -> str:
         """SHA-256 of a file that has been checked."""
-        with self._readable(name), (self.path / name).open("rb") as file:
+        with self._translate_errors(name), (self.path / name).open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
     @contextmanager
-    def _readable(self, name: str | None = None) -> Iterator[None]:
+    def _translate_errors(self, name: str | None = None) -> Iterator[None]:
         """Raise errors of the system as a ``UserError``."""
         try:
             yield
@@ -274,7 +274,7 @@ class Folder:
             self.refuse(f"{what} ({error.strerror}); check its permissions")
 
 
-def first_weights(files: Folder, config: Mapping[str, Any]) -> tuple[str, ...]:
+def list_first_weights(files: Folder, config: Mapping[str, Any]) -> tuple[str, ...]:
     """Names that transformers tries first for weights, in this order: weights files or their indexes.
 
     Raises
@@ -284,10 +284,10 @@ def first_weights(files: Folder, config: Mapping[str, Any]) -> tuple[str, ...]:
     """
     if (named := config.get("transformers_weights")) is None:
         return WEIGHTS, INDEX
-    return (_inside(files, named, f"{CONFIG} (transformers_weights)", (".safetensors", INDEX_SUFFIX)),)
+    return (_check_inside(files, named, f"{CONFIG} (transformers_weights)", (".safetensors", INDEX_SUFFIX)),)
 
 
-def shards(files: Folder, index: str) -> tuple[str, ...]:
+def list_shards(files: Folder, index: str) -> tuple[str, ...]:
     """The weights files that an index names, ascending; they need not exist.
 
     Raises
@@ -295,14 +295,14 @@ def shards(files: Folder, index: str) -> tuple[str, ...]:
     UserError
         If it is not an index, or names anything but safetensors files inside the directory.
     """
-    named = files.json(index).get("weight_map")
+    named = files.read_json(index).get("weight_map")
     if not isinstance(named, dict) or not named:
         files.refuse(f"has an {index} without a 'weight_map' of tensors; write it with model.save_pretrained")
     names = {name if isinstance(name, str) else repr(name) for name in named.values()}
-    return tuple(sorted(_inside(files, name, index, (".safetensors",)) for name in names))
+    return tuple(sorted(_check_inside(files, name, index, (".safetensors",)) for name in names))
 
 
-def _inside(files: Folder, name: object, source: str, suffixes: tuple[str, ...]) -> str:
+def _check_inside(files: Folder, name: object, source: str, suffixes: tuple[str, ...]) -> str:
     """The file that ``source`` names, if it has one of the suffixes and is inside the directory."""
     if not isinstance(name, str) or not name.endswith(suffixes) or not name.isprintable():
         files.refuse(f"has a {source} that names the weights {name!r}; only safetensors files are read")
@@ -311,14 +311,14 @@ def _inside(files: Folder, name: object, source: str, suffixes: tuple[str, ...])
     return name
 
 
-def _weights(files: Folder, config: Mapping[str, Any]) -> tuple[str | None, tuple[str, ...]]:
+def _find_weights(files: Folder, config: Mapping[str, Any]) -> tuple[str | None, tuple[str, ...]]:
     """The index, if there is one, and the weights files that transformers loads, all of which exist."""
-    candidates = first_weights(files, config)
+    candidates = list_first_weights(files, config)
     found = next((name for name in candidates if files.has_weights(name)), None)
     if found is None:
         _refuse_without_weights(files, candidates)
     index = found if found.endswith(INDEX_SUFFIX) else None
-    names = shards(files, index) if index else (found,)
+    names = list_shards(files, index) if index else (found,)
     if lacking := [name for name in names if not files.has_weights(name)]:
         files.refuse(f"lacks the weights file '{lacking[0]}', which its {found} names; copy it to the directory")
     return index, names
@@ -341,7 +341,7 @@ def _is_vocabulary(name: str) -> bool:
     return name.endswith(VOCABULARIES) or name.startswith("tokenizer.model")
 
 
-def _of_model(name: str) -> bool:
+def _is_of_model(name: str) -> bool:
     """Whether a file belongs to the model rather than to its tokenizer."""
     return name in {CONFIG, "generation_config.json"} or name.endswith(INDEX_SUFFIX)
 

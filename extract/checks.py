@@ -5,9 +5,9 @@
 
 from extract import text_files
 from extract.checkpoints import Checkpoint
-from extract.identity import checkpoint, is_local_corpus, is_local_model
+from extract.identity import is_local_corpus, is_local_model, open_checkpoint
 from extract.settings import EMBEDDED, SYNTHETIC, ExtractionSettings
-from extract.tensors import check_sizes, positions, tensor_shapes
+from extract.tensors import check_sizes, count_positions, read_tensor_shapes
 from storage.errors import UserError
 
 
@@ -26,12 +26,12 @@ def check_inputs(settings: ExtractionSettings) -> None:
     if settings.model.id == SYNTHETIC:
         return
     if is_local_model(settings.model):
-        found = checkpoint(settings.model)
+        found = open_checkpoint(settings.model)
         check_checkpoint(found)
         found.check_tokenizer()
-        check_positions(found.files.name, positions(found.config), settings.context_length)
+        check_positions(found.files.name, count_positions(found.config), settings.context_length)
     if is_local_corpus(settings.corpus) and settings.corpus.id != EMBEDDED:
-        text_files.files(settings.corpus)
+        text_files.find_files(settings.corpus)
 
 
 def check_checkpoint(found: Checkpoint) -> None:
@@ -42,7 +42,7 @@ def check_checkpoint(found: Checkpoint) -> None:
     UserError
         In either case.
     """
-    check_sizes(found.files.name, found.config, tensor_shapes(found) if found.weights else None)
+    check_sizes(found.files.name, found.config, read_tensor_shapes(found) if found.weights else None)
 
 
 def check_positions(name: str, most: int | None, context_length: int) -> None:

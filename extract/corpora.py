@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
 from extract import readers, streams
-from extract.embedded.manual import topics
-from extract.identity import corpus_sha256, is_local_corpus
+from extract.embedded.manual import list_topics
+from extract.identity import hash_corpus, is_local_corpus
 from extract.settings import EMBEDDED, CorpusSettings
 from storage.errors import UserError
 
@@ -52,7 +52,7 @@ class _Counts:
     windows: int = 0
 
 
-def windows(
+def select_windows(
     corpus: CorpusSettings, tokenizer: PreTrainedTokenizerBase, context_length: int, sequences: int, seed: int
 ) -> Windows:
     """Choose ``sequences`` windows of ``context_length`` tokens, without padding; the same for the same ``seed``.
@@ -66,18 +66,18 @@ def windows(
     UserError
         If the corpus is missing, empty or cannot be read, or has too little text.
     """
-    checksum, counts = corpus_sha256(corpus), _Counts()
-    stream, revision = _shuffled(corpus, tokenizer, context_length, seed, counts)
+    checksum, counts = hash_corpus(corpus), _Counts()
+    stream, revision = _shuffle_windows(corpus, tokenizer, context_length, seed, counts)
     chosen = list(islice(stream, sequences))
     if len(chosen) < sequences:
-        raise UserError(_too_little(corpus, counts, context_length, sequences))
+        raise UserError(_describe_shortage(corpus, counts, context_length, sequences))
     tokens = np.stack(chosen)
     if checksum is None:
         checksum = hashlib.sha256(tokens.astype("<i4").tobytes()).hexdigest()
     return Windows(tokens, counts.read, counts.skipped, checksum, revision)
 
 
-def held_out(
+def select_held_out(
     corpus: CorpusSettings, tokenizer: PreTrainedTokenizerBase, used: NDArray[np.int32], seed: int, count: int
 ) -> NDArray[np.int32]:
     """The windows of a corpus that follow those a study has ``used``; the same for the same ``seed``.
@@ -104,7 +104,7 @@ def held_out(
         If the corpus cannot be read, does not begin with the study's windows, or has too little text after them.
     """
     counts, known = _Counts(), {row.tobytes() for row in used}
-    stream, _ = _shuffled(corpus, tokenizer, used.shape[1], seed, counts)
+    stream, _ = _shuffle_windows(corpus, tokenizer, used.shape[1], seed, counts)
     if not np.array_equal(list(islice(stream, len(used))), used):
         msg = (
             f"The corpus '{corpus.id}' or the tokenizer has changed since the study was extracted; "
@@ -121,7 +121,7 @@ def held_out(
     return np.stack(found) if found else used[:0]
 
 
-def documents(corpus: CorpusSettings, seed: int) -> tuple[Iterator[str], str | None]:
+def open_documents(corpus: CorpusSettings, seed: int) -> tuple[Iterator[str], str | None]:
     """The documents of a corpus and, for a hub dataset, its commit.
 
     Documents of a hub dataset are shuffled by ``seed``; all others keep the order in which they are stored.
@@ -132,23 +132,23 @@ def documents(corpus: CorpusSettings, seed: int) -> tuple[Iterator[str], str | N
         If the corpus is missing or cannot be read; raised at once, or when the documents are iterated.
     """
     if corpus.id == EMBEDDED:
-        return iter([text for _, text in topics("held_out")]), None
+        return iter([text for _, text in list_topics("held_out")]), None
     if is_local_corpus(corpus):
-        return readers.documents(corpus), None
-    opened = streams.stream(corpus, seed)
+        return readers.read_documents(corpus), None
+    opened = streams.open_stream(corpus, seed)
     return opened.documents, opened.revision
 
 
-def _shuffled(
+def _shuffle_windows(
     corpus: CorpusSettings, tokenizer: PreTrainedTokenizerBase, context_length: int, seed: int, counts: _Counts
 ) -> tuple[Iterator[NDArray[np.int32]], str | None]:
     """All windows of a corpus in the order decided by ``seed``, and the commit of a hub dataset."""
-    texts, revision = documents(corpus, seed)
-    stream = _cut(texts, tokenizer, context_length, pack=corpus.pack, counts=counts)
-    return streams.shuffled(stream, SHUFFLED, seed), revision
+    texts, revision = open_documents(corpus, seed)
+    stream = _cut_windows(texts, tokenizer, context_length, pack=corpus.pack, counts=counts)
+    return streams.shuffle_buffered(stream, SHUFFLED, seed), revision
 
 
-def _cut(
+def _cut_windows(
     texts: Iterable[str], tokenizer: PreTrainedTokenizerBase, context_length: int, *, pack: bool, counts: _Counts
 ) -> Iterator[NDArray[np.int32]]:
     """The windows (context_length,) of the documents in order; ``counts`` is updated."""
@@ -168,7 +168,7 @@ def _cut(
         rest = ids[whole:] if pack else []
 
 
-def _too_little(corpus: CorpusSettings, counts: _Counts, context_length: int, sequences: int) -> str:
+def _describe_shortage(corpus: CorpusSettings, counts: _Counts, context_length: int, sequences: int) -> str:
     """The error message for a corpus that has fewer windows than requested."""
     remedies = ["lower sequences or context_length", "add more text"]
     if counts.skipped:

@@ -1,6 +1,6 @@
 """Effects of heads, measured on a study: losses when heads are replaced, and under policies of sparse attention.
 
-Holds ``open_study``, which reopens the study's model, and ``head_ablation`` and ``sparsified_losses``, which yield
+Holds ``open_study``, which reopens the study's model, and ``head_ablation`` and ``measure_sparse_losses``, which yield
 results piece by piece so that a caller who stores them can resume after an interruption. How a pass is changed is
 defined in ``extract.interventions``, ``extract.ablation`` and ``extract.sparsity``; nothing is stored here.
 """
@@ -15,17 +15,17 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from extract import corpora, models
-from extract.ablation import LayerEffects, ablate, mean_of_others, mean_outputs
+from extract.ablation import LayerEffects, ablate, compute_mean_of_others, compute_mean_outputs
 from extract.budgets import SHARES, Heads
 from extract.capture import Attention, probe
 from extract.extraction import PROBE_TOKENS
-from extract.hub import quiet
+from extract.hub import silence_libraries
 from extract.identity import OTHER_FILES
-from extract.interventions import Kind, Watched, check_heads, intervening, refuse_two_passes
+from extract.interventions import Kind, Watched, check_heads, intervene, refuse_two_passes
 from extract.policies import Policy
 from extract.resuming import Resumable
 from extract.settings import SYNTHETIC, CorpusSettings, ExtractionSettings
-from extract.sparsity import PolicyLosses, mean_keys_of_mass, policy_losses
+from extract.sparsity import PolicyLosses, count_mass_keys, measure_policy_losses
 from storage.errors import UserError
 from storage.zarr.sequences import SequenceStore
 
@@ -43,7 +43,7 @@ class Opened:
     tokens: NDArray[np.int32]
     """Token ids of all sequences of the study, (sequences, keys)."""
 
-    def ids(self, sequences: int) -> Tensor:
+    def select_ids(self, sequences: int) -> Tensor:
         """Token ids of the first sequences, int64 (sequences, keys).
 
         Raises
@@ -56,7 +56,7 @@ class Opened:
             raise UserError(msg)
         return torch.from_numpy(self.tokens[:sequences].astype(np.int64))
 
-    def held_out(self, count: int) -> NDArray[np.int32]:
+    def select_held_out(self, count: int) -> NDArray[np.int32]:
         """``count`` sequences of the corpus that the study has not read, int32 (count, keys).
 
         Raises
@@ -64,10 +64,10 @@ class Opened:
         UserError
             If the corpus has fewer such sequences.
         """
-        return corpora.held_out(self.corpus, self.tokenizer, self.tokens, self.seed, count)
+        return corpora.select_held_out(self.corpus, self.tokenizer, self.tokens, self.seed, count)
 
 
-@quiet()
+@silence_libraries()
 def open_study(settings: ExtractionSettings, store: SequenceStore) -> Opened:
     """Load the model that a study's tensors were captured from; for a hub id, at the commit that was read.
 
@@ -81,8 +81,8 @@ def open_study(settings: ExtractionSettings, store: SequenceStore) -> Opened:
     if settings.model.id == SYNTHETIC:
         msg = "A synthetic study has no model whose heads could be changed; leave out effects"
         raise UserError(msg)
-    inputs, tokens = store.whole().provenance["inputs"], store.read("tokens", slice(None))
-    description = models.describe(_as_read(settings, inputs["model"].get("commit")))
+    inputs, tokens = store.require_complete().provenance["inputs"], store.read("tokens", slice(None))
+    description = models.describe(_pin_commit(settings, inputs["model"].get("commit")))
     for name, now in description.provenance["model"].items():
         unrecorded = name == OTHER_FILES and name not in inputs["model"]
         if name != "id" and not unrecorded and now != inputs["model"].get(name):
@@ -96,7 +96,7 @@ def open_study(settings: ExtractionSettings, store: SequenceStore) -> Opened:
     return Opened(model, attention, description.tokenizer, corpus, settings.seed, tokens)
 
 
-def head_ablation(
+def ablate_heads(
     opened: Opened,
     *,
     sequences: int,
@@ -133,7 +133,7 @@ def head_ablation(
         If the study has fewer sequences, or only one and ``kinds`` contains ``mean``; if a head does not exist, or
         there is not enough memory.
     """
-    ids, attention = opened.ids(sequences), opened.attention
+    ids, attention = opened.select_ids(sequences), opened.attention
     check_heads(attention, heads or ())
     attending = {layer for layer, size in enumerate(attention.layers) if size.heads}
     chosen = attending if heads is None else {layer for layer, _ in heads}
@@ -144,14 +144,14 @@ def head_ablation(
     }
     resumable, means = Resumable(opened.model, attention, ids[0]), None
     if "mean" in kinds and missing:
-        means = mean_outputs(opened.model, attention, opened.ids(len(opened.tokens)))
+        means = compute_mean_outputs(opened.model, attention, opened.select_ids(len(opened.tokens)))
     for sequence, layers in missing.items():
-        others = None if means is None else mean_of_others(means, sequence)
+        others = None if means is None else compute_mean_of_others(means, sequence)
         found = ablate(resumable, attention, ids[sequence], kinds=kinds, means=others, layers=layers, heads=heads)
         yield from ((sequence, effects) for effects in found)
 
 
-def known_heads(opened: Opened, *, sequences: int) -> Heads:
+def measure_heads(opened: Opened, *, sequences: int) -> Heads:
     """Measure what the tables of a study lack on its heads: numbers of visible keys, and of keys per share of weight.
 
     One plain pass for each sequence, and one more for the first. The caller adds elbows, Recall and scores with
@@ -162,18 +162,18 @@ def known_heads(opened: Opened, *, sequences: int) -> Heads:
     UserError
         If the study has fewer sequences.
     """
-    ids, layers, watched = opened.ids(sequences), opened.attention.layers, Watched()
-    with intervening(opened.model, opened.attention, watched), torch.inference_mode():
+    ids, layers, watched = opened.select_ids(sequences), opened.attention.layers, Watched()
+    with intervene(opened.model, opened.attention, watched), torch.inference_mode():
         opened.model.base_model(input_ids=ids[:1].to(opened.model.device), use_cache=False)
     counts = np.zeros((len(layers), ids.shape[1]), np.int64)
     for layer, count in watched.counts.items():
         counts[layer] = count.cpu().numpy()
     heads = np.array([size.heads for size in layers])
     present = np.arange(heads.max()) < heads[:, None]
-    return Heads(present, counts, mass_keys=mean_keys_of_mass(opened.model, opened.attention, ids, SHARES.tolist()))
+    return Heads(present, counts, mass_keys=count_mass_keys(opened.model, opened.attention, ids, SHARES.tolist()))
 
 
-def sparsified_losses(
+def measure_sparse_losses(
     opened: Opened,
     held_out: NDArray[np.int32],
     policies: Sequence[Policy],
@@ -183,14 +183,14 @@ def sparsified_losses(
 ) -> Iterator[tuple[int, PolicyLosses]]:
     """Let a study's model read sequences with full attention and under each policy, sequence by sequence.
 
-    Memory in addition to the model's: that of ``extract.sparsity.policy_losses``.
+    Memory in addition to the model's: that of ``extract.sparsity.measure_policy_losses``.
 
     Parameters
     ----------
     held_out
         Token ids, int32 (sequences, keys), of sequences that no budget was derived from: see ``Opened.held_out``.
     policies
-        For example, those that ``extract.budgets.policies_at`` builds for each budget.
+        For example, those that ``extract.budgets.build_policies`` builds for each budget.
     renormalised
         Whether the weights of the kept keys are renormalised to sum to 1.
     done
@@ -208,10 +208,13 @@ def sparsified_losses(
     """
     for sequence, ids in enumerate(torch.from_numpy(held_out.astype(np.int64))):
         if sequence not in done:
-            yield sequence, policy_losses(opened.model, opened.attention, ids, policies, renormalised=renormalised)
+            yield (
+                sequence,
+                measure_policy_losses(opened.model, opened.attention, ids, policies, renormalised=renormalised),
+            )
 
 
-def _as_read(settings: ExtractionSettings, commit: str | None) -> ExtractionSettings:
+def _pin_commit(settings: ExtractionSettings, commit: str | None) -> ExtractionSettings:
     """The settings with the revision of a hub id set to the commit that was read, in case its branch has moved."""
     if commit is None:
         return settings

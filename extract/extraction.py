@@ -24,20 +24,28 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 from transformers import PreTrainedModel
 
 from extract import corpora, models, synthetic
-from extract.batches import Batch, batch_size, batches, check_numbers, check_range, refuse_for_memory, widest
+from extract.batches import (
+    Batch,
+    check_numbers,
+    check_range,
+    choose_batch_size,
+    find_widest,
+    read_batches,
+    refuse_for_memory,
+)
 from extract.capture import Attention, probe
 from extract.corpora import Windows
-from extract.hub import quiet
+from extract.hub import silence_libraries
 from extract.identity import SYNTHETIC_INPUTS
 from extract.models import Description
 from extract.settings import SYNTHETIC, CorpusSettings, ExtractionSettings, Shard
-from extract.standing import PROBED, as_recorded, known_inputs, made_of
-from extract.terminal import harmless
-from extract.versions import device_name, versions
+from extract.standing import PROBED, build_provenance, combine_inputs, match_recorded
+from extract.terminal import escape_unprintable
+from extract.versions import describe_device, list_versions
 from storage.errors import UserError
 from storage.files.places import Place
-from storage.zarr.arrays import TENSORS, LayerSize, tensor_specs
-from storage.zarr.layers import present
+from storage.zarr.arrays import TENSORS, LayerSize, build_tensor_specs
+from storage.zarr.layers import find_present_heads
 from storage.zarr.sequences import SequenceStore
 
 PROBE_TOKENS = 64
@@ -86,15 +94,15 @@ class _Task:
     def sequences(self) -> range:
         """The sequences that this process extracts."""
         total = self.settings.sequences
-        return self.shard.sequences(total) if self.shard else range(total)
+        return self.shard.select_sequences(total) if self.shard else range(total)
 
-    def missing(self) -> list[int]:
+    def find_missing(self) -> list[int]:
         """Those sequences of this process that are not in the store yet."""
         if not self.path.exists():
             return list(self.sequences)
-        return [index for index in SequenceStore.open(self.path, TENSORS).missing() if index in self.sequences]
+        return [index for index in SequenceStore.open(self.path, TENSORS).find_missing() if index in self.sequences]
 
-    def corpus(self) -> CorpusSettings:
+    def pin_corpus(self) -> CorpusSettings:
         """The corpus; a hub dataset at the commit that an earlier run has read, in case its branch has moved."""
         corpus = self.settings.corpus
         if not self.path.exists():
@@ -106,22 +114,22 @@ class _Task:
         """Let the caller refuse before this process's ``missing`` sequences are written."""
         if self.before is None or not missing:
             return
-        there = SequenceStore.open(self.path, TENSORS).finished().sum() if self.path.exists() else 0
+        there = SequenceStore.open(self.path, TENSORS).read_ledger().sum() if self.path.exists() else 0
         self.before(sizes, layers, self.settings.sequences - int(there))
 
-    def store(
+    def open_store(
         self, sizes: Mapping[str, int], layers: Sequence[LayerSize] | None, inputs: Mapping[str, Any], device: str
     ) -> SequenceStore:
         """Open the store, or make it if there is none."""
         settings = self.settings
-        specs = tensor_specs(values=settings.values, computed=settings.dtype, sink_measure=settings.sink_measure)
-        provenance = made_of(settings, self.study, inputs) | {"versions": versions(device)}
+        specs = build_tensor_specs(values=settings.values, computed=settings.dtype, sink_measure=settings.sink_measure)
+        provenance = build_provenance(settings, self.study, inputs) | {"versions": list_versions(device)}
         if self.path.exists():
-            provenance = as_recorded(self.settings, provenance, SequenceStore.open(self.path, TENSORS).provenance)
+            provenance = match_recorded(self.settings, provenance, SequenceStore.open(self.path, TENSORS).provenance)
         return SequenceStore.resume(self.path, specs, sizes, provenance, layers, alone=self.shard is None)
 
 
-@quiet()
+@silence_libraries()
 def extract(
     settings: ExtractionSettings,
     *,
@@ -135,9 +143,9 @@ def extract(
     A sequence is always computed in the same batch as in an uninterrupted run, so that a run that was stopped and
     started again ends bit-identical to one that was not. All checks that can refuse the study run before anything is
     written to disk. One batch is written while the next is computed. Memory in addition to the model's: captured
-    tensors of at most two batches (for their size see ``extract.batches.batches``), and, if value states are stored in
-    another type than the model's, those of one sequence. A finished store is only checked, without loading the model.
-    For the model ``synthetic``, sequences are drawn one by one, each independent of those drawn before.
+    tensors of at most two batches (for their size see ``extract.batches.read_batches``), and, if value states are
+    stored in another type than the model's, those of one sequence. A finished store is only checked, without loading
+    the model. For the model ``synthetic``, sequences are drawn one by one, each independent of those drawn before.
 
     Parameters
     ----------
@@ -156,30 +164,34 @@ def extract(
     """
     started = time.monotonic()
     task = _Task(settings, study, path, shard, before)
-    store, written = _drawn(task) if settings.model.id == SYNTHETIC else _read(task)
+    store, written = _draw_synthetic(task) if settings.model.id == SYNTHETIC else _read(task)
     corpus = store.provenance["inputs"]["corpus"]
-    missing = store.missing()
+    missing = store.find_missing()
     return ExtractionReport(
         path=path,
         sequences=settings.sequences,
         written=written,
         missing=len(missing),
-        bytes=store.bytes_on_disk(),
+        bytes=store.measure_size(),
         documents_read=corpus["documents_read"],
         documents_skipped=corpus["documents_skipped"],
-        row_sum_deviation=_row_sum_deviation(store, sorted(set(task.sequences) - set(missing))),
+        row_sum_deviation=_compute_row_sum_deviation(store, sorted(set(task.sequences) - set(missing))),
         seconds=time.monotonic() - started,
     )
 
 
-def _drawn(task: _Task) -> tuple[SequenceStore, int]:
+def _draw_synthetic(task: _Task) -> tuple[SequenceStore, int]:
     """Draw the missing sequences of a synthetic study; return the store and the number of sequences written."""
-    settings, missing = task.settings, task.missing()
-    heads, sizes, layers = synthetic.planted(settings), synthetic.sizes(settings), synthetic.layers(settings)
+    settings, missing = task.settings, task.find_missing()
+    heads, sizes, layers = (
+        synthetic.plant_heads(settings),
+        synthetic.compute_sizes(settings),
+        synthetic.compute_layer_sizes(settings),
+    )
     task.ask(sizes, layers, missing)
-    with _explained(task):
-        store = task.store(sizes, layers, SYNTHETIC_INPUTS, "cpu")
-        for index in _bar(task, missing):
+    with _translate_errors(task):
+        store = task.open_store(sizes, layers, SYNTHETIC_INPUTS, "cpu")
+        for index in _make_bar(task, missing):
             arrays = synthetic.draw_sequence(settings, heads, index)
             for layer, values in enumerate(torch.from_numpy(arrays["values"])):
                 check_range(values, layer, settings)
@@ -190,42 +202,42 @@ def _drawn(task: _Task) -> tuple[SequenceStore, int]:
 def _read(task: _Task) -> tuple[SequenceStore, int]:
     """Let the model read the missing sequences; return the store and the number of sequences written."""
     description = models.describe(task.settings)
-    store = _finished(task, description)
+    store = _open_finished(task, description)
     return (store, 0) if store is not None else _extract(task, description)
 
 
-def _finished(task: _Task, description: Description) -> SequenceStore | None:
+def _open_finished(task: _Task, description: Description) -> SequenceStore | None:
     """The store if it has all sequences of this process and matches the inputs; None if sequences are missing."""
     if not task.path.exists():
         return None
     stored = SequenceStore.open(task.path, TENSORS)
-    asked = known_inputs(task.settings, description.provenance, stored.provenance["inputs"])
-    store = task.store(stored.sizes, stored.layers, asked, device_name(description.device))
-    return None if set(store.missing()) & set(task.sequences) else store
+    asked = combine_inputs(task.settings, description.provenance, stored.provenance["inputs"])
+    store = task.open_store(stored.sizes, stored.layers, asked, describe_device(description.device))
+    return None if set(store.find_missing()) & set(task.sequences) else store
 
 
 def _extract(task: _Task, description: Description) -> tuple[SequenceStore, int]:
     """Compute and write the missing sequences; return the store and the number of sequences written."""
     settings = task.settings
     if not description.provenance["tokenizer"]["bos"]:
-        name = harmless(settings.model.id, keep="")
+        name = escape_unprintable(settings.model.id, keep="")
         logger.warning("the tokenizer of '%s' has no BOS: the first key of every sequence is an ordinary token", name)
-    windows = corpora.windows(
-        task.corpus(), description.tokenizer, settings.context_length, settings.sequences, settings.seed
+    windows = corpora.select_windows(
+        task.pin_corpus(), description.tokenizer, settings.context_length, settings.sequences, settings.seed
     )
     _check_vocabulary(description, windows)
     model = models.load(description)
     attention = _probe(model, windows, settings)
     _check_sink_measure(model, attention, settings)
-    sizes, missing = _sizes(settings, attention), task.missing()
+    sizes, missing = _compute_sizes(settings, attention), task.find_missing()
     task.ask(sizes, attention.layers, missing)
-    read = batches(model, attention, windows.tokens, missing, settings, _first_size(task, attention, missing))
+    read = read_batches(model, attention, windows.tokens, missing, settings, _find_first_size(task, attention, missing))
     first = list(islice(read, 1))
     _check_all(first, settings)  # before the store is made: if the model fails, nothing is left on disk
-    with _explained(task):
-        inputs = _inputs(description, attention, windows)
-        store = task.store(sizes, attention.layers, inputs, device_name(description.device))
-        _write_all(_all_batches(first, read), partial(_write, store, settings), _bar(task, missing))
+    with _translate_errors(task):
+        inputs = _describe_inputs(description, attention, windows)
+        store = task.open_store(sizes, attention.layers, inputs, describe_device(description.device))
+        _write_all(_iterate_batches(first, read), partial(_write, store, settings), _make_bar(task, missing))
     return store, len(missing)
 
 
@@ -234,7 +246,7 @@ def _probe(model: PreTrainedModel, windows: Windows, settings: ExtractionSetting
     try:
         return probe(model, torch.from_numpy(windows.tokens[:1, :PROBE_TOKENS]))
     except (RuntimeError, MemoryError) as error:
-        if models.out_of_memory(error):
+        if models.is_out_of_memory(error):
             refuse_for_memory(settings)
         raise
 
@@ -249,14 +261,14 @@ def _check_sink_measure(model: PreTrainedModel, attention: Attention, settings: 
         raise UserError(msg)
 
 
-def _first_size(task: _Task, attention: Attention, missing: Sequence[int]) -> int:
+def _find_first_size(task: _Task, attention: Attention, missing: Sequence[int]) -> int:
     """First batch size; that of the last sequence of an earlier run, if one was stopped."""
     if not missing or missing[0] == task.sequences.start:
-        return batch_size(task.settings, attention)
+        return choose_batch_size(task.settings, attention)
     return int(SequenceStore.open(task.path, TENSORS).read("batch", missing[0] - 1))
 
 
-def _bar(task: _Task, missing: Sequence[int]) -> tqdm:
+def _make_bar(task: _Task, missing: Sequence[int]) -> tqdm:
     """Progress bar over the sequences of this process."""
     total = len(task.sequences)
     return tqdm(missing, total=total, initial=total - len(missing), unit="sequence", disable=None)
@@ -268,7 +280,7 @@ def _check_all(first: Sequence[Batch], settings: ExtractionSettings) -> None:
         check_numbers(batch, settings)
 
 
-def _all_batches(first: list[Batch], rest: Iterator[Batch]) -> Iterator[Batch]:
+def _iterate_batches(first: list[Batch], rest: Iterator[Batch]) -> Iterator[Batch]:
     """Iterate over the batch removed from the list ``first``, so that it is freed early, and then the rest."""
     while first:
         yield first.pop()
@@ -291,11 +303,11 @@ def _write(store: SequenceStore, settings: ExtractionSettings, batch: Batch) -> 
     """Write the missing sequences of a batch; return their number."""
     check_numbers(batch, settings)
     for index in batch.wanted:
-        store.write(index, _arrays(batch, index - batch.first, settings))
+        store.write(index, _build_arrays(batch, index - batch.first, settings))
     return len(batch.wanted)
 
 
-def _arrays(batch: Batch, row: int, settings: ExtractionSettings) -> dict[str, NDArray[Any]]:
+def _build_arrays(batch: Batch, row: int, settings: ExtractionSettings) -> dict[str, NDArray[Any]]:
     """The arrays of one sequence of a batch as stored; views, except for value states of another type."""
     captured = batch.captured
     return {
@@ -313,9 +325,9 @@ def _arrays(batch: Batch, row: int, settings: ExtractionSettings) -> dict[str, N
     }
 
 
-def _sizes(settings: ExtractionSettings, attention: Attention) -> dict[str, int]:
+def _compute_sizes(settings: ExtractionSettings, attention: Attention) -> dict[str, int]:
     """Sizes of the store's axes."""
-    heads, kv_heads, head_dim = widest(attention.layers)
+    heads, kv_heads, head_dim = find_widest(attention.layers)
     return {
         "sequence": settings.sequences,
         "query": len(settings.query_positions),
@@ -327,7 +339,7 @@ def _sizes(settings: ExtractionSettings, attention: Attention) -> dict[str, int]
     }
 
 
-def _inputs(description: Description, attention: Attention, windows: Windows) -> dict[str, Any]:
+def _describe_inputs(description: Description, attention: Attention, windows: Windows) -> dict[str, Any]:
     """The part of the provenance on model, tokenizer and corpus."""
     known = description.provenance
     probed = dict(zip(PROBED, (attention.path, list(attention.kinds)), strict=True))
@@ -352,7 +364,7 @@ def _check_vocabulary(description: Description, windows: Windows) -> None:
 
 
 @contextmanager
-def _explained(task: _Task) -> Iterator[None]:
+def _translate_errors(task: _Task) -> Iterator[None]:
     """Raise errors that a user can fix as a ``UserError``: a full disk, a location that cannot be written to."""
     try:
         yield
@@ -365,7 +377,7 @@ def _explain(error: OSError, task: _Task) -> None:
     """Raise the ``UserError`` of a system error that a user can fix."""
     path, total = task.path, task.settings.sequences
     if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-        kept = int(SequenceStore.open(path, TENSORS).finished().sum()) if path.exists() else 0
+        kept = int(SequenceStore.open(path, TENSORS).read_ledger().sum()) if path.exists() else 0
         msg = (
             f"The disk is full: {path} keeps {kept} of {total} sequences; "
             "free space and run again, the run continues after them"
@@ -379,7 +391,7 @@ def _explain(error: OSError, task: _Task) -> None:
         raise UserError(msg) from error
 
 
-def _row_sum_deviation(store: SequenceStore, sequences: Iterable[int] | None = None) -> float | None:
+def _compute_row_sum_deviation(store: SequenceStore, sequences: Iterable[int] | None = None) -> float | None:
     """Largest deviation from 1 of a head's total weight of keys and learned sink, over some or all sequences.
 
     Reads one query of one sequence at a time; None if the weights have been dropped.
@@ -387,7 +399,7 @@ def _row_sum_deviation(store: SequenceStore, sequences: Iterable[int] | None = N
     if "attention" in store.dropped:
         return None
     chosen = range(store.sizes["sequence"]) if sequences is None else sequences
-    there, largest = present(store, "head"), [0.0]
+    there, largest = find_present_heads(store, "head"), [0.0]
     for at in product(chosen, range(store.sizes["query"])):
         sums = store.read("attention", at).sum(axis=-1, dtype=np.float64) + store.read("learned_sink", at)
         largest.append(np.abs(sums[there] - 1).max())

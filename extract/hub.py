@@ -12,7 +12,7 @@ from pathlib import Path
 _QUERY = re.compile(r"(https?://[^\s?'\"]+)\?[^\s'\"]*")
 
 
-def means_a_path(name: str) -> bool:
+def is_local_id(name: str) -> bool:
     """Whether an id is a local path: because it exists, by its form, or because the hub allows no such id."""
     if name[0] in "./~" or exists(name):
         return True
@@ -29,12 +29,12 @@ def means_a_path(name: str) -> bool:
 def exists(name: str) -> bool:
     """Whether there is such a path; False if it cannot be accessed or is too long for a path."""
     try:
-        return local_path(name).exists()
+        return expand_path(name).exists()
     except (OSError, ValueError):
         return False
 
 
-def local_path(name: str) -> Path:
+def expand_path(name: str) -> Path:
     """The id as a path, with a leading ``~`` replaced by the home directory if there is one."""
     try:
         return Path(name).expanduser()
@@ -42,7 +42,7 @@ def local_path(name: str) -> Path:
         return Path(name)
 
 
-def one_line(error: BaseException) -> str:
+def summarise_error(error: BaseException) -> str:
     """The first line of an error's message, without its full stop and without the query strings of URLs.
 
     Both of the first two lines if the first one ends with a colon. Query strings are removed because the hub's download
@@ -54,7 +54,7 @@ def one_line(error: BaseException) -> str:
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
+def silence_libraries() -> Iterator[None]:
     """Silence the logs of transformers and the hub client, and the progress bars of loading weights.
 
     Progress bars of downloads stay; the hub client shows them only on a terminal.

@@ -14,8 +14,8 @@ from typing import Any
 
 from extract import text_files
 from extract.checkpoints import Checkpoint
-from extract.embedded.manual import topics
-from extract.hub import local_path, means_a_path
+from extract.embedded.manual import list_topics
+from extract.hub import expand_path, is_local_id
 from extract.settings import EMBEDDED, SYNTHETIC, CorpusSettings, ExtractionSettings, ModelSettings
 
 SYNTHETIC_INPUTS: Mapping[str, Any] = {
@@ -30,15 +30,15 @@ OTHER_FILES = "files_sha256"
 
 def is_local_model(model: ModelSettings) -> bool:
     """Whether the id names the embedded model or a directory."""
-    return model.id == EMBEDDED or means_a_path(model.id)
+    return model.id == EMBEDDED or is_local_id(model.id)
 
 
 def is_local_corpus(corpus: CorpusSettings) -> bool:
     """Whether the id names the embedded corpus, or a file or directory; a suffix of a text file suffices."""
-    return corpus.id == EMBEDDED or corpus.id.endswith(text_files.SUFFIXES) or means_a_path(corpus.id)
+    return corpus.id == EMBEDDED or corpus.id.endswith(text_files.SUFFIXES) or is_local_id(corpus.id)
 
 
-def checkpoint(model: ModelSettings) -> Checkpoint:
+def open_checkpoint(model: ModelSettings) -> Checkpoint:
     """The files of a local model; if its weights are random, weights files are ignored.
 
     Raises
@@ -46,16 +46,16 @@ def checkpoint(model: ModelSettings) -> Checkpoint:
     UserError
         As ``Checkpoint.open``.
     """
-    path = embedded_folder() if model.id == EMBEDDED else local_path(model.id)
+    path = find_embedded_folder() if model.id == EMBEDDED else expand_path(model.id)
     return Checkpoint.open(model.id, path, trained=model.weights == "trained")
 
 
-def embedded_folder() -> Path:
+def find_embedded_folder() -> Path:
     """The directory of the model shipped with the package."""
     return Path(str(files("extract.embedded") / "model"))
 
 
-def model_files(found: Checkpoint) -> dict[str, dict[str, str]]:
+def describe_model_files(found: Checkpoint) -> dict[str, dict[str, str]]:
     """The part of the provenance on a local model and its tokenizer that depends only on its files.
 
     Returns
@@ -70,12 +70,12 @@ def model_files(found: Checkpoint) -> dict[str, dict[str, str]]:
         If a file cannot be read.
     """
     return {
-        "model": {"id": found.files.name, "sha256": found.sha256(), OTHER_FILES: found.other_sha256()},
-        "tokenizer": {OTHER_FILES: found.tokenizer_sha256()},
+        "model": {"id": found.files.name, "sha256": found.hash_model(), OTHER_FILES: found.hash_other_files()},
+        "tokenizer": {OTHER_FILES: found.hash_tokenizer()},
     }
 
 
-def random_weights(settings: ExtractionSettings) -> dict[str, Any]:
+def describe_random_weights(settings: ExtractionSettings) -> dict[str, Any]:
     """What determines random weights in addition to the configuration: their seed and versions of libraries.
 
     Returns
@@ -89,7 +89,7 @@ def random_weights(settings: ExtractionSettings) -> dict[str, Any]:
     return {"weights": "random", "weights_seed": settings.weights_seed, "initialised_by": drawn_by}
 
 
-def corpus_sha256(corpus: CorpusSettings) -> str | None:
+def hash_corpus(corpus: CorpusSettings) -> str | None:
     """SHA-256 of a corpus that is hashed as a whole; None for a hub dataset.
 
     Raises
@@ -98,5 +98,5 @@ def corpus_sha256(corpus: CorpusSettings) -> str | None:
         If it is a local file or directory that is missing, empty, of an unknown kind, or cannot be read.
     """
     if corpus.id == EMBEDDED:
-        return hashlib.sha256(json.dumps(topics("held_out")).encode()).hexdigest()
-    return text_files.sha256(corpus) if is_local_corpus(corpus) else None
+        return hashlib.sha256(json.dumps(list_topics("held_out")).encode()).hexdigest()
+    return text_files.hash_files(corpus) if is_local_corpus(corpus) else None

@@ -1,6 +1,6 @@
 """Forward passes in which the outputs of attention heads are edited before the output projection.
 
-Holds ``intervening``, a context in which a model's attention is computed by an ``Edit``, and the edits that are
+Holds ``intervene``, a context in which a model's attention is computed by an ``Edit``, and the edits that are
 independent of any experiment: replacing outputs of chosen heads, and observing outputs. Removing keys is in
 ``extract.sparsity``; the loop over heads is in ``extract.ablation``.
 
@@ -24,9 +24,9 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from extract.attention import visible_keys
-from extract.capture import Attention, eager_attention, refuse_part_of_the_keys
-from extract.models import out_of_memory
+from extract.attention import find_visible_keys
+from extract.capture import Attention, find_eager_attention, refuse_part_of_the_keys
+from extract.models import is_out_of_memory
 from storage.errors import UserError
 
 ATTENTION = "attention_geometry_edited"
@@ -62,14 +62,14 @@ class Call:
         """The layer's own z, (B, K, H, Dv)."""
         return self.plain(len(self.query))
 
-    def of_first(self) -> "Call":
+    def select_first(self) -> "Call":
         """The same call for the first sequence only."""
         mask = None if self.mask is None else self.mask[:1]
         return dataclasses.replace(self, query=self.query[:1], key=self.key[:1], value=self.value[:1], mask=mask)
 
-    def visible(self, rows: Tensor) -> Tensor:
+    def find_visible(self, rows: Tensor) -> Tensor:
         """Which keys the queries at the positions ``rows`` (Q,) see, bool (B or 1, H or 1, Q, K)."""
-        return visible_keys(self.mask, rows, self.key.shape[2])
+        return find_visible_keys(self.mask, rows, self.key.shape[2])
 
     def sees_first(self) -> Tensor:
         """Which queries see position 0, bool (B or 1, K); the same for all heads."""
@@ -77,7 +77,7 @@ class Call:
             return torch.ones(1, self.key.shape[2], dtype=torch.bool, device=self.key.device)
         return self.mask[:, 0, :, 0]
 
-    def first_value(self, head: int) -> Tensor:
+    def select_first_value(self, head: int) -> Tensor:
         """The value state of position 0 that a query head reads, (B, Dv)."""
         return self.value[:, head // (self.query.shape[1] // self.key.shape[1]), 0]
 
@@ -158,7 +158,7 @@ def replace(output: Tensor, call: Call, head: int, kind: Kind, mean: Tensor | No
     if kind == "zero":
         output[:, :, head] = 0
     elif kind == "sink":
-        first = call.first_value(head)[:, None].expand_as(output[:, :, head])
+        first = call.select_first_value(head)[:, None].expand_as(output[:, :, head])
         output[:, :, head] = torch.where(call.sees_first()[..., None], first, output[:, :, head])
     elif mean is None:
         msg = f"there is no mean of the outputs of layer {call.layer}"
@@ -180,7 +180,7 @@ _edited: ContextVar[_Edited] = ContextVar("_edited")
 
 
 @contextmanager
-def intervening(model: PreTrainedModel, attention: Attention, edit: Edit) -> Iterator[None]:
+def intervene(model: PreTrainedModel, attention: Attention, edit: Edit) -> Iterator[None]:
     """Edit the attention of every forward pass of the model inside the context; restore it afterwards.
 
     Parameters
@@ -204,7 +204,7 @@ def intervening(model: PreTrainedModel, attention: Attention, edit: Edit) -> Ite
     try:
         yield
     except (RuntimeError, MemoryError) as error:
-        if out_of_memory(error):
+        if is_out_of_memory(error):
             raise UserError(_NO_MEMORY.format(type(model).__name__)) from error
         raise
     finally:
@@ -269,7 +269,7 @@ def _forward(
     """Attention of one layer as transformers calls it, computed by the edit."""
     edited = _edited.get()
     refuse_part_of_the_keys(edited.model, query, key, given.get("indices"), given.get("block_indices"))
-    attend = ALL_ATTENTION_FUNCTIONS.get_interface(edited.implementation, eager_attention(edited.model, module))
+    attend = ALL_ATTENTION_FUNCTIONS.get_interface(edited.implementation, find_eager_attention(edited.model, module))
 
     def plain(first: int) -> Tensor:
         mask = attention_mask if attention_mask is None or len(attention_mask) == 1 else attention_mask[:first]

@@ -12,7 +12,7 @@ SLIDING = "sliding_attention"
 _OLD_NAMES = {"attention": "full_attention", "global": "full_attention", "local": SLIDING}
 
 
-def layer_kinds(config: PreTrainedConfig) -> tuple[str, ...]:
+def list_layer_kinds(config: PreTrainedConfig) -> tuple[str, ...]:
     """The kind of each layer, such as full_attention, sliding_attention or linear_attention.
 
     If the configuration does not list single layers, all are full_attention, or sliding_attention if it has a window.
@@ -27,9 +27,9 @@ def layer_kinds(config: PreTrainedConfig) -> tuple[str, ...]:
     return (kind,) * layers
 
 
-def first_keys(config: PreTrainedConfig, query: int) -> list[int]:
+def find_first_keys(config: PreTrainedConfig, query: int) -> list[int]:
     """The first key that a query at a position sees in each layer, if only sliding windows hide keys from it."""
     text: Any = config.get_text_config(decoder=True)
     window = getattr(text, "window_size", None) or getattr(text, "sliding_window", None)
     hidden = 0 if window is None else max(0, query + 1 - window)
-    return [hidden if kind == SLIDING else 0 for kind in layer_kinds(config)]
+    return [hidden if kind == SLIDING else 0 for kind in list_layer_kinds(config)]

@@ -44,12 +44,12 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from extract.checkpoints import CONFIG, INDEX_SUFFIX, NO_TOKENIZER, Checkpoint, Folder, first_weights, shards
+from extract.checkpoints import CONFIG, INDEX_SUFFIX, NO_TOKENIZER, Checkpoint, Folder, list_first_weights, list_shards
 from extract.checks import check_checkpoint, check_positions
-from extract.hub import one_line, quiet
-from extract.identity import checkpoint, is_local_model, model_files, random_weights
+from extract.hub import silence_libraries, summarise_error
+from extract.identity import describe_model_files, describe_random_weights, is_local_model, open_checkpoint
 from extract.settings import SYNTHETIC, ExtractionSettings, ModelSettings
-from extract.tensors import check_sizes, elements, tensor_shapes
+from extract.tensors import check_sizes, count_elements, read_tensor_shapes
 from storage.errors import UserError
 
 LOADING_ERRORS = (
@@ -114,12 +114,12 @@ class Description:
     dtype: torch.dtype
     provenance: dict[str, dict[str, Any]]
     """``model``: id, commit or hashes of the files, architecture, origin of random weights
-    (``identity.random_weights``); ``tokenizer``: hashes, whether it has a BOS."""
+    (``identity.describe_random_weights``); ``tokenizer``: hashes, whether it has a BOS."""
     weights_seed: int | None = None
     """Seed of random weights; None for the weights of the checkpoint."""
 
 
-@quiet()
+@silence_libraries()
 def describe(settings: ExtractionSettings) -> Description:
     """Find the model, read its configuration and tokenizer and hash its files; no weights are loaded.
 
@@ -138,21 +138,25 @@ def describe(settings: ExtractionSettings) -> Description:
     if source.files:
         check_checkpoint(source.files)
         source.files.check_tokenizer()
-    config = _config(source)
+    config = _load_config(source)
     most = getattr(config.get_text_config(decoder=True), "max_position_embeddings", None)
     check_positions(source.name, most, settings.context_length)
-    tokenizer = _tokenizer(source)
-    known = model_files(source.files) if source.files else {"model": {"id": source.name, "commit": str(source.commit)}}
+    tokenizer = _load_tokenizer(source)
+    known = (
+        describe_model_files(source.files)
+        if source.files
+        else {"model": {"id": source.name, "commit": str(source.commit)}}
+    )
     architecture = (config.architectures or [type(config).__name__])[0]
     provenance: dict[str, dict[str, Any]] = {
-        "model": {**known["model"], "architecture": architecture, **random_weights(settings)},
-        "tokenizer": {**known.get("tokenizer", {}), **tokenizer_rules(tokenizer)},
+        "model": {**known["model"], "architecture": architecture, **describe_random_weights(settings)},
+        "tokenizer": {**known.get("tokenizer", {}), **describe_tokenizer(tokenizer)},
     }
     dtype = getattr(torch, settings.dtype)
     return Description(source, config, tokenizer, device, settings.device_map, dtype, provenance, settings.weights_seed)
 
 
-@quiet()
+@silence_libraries()
 def load(description: Description) -> PreTrainedModel:
     """Load the described model in eval mode, in its dtype, on its device, or spread over all GPUs.
 
@@ -164,13 +168,13 @@ def load(description: Description) -> PreTrainedModel:
     UserError
         If the weights cannot be read, lack tensors of the model, or do not fit into memory.
     """
-    return _trained(description) if description.weights_seed is None else _random(description)
+    return _load_trained(description) if description.weights_seed is None else _load_random(description)
 
 
-def _trained(description: Description) -> PreTrainedModel:
+def _load_trained(description: Description) -> PreTrainedModel:
     """The model with the checkpoint's weights."""
     source = description.source
-    _check_size(description, source.files or _downloaded(source))
+    _check_size(description, source.files or _download(source))
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             source.location,
@@ -185,31 +189,31 @@ def _trained(description: Description) -> PreTrainedModel:
         )
         model: PreTrainedModel = loaded[0].eval()
     except (*LOADING_ERRORS, MemoryError) as error:
-        raise _not_loaded(source, error) from error
+        raise _make_loading_error(source, error) from error
     _check_tensors(source, model.base_model_prefix, loaded[1])
     return model
 
 
-def _not_loaded(source: Source, error: BaseException, what: str = "The weights") -> UserError:
+def _make_loading_error(source: Source, error: BaseException, what: str = "The weights") -> UserError:
     """The error for weights that cannot be loaded into memory."""
-    remedy = "; set dtype: bfloat16 or device_map: auto, or use another device" if out_of_memory(error) else ""
-    return UserError(f"{what} of the model '{source.name}' cannot be loaded: {one_line(error)}{remedy}")
+    remedy = "; set dtype: bfloat16 or device_map: auto, or use another device" if is_out_of_memory(error) else ""
+    return UserError(f"{what} of the model '{source.name}' cannot be loaded: {summarise_error(error)}{remedy}")
 
 
-def _downloaded(source: Source) -> Checkpoint:
+def _download(source: Source) -> Checkpoint:
     """Download the files of a hub checkpoint that transformers reads to the cache, and check them."""
     fetch = partial(hf_hub_download, source.location, revision=source.commit)
     try:
         files = Folder(source.name, Path(fetch(CONFIG)).parent)
-        for name in first_weights(files, files.json(CONFIG)):
+        for name in list_first_weights(files, files.read_json(CONFIG)):
             with suppress(EntryNotFoundError):
                 fetch(name)
                 if name.endswith(INDEX_SUFFIX):
                     with ThreadPoolExecutor(max_workers=DOWNLOADS) as pool:
-                        list(pool.map(fetch, shards(files, name)))
+                        list(pool.map(fetch, list_shards(files, name)))
                 break
     except (*LOADING_ERRORS, httpx.HTTPError) as error:
-        raise _not_loaded(source, error) from error
+        raise _make_loading_error(source, error) from error
     found = Checkpoint.open(source.name, files.path)
     check_checkpoint(found)
     return found
@@ -218,9 +222,9 @@ def _downloaded(source: Source) -> Checkpoint:
 def _check_size(description: Description, files: Checkpoint) -> None:
     """Refuse a configuration with far more parameters than the weights hold, or than fit into memory."""
     source = description.source
-    if (model := _without_memory(description)) is None:
+    if (model := _build_on_meta(description)) is None:
         return
-    described, held = sum(tensor.numel() for tensor in model.parameters()), elements(tensor_shapes(files))
+    described, held = sum(tensor.numel() for tensor in model.parameters()), count_elements(read_tensor_shapes(files))
     if described > OVERSIZE * held * (PACKED if hasattr(description.config, "quantization_config") else 1):
         msg = (
             f"The config.json of the model '{source.name}' describes {described:,} parameters, "
@@ -230,7 +234,7 @@ def _check_size(description: Description, files: Checkpoint) -> None:
     _check_memory(description, model)
 
 
-def _without_memory(description: Description) -> PreTrainedModel | None:
+def _build_on_meta(description: Description) -> PreTrainedModel | None:
     """Build the model on torch's device ``meta``, on which tensors use no memory.
 
     None if it cannot be built: transformers fails in the same way later and reports the reason.
@@ -248,15 +252,15 @@ def _without_memory(description: Description) -> PreTrainedModel | None:
 def _check_memory(description: Description, model: PreTrainedModel) -> None:
     """Refuse a model on the CPU that does not fit into the memory of this machine."""
     needed = sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
-    if description.device.type == "cpu" and description.device_map is None and needed > machine_memory():
+    if description.device.type == "cpu" and description.device_map is None and needed > find_machine_memory():
         msg = (
             f"The model '{description.source.name}' needs {needed / 1e9:,.1f} GB of memory, but this machine has "
-            f"{machine_memory() / 1e9:,.1f} GB; set dtype: bfloat16 or choose a smaller model"
+            f"{find_machine_memory() / 1e9:,.1f} GB; set dtype: bfloat16 or choose a smaller model"
         )
         raise UserError(msg)
 
 
-def machine_memory() -> float:
+def find_machine_memory() -> float:
     """Bytes of memory of this machine; infinite if the system does not report it."""
     try:
         return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
@@ -282,10 +286,10 @@ def _check_tensors(source: Source, prefix: str, found: Mapping[str, Any]) -> Non
         raise UserError(msg)
 
 
-def _random(description: Description) -> PreTrainedModel:
+def _load_random(description: Description) -> PreTrainedModel:
     """The model as its architecture initialises it with the seed; the state of torch's generator does not change."""
     source, seed = description.source, description.weights_seed
-    if (sizes := _without_memory(description)) is not None:
+    if (sizes := _build_on_meta(description)) is not None:
         _check_memory(description, sizes)
     try:
         with torch.random.fork_rng(devices=[]), torch.device("cpu"):
@@ -296,7 +300,7 @@ def _random(description: Description) -> PreTrainedModel:
             _spread(made, description.device_map) if description.device_map else made.to(description.device)
         )
     except (*LOADING_ERRORS, MemoryError) as error:
-        raise _not_loaded(source, error, "Random weights") from error
+        raise _make_loading_error(source, error, "Random weights") from error
     return model
 
 
@@ -314,7 +318,7 @@ def _spread(model: PreTrainedModel, device_map: str) -> PreTrainedModel:
     return spread
 
 
-def out_of_memory(error: BaseException) -> bool:
+def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error reports an allocation that failed for lack of memory, on a device or on this machine."""
     said = str(error).lower()
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or (
@@ -322,8 +326,8 @@ def out_of_memory(error: BaseException) -> bool:
     )
 
 
-@quiet()
-def token_texts(model: ModelSettings, ids: Sequence[int]) -> list[str]:
+@silence_libraries()
+def decode_tokens(model: ModelSettings, ids: Sequence[int]) -> list[str]:
     """The text of each token id on its own, including spaces; incomplete characters are decoded as U+FFFD.
 
     Reads only the tokenizer. Each id is decoded after another token, since some tokenizers drop a leading space at the
@@ -336,7 +340,7 @@ def token_texts(model: ModelSettings, ids: Sequence[int]) -> list[str]:
     """
     if model.id == SYNTHETIC:
         return [f"p{index}" for index in ids]
-    tokenizer = _tokenizer(_locate(model))
+    tokenizer = _load_tokenizer(_locate(model))
     before = tokenizer("a", add_special_tokens=False)["input_ids"]
     start = len(str(tokenizer.decode(before)))
     return [str(tokenizer.decode([*before, index]))[start:] for index in ids]
@@ -368,12 +372,12 @@ def find_device(name: str) -> torch.device:
 def _locate(model: ModelSettings) -> Source:
     """The directory of a local model, or the hub id with the commit of its revision."""
     if is_local_model(model):
-        found = checkpoint(model)
+        found = open_checkpoint(model)
         return Source(model.id, str(found.files.path), None, found)
-    return Source(model.id, model.id, _commit(model))
+    return Source(model.id, model.id, _find_commit(model))
 
 
-def _commit(model: ModelSettings) -> str:
+def _find_commit(model: ModelSettings) -> str:
     """The commit of a hub id's revision, from the hub or from the local cache."""
     name = f"The model '{model.id}' (revision {model.revision})"
     try:
@@ -403,20 +407,20 @@ def _commit(model: ModelSettings) -> str:
         msg = f"{name} has no config.json on the Hugging Face hub; choose a transformers model"
         raise UserError(msg) from error
     except OSError as error:
-        msg = f"{name} cannot be read from the Hugging Face hub: {one_line(error)}; try again later"
+        msg = f"{name} cannot be read from the Hugging Face hub: {summarise_error(error)}; try again later"
         raise UserError(msg) from error
 
 
-def _config(source: Source) -> PreTrainedConfig:
+def _load_config(source: Source) -> PreTrainedConfig:
     """The configuration of a causal language model that is part of transformers."""
     where = {"revision": source.commit, "trust_remote_code": False}
     try:
         raw = PreTrainedConfig.get_config_dict(source.location, **where)[0]
         check_sizes(source.name, raw, None)
-        kind = _model_type(source, raw)
+        kind = _check_model_type(source, raw)
         config: PreTrainedConfig = AutoConfig.from_pretrained(source.location, **where)
     except LOADING_ERRORS as error:
-        msg = f"The config.json of the model '{source.name}' is not valid: {one_line(error)}"
+        msg = f"The config.json of the model '{source.name}' is not valid: {summarise_error(error)}"
         raise UserError(msg) from error
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
         msg = (
@@ -427,7 +431,7 @@ def _config(source: Source) -> PreTrainedConfig:
     return config
 
 
-def _model_type(source: Source, raw: Mapping[str, Any]) -> str:
+def _check_model_type(source: Source, raw: Mapping[str, Any]) -> str:
     """The architecture's name in transformers, from the content of config.json."""
     kind = raw.get("model_type")
     if kind in CONFIG_MAPPING:
@@ -440,14 +444,14 @@ def _model_type(source: Source, raw: Mapping[str, Any]) -> str:
     raise UserError(msg)
 
 
-def _tokenizer(source: Source) -> PreTrainedTokenizerBase:
+def _load_tokenizer(source: Source) -> PreTrainedTokenizerBase:
     """The model's tokenizer."""
     try:
         found = AutoTokenizer.from_pretrained(source.location, revision=source.commit, trust_remote_code=False)
         knows = set(found.get_vocab()) - set(found.all_special_tokens)
     except LOADING_ERRORS as error:
         msg = (
-            f"The model '{source.name}' has no tokenizer that can be read ({one_line(error)}); "
+            f"The model '{source.name}' has no tokenizer that can be read ({summarise_error(error)}); "
             "save one in its directory with tokenizer.save_pretrained"
         )
         raise UserError(msg) from error
@@ -457,7 +461,7 @@ def _tokenizer(source: Source) -> PreTrainedTokenizerBase:
     return found
 
 
-def tokenizer_rules(tokenizer: PreTrainedTokenizerBase) -> dict[str, str | bool]:
+def describe_tokenizer(tokenizer: PreTrainedTokenizerBase) -> dict[str, str | bool]:
     """The part of the provenance on a tokenizer: SHA-256 of its rules from text to ids; whether it has a BOS."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     rules = backend.to_str() if backend else json.dumps(sorted(tokenizer.get_vocab().items()))

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from extract.attention import softmax
+from extract.attention import compute_softmax
 
 Needs = Literal["weights", "statistics"]
 """What a policy needs to know in advance: the weights of a query, which makes it an oracle; or only past statistics of
@@ -40,9 +40,9 @@ class Block:
     @cached_property
     def weights(self) -> Tensor:
         """Softmax weights of the keys, float32 (B, H, Q, K); 0 where a key is hidden."""
-        return softmax(self.logits, self.visible, self.s_aux)[..., : self.logits.shape[-1]]
+        return compute_softmax(self.logits, self.visible, self.s_aux)[..., : self.logits.shape[-1]]
 
-    def of_heads(self, numbers: NDArray[Any]) -> Tensor:
+    def select_heads(self, numbers: NDArray[Any]) -> Tensor:
         """The layer's row of an array (layers, heads), as a tensor (H,) on the device of the block."""
         return torch.from_numpy(numbers[self.layer, : self.logits.shape[1]]).to(self.logits.device)
 
@@ -78,7 +78,7 @@ class Largest:
 
     def keep(self, block: Block) -> Tensor:
         """The keys of the largest weights."""
-        return largest(block.weights, block.visible, block.of_heads(self.budgets)[:, None])
+        return select_largest(block.weights, block.visible, block.select_heads(self.budgets)[:, None])
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Mass:
 
     def keep(self, block: Block) -> Tensor:
         """The keys of the largest weights, as many as make up the share."""
-        return largest(block.weights, block.visible, fewest(block.weights, [self.share])[..., 0])
+        return select_largest(block.weights, block.visible, count_fewest(block.weights, [self.share])[..., 0])
 
 
 @dataclass(frozen=True)
@@ -129,10 +129,10 @@ class SinkAndRecent:
         keys = torch.arange(block.logits.shape[-1], device=block.logits.device)
         hidden = self.sink - block.visible[..., : self.sink].sum(dim=-1, keepdim=True)
         kept = (keys < self.sink) | (keys > block.positions[:, None] - self.recent - hidden)
-        return kept if self.full is None else kept | block.of_heads(self.full)[:, None, None]
+        return kept if self.full is None else kept | block.select_heads(self.full)[:, None, None]
 
 
-def largest(weights: Tensor, visible: Tensor, counts: Tensor) -> Tensor:
+def select_largest(weights: Tensor, visible: Tensor, counts: Tensor) -> Tensor:
     """Mask of the keys of the largest weights (B, H, Q, K), bool of the same shape: ``counts`` keys of each query.
 
     All visible keys if there are fewer. Of equal weights, those of lower positions are taken first. ``counts`` are 1 or
@@ -150,7 +150,7 @@ def largest(weights: Tensor, visible: Tensor, counts: Tensor) -> Tensor:
     return kept
 
 
-def fewest(weights: Tensor, shares: Sequence[float]) -> Tensor:
+def count_fewest(weights: Tensor, shares: Sequence[float]) -> Tensor:
     """Number of the largest weights (B, H, Q, K) that make up shares of their sum, int64 (B, H, Q, shares)."""
     sums = weights.sort(dim=-1, descending=True).values.cumsum(dim=-1, dtype=torch.float64)
     asked = torch.tensor(shares, dtype=torch.float64, device=weights.device) * sums[..., -1:]

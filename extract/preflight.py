@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from extract import text_files
-from extract.identity import checkpoint, is_local_corpus, is_local_model
+from extract.identity import is_local_corpus, is_local_model, open_checkpoint
 from extract.settings import EMBEDDED, SYNTHETIC, ExtractionSettings
 from storage.errors import UserError
 
@@ -20,14 +20,14 @@ def check_inputs(settings: ExtractionSettings) -> None:
     Raises
     ------
     UserError
-        As ``Checkpoint.open``, ``Checkpoint.check_tokenizer`` and ``text_files.files``.
+        As ``Checkpoint.open``, ``Checkpoint.check_tokenizer`` and ``text_files.find_files``.
     """
     if settings.model.id == SYNTHETIC:
         return
     if is_local_model(settings.model):
-        checkpoint(settings.model).check_tokenizer()
+        open_checkpoint(settings.model).check_tokenizer()
     if settings.corpus.id != EMBEDDED and is_local_corpus(settings.corpus):
-        text_files.files(settings.corpus)
+        text_files.find_files(settings.corpus)
 
 
 def check_device(name: str, *, needs_gpu: bool = False) -> None:

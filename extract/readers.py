@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from extract.settings import CorpusSettings
-from extract.text_files import COMPRESSIONS, TextFile, files, readable
+from extract.text_files import COMPRESSIONS, TextFile, find_files, translate_errors
 from storage.errors import UserError
 
 LONGEST_LINE = 2**26
@@ -33,19 +33,19 @@ ROWS = 256
 """Rows read at a time from a Parquet file."""
 
 
-def documents(corpus: CorpusSettings) -> Iterator[str]:
+def read_documents(corpus: CorpusSettings) -> Iterator[str]:
     """The documents of a local corpus, file by file, in the order of each file.
 
     Raises
     ------
     UserError
-        As ``extract.text_files.files``, at once; during iteration, if a file is not of the format of its name.
+        As ``extract.text_files.find_files``, at once; during iteration, if a file is not of the format of its name.
     """
-    found = files(corpus)
-    return (text for file in found for text in _documents(file, corpus.column))
+    found = find_files(corpus)
+    return (text for file in found for text in _read_file(file, corpus.column))
 
 
-def text_of(record: dict[str, Any], column: str, name: str, where: str) -> str:
+def select_text(record: dict[str, Any], column: str, name: str, where: str) -> str:
     """The text in the column of one record of the corpus ``name``; a null is read as an empty text.
 
     Raises
@@ -55,7 +55,7 @@ def text_of(record: dict[str, Any], column: str, name: str, where: str) -> str:
         half of a surrogate pair, which cannot be encoded.
     """
     if column not in record:
-        raise UserError(no_column(column, list(record), name, where))
+        raise UserError(describe_missing_column(column, list(record), name, where))
     text = record[column]
     if text is not None and not isinstance(text, str):
         msg = (
@@ -74,7 +74,7 @@ def text_of(record: dict[str, Any], column: str, name: str, where: str) -> str:
     return text or ""
 
 
-def no_column(column: str, names: list[str], name: str, where: str) -> str:
+def describe_missing_column(column: str, names: list[str], name: str, where: str) -> str:
     """The error message for a missing column."""
     return (
         f"The corpus '{name}' has no column '{column}' in {where}; "
@@ -82,41 +82,41 @@ def no_column(column: str, names: list[str], name: str, where: str) -> str:
     )
 
 
-def _documents(file: TextFile, column: str) -> Iterator[str]:
+def _read_file(file: TextFile, column: str) -> Iterator[str]:
     """The documents of one file."""
     kind = Path(file.path.stem).suffix if file.path.suffix in COMPRESSIONS else file.path.suffix
     if kind == ".parquet":
-        read = _parquet(file, column)
+        read = _read_parquet(file, column)
     else:
-        read = _jsonl(file, column) if kind == ".jsonl" else _text_blocks(file)
-    with readable(file.name, (pa.ArrowException, OSError)):
+        read = _read_jsonl(file, column) if kind == ".jsonl" else _read_blocks(file)
+    with translate_errors(file.name, (pa.ArrowException, OSError)):
         try:
             yield from read
         except UnicodeDecodeError as error:
-            raise UserError(_not_utf8(file)) from error
+            raise UserError(_describe_encoding_error(file)) from error
 
 
-def _opened(file: TextFile) -> io.TextIOWrapper:
+def _open_text(file: TextFile) -> io.TextIOWrapper:
     """Open a text file, decompressed according to its suffix."""
     return io.TextIOWrapper(pa.input_stream(str(file.path), compression="detect"), encoding="utf-8-sig")
 
 
-def _text_blocks(file: TextFile) -> Iterator[str]:
+def _read_blocks(file: TextFile) -> Iterator[str]:
     """A text file in blocks that end at line ends."""
-    with _opened(file) as text:
+    with _open_text(file) as text:
         while block := text.read(BLOCK) + text.readline(BLOCK):
             yield block
 
 
-def _jsonl(file: TextFile, column: str) -> Iterator[str]:
+def _read_jsonl(file: TextFile, column: str) -> Iterator[str]:
     """The field ``column`` of each line of a JSON Lines file."""
-    with _opened(file) as text:
-        for number, line in enumerate(_lines(file, text), start=1):
+    with _open_text(file) as text:
+        for number, line in enumerate(_read_lines(file, text), start=1):
             if line.strip():
-                yield text_of(_json_object(file, line, number), column, file.name, f"line {number}")
+                yield select_text(_parse_json_object(file, line, number), column, file.name, f"line {number}")
 
 
-def _lines(file: TextFile, text: io.TextIOWrapper) -> Iterator[str]:
+def _read_lines(file: TextFile, text: io.TextIOWrapper) -> Iterator[str]:
     """The lines of a file, none of which is longer than ``LONGEST_LINE``."""
     number = 0
     while line := text.readline(LONGEST_LINE + 1):
@@ -130,7 +130,7 @@ def _lines(file: TextFile, text: io.TextIOWrapper) -> Iterator[str]:
         yield line
 
 
-def _json_object(file: TextFile, line: str, number: int) -> dict[str, Any]:
+def _parse_json_object(file: TextFile, line: str, number: int) -> dict[str, Any]:
     """One line as a JSON object."""
     try:
         record = json.loads(line)
@@ -143,17 +143,17 @@ def _json_object(file: TextFile, line: str, number: int) -> dict[str, Any]:
     return record
 
 
-def _parquet(file: TextFile, column: str) -> Iterator[str]:
+def _read_parquet(file: TextFile, column: str) -> Iterator[str]:
     """The column ``column`` of a Parquet file, ``ROWS`` rows at a time; no other column is read."""
     with pq.ParquetFile(file.path) as opened:
         if column not in opened.schema_arrow.names:
-            raise UserError(no_column(column, opened.schema_arrow.names, file.name, "it"))
+            raise UserError(describe_missing_column(column, opened.schema_arrow.names, file.name, "it"))
         for batch in opened.iter_batches(batch_size=ROWS, columns=[column]):
             for record in batch.to_pylist():
-                yield text_of(record, column, file.name, "a row")
+                yield select_text(record, column, file.name, "a row")
 
 
-def _not_utf8(file: TextFile) -> str:
+def _describe_encoding_error(file: TextFile) -> str:
     """The error message for text that is not UTF-8, with the position of the first wrong byte of a text file."""
     if file.name.endswith(".parquet"):
         return f"The corpus '{file.name}' has a row whose text is not UTF-8; write it again"

@@ -22,8 +22,8 @@ from torch import Tensor
 from torch.nn import Module, ModuleList
 from transformers import PreTrainedModel
 
-from extract.capture import TOLERANCE, Attention, differ
-from extract.interventions import Call, intervening
+from extract.capture import TOLERANCE, Attention, is_different
+from extract.interventions import Call, intervene
 from extract.two_pass import MODEL_ERRORS
 
 TRIED = 16
@@ -88,25 +88,27 @@ class Resumable:
 
     def __init__(self, model: PreTrainedModel, attention: Attention, ids: Tensor) -> None:
         self.model = model
-        self._layers = _layers(model, len(attention.layers))
-        trace, logits = self._traced(attention, ids[None, :TRIED])
+        self._layers = _find_layers(model, len(attention.layers))
+        trace, logits = self._trace_pass(attention, ids[None, :TRIED])
         self._parts = trace.parts
-        self._early = {layer: _called_once(part, layer, trace) for layer, part in enumerate(self._layers)}
+        self._early = {layer: _find_called_once(part, layer, trace) for layer, part in enumerate(self._layers)}
         self.resumes = (False,) * len(attention.layers)
         passed = Passed(ids[None, :TRIED], logits[0], trace.states)
-        self.resumes = tuple(self._equals(passed, layer, trace.outputs) for layer in range(len(attention.layers)))
+        self.resumes = tuple(self._can_resume(passed, layer, trace.outputs) for layer in range(len(attention.layers)))
 
-    def plain(self, ids: Tensor, layers: Iterable[int] = ()) -> Passed:
+    def run_plain(self, ids: Tensor, layers: Iterable[int] = ()) -> Passed:
         """Run a plain pass over token ids (K,) and keep the hidden states for passes that begin at ``layers``.
 
         Memory: the logits, and K * hidden size numbers of the model's type for each of ``layers``.
         """
         states: dict[int, Tensor] = {}
-        with _hooked([(self._layers[layer], _keep(states, layer), True) for layer in layers if self.resumes[layer]]):
-            logits = self._logits(ids[None])
+        with _register_hooks(
+            [(self._layers[layer], _keep(states, layer), True) for layer in layers if self.resumes[layer]]
+        ):
+            logits = self._compute_logits(ids[None])
         return Passed(ids[None], logits[0], states)
 
-    def until_attention(self, passed: Passed, layer: int) -> dict[Module, Tensor]:
+    def run_until_attention(self, passed: Passed, layer: int) -> dict[Module, Tensor]:
         """Run one copy until the edit of a layer's attention raises ``Reached``, within ``intervening``.
 
         Returns
@@ -116,7 +118,7 @@ class Resumable:
         """
         trace = _Trace()
         parts = self._early[layer] if self.resumes[layer] else ()
-        with _hooked([(part, _note(trace), False) for part in parts]), suppress(Reached):
+        with _register_hooks([(part, _note(trace), False) for part in parts]), suppress(Reached):
             self.run(passed, layer, 1)
         return trace.outputs
 
@@ -133,59 +135,61 @@ class Resumable:
         KeyError
             If the hidden states before the layer were not kept.
         """
-        answers = {part: _copies(output, rows) for part, output in (early or {}).items()}
+        answers = {part: _make_copies(output, rows) for part, output in (early or {}).items()}
         with ExitStack() as entered:
             if self.resumes[layer]:
-                entered.enter_context(self._begun_at(layer, passed.states[layer]))
-            entered.enter_context(_answering(answers))
-            return self._logits(passed.ids.expand(rows, -1))
+                entered.enter_context(self._begin_at(layer, passed.states[layer]))
+            entered.enter_context(_replace_forwards(answers))
+            return self._compute_logits(passed.ids.expand(rows, -1))
 
-    def _logits(self, ids: Tensor) -> Tensor:
+    def _compute_logits(self, ids: Tensor) -> Tensor:
         """Logits (B, K, V) of a forward pass."""
         with torch.inference_mode():
             logits: Tensor = self.model(input_ids=ids.to(self.model.device, torch.long), use_cache=False).logits
         return logits
 
-    def _traced(self, attention: Attention, ids: Tensor) -> tuple[_Trace, Tensor]:
+    def _trace_pass(self, attention: Attention, ids: Tensor) -> tuple[_Trace, Tensor]:
         """Trace a plain pass; return the trace and the logits."""
         trace = _Trace()
         hooks: list[tuple[Module, Callable[..., Any], bool]] = []
         for number, layer in enumerate(self._layers):
             hooks += [(layer, _keep(trace.states, number), True), (layer, _count_parts(trace.parts, number), False)]
             hooks += [(part, _note(trace), False) for part in layer.modules() if not any(part.children())]
-        with intervening(self.model, attention, trace), _hooked(hooks):
-            return trace, self._logits(ids)
+        with intervene(self.model, attention, trace), _register_hooks(hooks):
+            return trace, self._compute_logits(ids)
 
-    def _equals(self, passed: Passed, layer: int, outputs: Mapping[Module, Tensor]) -> bool:
+    def _can_resume(self, passed: Passed, layer: int, outputs: Mapping[Module, Tensor]) -> bool:
         """Whether a pass that begins at a layer, and copies whose early parts run once, reproduce the plain logits."""
         state = passed.states.get(layer)
         if layer == 0 or state is None or state.shape[:2] != passed.ids.shape:
             return False
         try:
-            with self._begun_at(layer, state):
-                found = self._logits(passed.ids)
-                with _answering({part: _copies(outputs[part], 2) for part in self._early[layer]}):
-                    copies = self._logits(passed.ids.expand(2, -1))
+            with self._begin_at(layer, state):
+                found = self._compute_logits(passed.ids)
+                with _replace_forwards({part: _make_copies(outputs[part], 2) for part in self._early[layer]}):
+                    copies = self._compute_logits(passed.ids.expand(2, -1))
         except MODEL_ERRORS:
             return False
         expected = passed.logits[None]
-        return torch.equal(found, expected) and not differ(copies, expected.expand_as(copies), TOLERANCE[found.dtype])
+        return torch.equal(found, expected) and not is_different(
+            copies, expected.expand_as(copies), TOLERANCE[found.dtype]
+        )
 
     @contextmanager
-    def _begun_at(self, layer: int, state: Tensor) -> Iterator[None]:
+    def _begin_at(self, layer: int, state: Tensor) -> Iterator[None]:
         """Skip the layers before one inside the context, and give that layer hidden states (1, K, hidden size)."""
-        answers = {part: _identity(self._parts[number]) for number, part in enumerate(self._layers[:layer])}
-        with _hooked([(self._layers[layer], _give(state), True)]), _answering(answers):
+        answers = {part: _make_identity(self._parts[number]) for number, part in enumerate(self._layers[:layer])}
+        with _register_hooks([(self._layers[layer], _give(state), True)]), _replace_forwards(answers):
             yield
 
 
-def _layers(model: PreTrainedModel, count: int) -> Sequence[Module]:
+def _find_layers(model: PreTrainedModel, count: int) -> Sequence[Module]:
     """The layers of a model, in order; empty if they are not found."""
     lists = [part for part in model.base_model.modules() if isinstance(part, ModuleList)]
     return next((tuple(part) for part in lists if len(part) == count), ())
 
 
-def _called_once(layer: Module, number: int, trace: _Trace) -> list[Module]:
+def _find_called_once(layer: Module, number: int, trace: _Trace) -> list[Module]:
     """The parts of a layer that run once in a pass, before its attention, and return one tensor of one sequence."""
     before = trace.before.get(number, set())
     once = [part for part in layer.modules() if part in before and trace.calls[part] == 1 and part in trace.outputs]
@@ -193,7 +197,7 @@ def _called_once(layer: Module, number: int, trace: _Trace) -> list[Module]:
 
 
 @contextmanager
-def _hooked(hooks: Iterable[tuple[Module, Callable[..., Any], bool]]) -> Iterator[None]:
+def _register_hooks(hooks: Iterable[tuple[Module, Callable[..., Any], bool]]) -> Iterator[None]:
     """Register hooks of modules inside the context, before they run (True) or after it (False)."""
     handles = [
         part.register_forward_pre_hook(hook, with_kwargs=True) if before else part.register_forward_hook(hook)
@@ -207,7 +211,7 @@ def _hooked(hooks: Iterable[tuple[Module, Callable[..., Any], bool]]) -> Iterato
 
 
 @contextmanager
-def _answering(answers: Mapping[Module, Callable[..., Any]]) -> Iterator[None]:
+def _replace_forwards(answers: Mapping[Module, Callable[..., Any]]) -> Iterator[None]:
     """Replace the forward methods of modules by functions inside the context."""
     before = {part: vars(part).get("forward") for part in answers}  # accelerate's, if it has set one
     for part, answer in answers.items():
@@ -222,7 +226,7 @@ def _answering(answers: Mapping[Module, Callable[..., Any]]) -> Iterator[None]:
                 part.forward = own
 
 
-def _hidden(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+def _select_hidden(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """The hidden states among the arguments of a layer."""
     return args[0] if args else kwargs.get("hidden_states")
 
@@ -231,7 +235,7 @@ def _keep(states: dict[int, Tensor], layer: int) -> Callable[..., None]:
     """A hook that stores the hidden states passed to a layer."""
 
     def keep(_: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if isinstance(hidden := _hidden(args, kwargs), Tensor):
+        if isinstance(hidden := _select_hidden(args, kwargs), Tensor):
             states[layer] = hidden
 
     return keep
@@ -241,7 +245,7 @@ def _give(state: Tensor) -> Callable[..., tuple[tuple[Any, ...], dict[str, Any]]
     """A hook that replaces a layer's hidden states by ``state`` (1, K, hidden size), repeated for each sequence."""
 
     def give(_: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        copies = state.repeat(len(_hidden(args, kwargs)), 1, 1)
+        copies = state.repeat(len(_select_hidden(args, kwargs)), 1, 1)
         return ((copies, *args[1:]), kwargs) if args else (args, kwargs | {"hidden_states": copies})
 
     return give
@@ -267,17 +271,17 @@ def _note(trace: _Trace) -> Callable[..., None]:
     return note
 
 
-def _identity(parts: int | None) -> Callable[..., Any]:
+def _make_identity(parts: int | None) -> Callable[..., Any]:
     """A forward method that returns its hidden states unchanged, in an output of ``parts`` parts."""
 
     def answer(*args: Any, **kwargs: Any) -> Any:
-        hidden = _hidden(args, kwargs)
+        hidden = _select_hidden(args, kwargs)
         return hidden if parts is None else (hidden, *[None] * (parts - 1))
 
     return answer
 
 
-def _copies(output: Tensor, rows: int) -> Callable[..., Tensor]:
+def _make_copies(output: Tensor, rows: int) -> Callable[..., Tensor]:
     """A forward method that returns ``rows`` copies of a module's output for one sequence."""
 
     def answer(*_: Any, **__: Any) -> Tensor:

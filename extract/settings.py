@@ -13,9 +13,9 @@ from typing import Annotated, Any, Literal, NoReturn, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError, PydanticKnownError
 
-from extract.hub import means_a_path
+from extract.hub import is_local_id
 from storage.errors import UserError
-from storage.files.differences import differences
+from storage.files.differences import find_differences
 
 EMBEDDED = "embedded"
 """The name of the model and of the corpus that are shipped with the package."""
@@ -63,7 +63,7 @@ class ModelSettings(_Settings):
 
     @field_validator("weights")
     @classmethod
-    def _has_weights(cls, weights: str, known: ValidationInfo) -> str:
+    def _check_weights(cls, weights: str, known: ValidationInfo) -> str:
         """Refuse random weights of a synthetic study, which has none."""
         if weights == "random" and known.data.get("id") == SYNTHETIC:
             _refuse("a synthetic study has no model and no weights; leave it out")
@@ -71,7 +71,7 @@ class ModelSettings(_Settings):
 
     @field_validator("weights_seed")
     @classmethod
-    def _seeds(cls, seed: int | None, known: ValidationInfo) -> int | None:
+    def _check_weights_seed(cls, seed: int | None, known: ValidationInfo) -> int | None:
         """Refuse a seed unless the weights are random."""
         if seed is not None and known.data.get("weights", "random") != "random":
             _refuse("input is only allowed with `weights: random`")
@@ -79,10 +79,10 @@ class ModelSettings(_Settings):
 
     @field_validator("revision")
     @classmethod
-    def _belongs_to_the_hub(cls, revision: str, known: ValidationInfo) -> str:
+    def _check_revision(cls, revision: str, known: ValidationInfo) -> str:
         """Refuse a revision of a model that is not on the hub."""
         name = known.data.get("id")
-        if revision != MAIN and name and (name in {EMBEDDED, SYNTHETIC} or means_a_path(name)):
+        if revision != MAIN and name and (name in {EMBEDDED, SYNTHETIC} or is_local_id(name)):
             _refuse("input is only allowed with a hub id, but the model '{name}' is local; leave it out", name=name)
         return revision
 
@@ -102,7 +102,7 @@ class CorpusSettings(_Settings):
     pack: bool = Field(False, description="join documents end to end instead of skipping those that are too short")
 
 
-def _from_id(value: Any) -> Any:
+def _expand_id(value: Any) -> Any:
     """Expand a plain string to the settings with that id."""
     return {"id": value} if isinstance(value, str) else value
 
@@ -143,19 +143,19 @@ class SyntheticSettings(_Settings):
 
     @field_validator("kv_heads")
     @classmethod
-    def _divides_heads(cls, kv_heads: int, known: ValidationInfo) -> int:
+    def _check_kv_heads(cls, kv_heads: int, known: ValidationInfo) -> int:
         if (heads := known.data.get("heads", kv_heads)) % kv_heads:
             _refuse("input should divide the {heads} heads", heads=heads)
         return kv_heads
 
     @field_validator("t_2")
     @classmethod
-    def _follows_t_1(cls, t_2: tuple[float, float], known: ValidationInfo) -> tuple[float, float]:
+    def _check_t_2(cls, t_2: tuple[float, float], known: ValidationInfo) -> tuple[float, float]:
         if min(t_2) < max(known.data.get("t_1", (0,))):
             _refuse("input should not begin below t_1, whose range ends at {t_1}", t_1=max(known.data["t_1"]))
         return t_2
 
-    def steepest_growth(self) -> float:
+    def compute_steepest_growth(self) -> float:
         """The largest exponent of the last phase, η (i − T_2) at its end, per key of the query."""
         return max(self.eta_growth or self.eta) * (1 - min(self.t_2))
 
@@ -163,8 +163,8 @@ class SyntheticSettings(_Settings):
 class ExtractionSettings(_Settings):
     """All settings that determine the extracted tensors."""
 
-    model: Annotated[ModelSettings, BeforeValidator(_from_id)]
-    corpus: Annotated[CorpusSettings, BeforeValidator(_from_id)] = Field(None, validate_default=True)
+    model: Annotated[ModelSettings, BeforeValidator(_expand_id)]
+    corpus: Annotated[CorpusSettings, BeforeValidator(_expand_id)] = Field(None, validate_default=True)
     context_length: int = Field(ge=2, description="tokens in each sequence")
     sequences: int = Field(ge=1, description="number of sequences")
     queries: tuple[int, ...] | None = Field(
@@ -199,7 +199,7 @@ class ExtractionSettings(_Settings):
 
     @field_validator("corpus", mode="before")
     @classmethod
-    def _reads(cls, given: Any, known: ValidationInfo) -> Any:
+    def _check_corpus(cls, given: Any, known: ValidationInfo) -> Any:
         """Give a synthetic study its own corpus; any other study must name one."""
         if not _is_synthetic(known):
             if given is None:
@@ -215,7 +215,7 @@ class ExtractionSettings(_Settings):
 
     @field_validator("queries", mode="before")
     @classmethod
-    def _asks(cls, given: Any, known: ValidationInfo) -> tuple[int, ...] | None:
+    def _parse_queries(cls, given: Any, known: ValidationInfo) -> tuple[int, ...] | None:
         """Positions of the queries, ascending; a single one may be given without a list."""
         if given is None:
             return None
@@ -234,7 +234,7 @@ class ExtractionSettings(_Settings):
 
     @field_validator("dtype", "device")
     @classmethod
-    def _runs(cls, given: str, known: ValidationInfo) -> str:
+    def _check_runtime(cls, given: str, known: ValidationInfo) -> str:
         """Refuse other types and devices for a synthetic study, which is drawn in float32 on the CPU."""
         if _is_synthetic(known) and given not in {"float32", "auto", "cpu"}:
             _refuse("a synthetic study is drawn in float32 on the CPU; leave it out")
@@ -242,7 +242,7 @@ class ExtractionSettings(_Settings):
 
     @field_validator("device_map")
     @classmethod
-    def _spreads(cls, given: str | None, known: ValidationInfo) -> str | None:
+    def _check_device_map(cls, given: str | None, known: ValidationInfo) -> str | None:
         """Refuse a device map for a synthetic study and for a single device."""
         if given is not None and _is_synthetic(known):
             _refuse("a synthetic study is drawn on the CPU; leave it out")
@@ -252,7 +252,7 @@ class ExtractionSettings(_Settings):
 
     @field_validator("batch_size", mode="before")
     @classmethod
-    def _together(cls, given: Any) -> Any:
+    def _check_batch_size(cls, given: Any) -> Any:
         """Refuse anything but ``auto`` and a whole number of at least 1."""
         if given != "auto" and (type(given) is not int or given < 1):
             _refuse("input should be auto or a whole number from 1")
@@ -260,7 +260,7 @@ class ExtractionSettings(_Settings):
 
     @field_validator("sink_measure")
     @classmethod
-    def _receives(cls, asked: bool, known: ValidationInfo) -> bool:
+    def _check_sink_measure(cls, asked: bool, known: ValidationInfo) -> bool:
         """Refuse a synthetic study, whose weights are drawn only for the chosen queries."""
         if asked and _is_synthetic(known):
             _refuse("a synthetic study has only the weights of the chosen queries; leave it out")
@@ -268,7 +268,7 @@ class ExtractionSettings(_Settings):
 
     @field_validator("synthetic", mode="before")
     @classmethod
-    def _draws(cls, given: Any, known: ValidationInfo) -> Any:
+    def _check_synthetic(cls, given: Any, known: ValidationInfo) -> Any:
         """Give a synthetic study its defaults; any other study has no such part."""
         if _is_synthetic(known):
             return {} if given is None else given
@@ -278,10 +278,10 @@ class ExtractionSettings(_Settings):
 
     @field_validator("synthetic")
     @classmethod
-    def _grows(cls, drawn: SyntheticSettings | None, known: ValidationInfo) -> SyntheticSettings | None:
+    def _check_growth(cls, drawn: SyntheticSettings | None, known: ValidationInfo) -> SyntheticSettings | None:
         """Refuse a growth that would make weights of the last query, which has the most keys, underflow in float32."""
         keys = 1 + max(known.data.get("queries") or (known.data.get("context_length", 0) - 1,))
-        growth = drawn.steepest_growth() * keys if drawn else 0
+        growth = drawn.compute_steepest_growth() * keys if drawn else 0
         if growth > MOST_GROWTH:
             message = "weights should grow by e^{most} at most from t_2 to the last query, not by e^{growth}"
             _refuse(message, most=MOST_GROWTH, growth=round(growth))
@@ -330,14 +330,14 @@ class Shard:
             raise UserError(msg)
         return cls(int(found[1]), int(found[2]))
 
-    def sequences(self, total: int) -> range:
+    def select_sequences(self, total: int) -> range:
         """The consecutive sequences of this part, of ``total``; may be empty if there are more parts than sequences."""
         return range(total * (self.index - 1) // self.count, total * self.index // self.count)
 
 
-def changes(now: Mapping[str, Any], was: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+def describe_changes(now: Mapping[str, Any], was: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
     """Describe each setting in which ``now`` differs from ``was``, both as JSON."""
-    for name, before, after in differences(was, now, prefix):
+    for name, before, after in find_differences(was, now, prefix):
         yield f"setting '{name}' is {after!r}, was {before!r}"
 
 

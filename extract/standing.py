@@ -1,7 +1,7 @@
 """State of a tensor store: whether it is what an extraction would make now, and if not, why.
 
-Holds ``why_stale`` and ``why_replaced``, and the provenance that they and ``extract.extraction`` compare. The hashes of
-models and corpora are computed in ``extract.identity``.
+Holds ``explain_staleness`` and ``explain_replacement``, and the provenance that they and ``extract.extraction``
+compare. The hashes of models and corpora are computed in ``extract.identity``.
 
 Importing this module loads none of torch, transformers and datasets, and neither does a check of a finished store. An
 unfinished store is compared with the libraries and the device that would continue it, which loads torch; a store that
@@ -14,14 +14,14 @@ from typing import Any
 from extract.identity import (
     OTHER_FILES,
     SYNTHETIC_INPUTS,
-    checkpoint,
-    corpus_sha256,
+    describe_model_files,
+    describe_random_weights,
+    hash_corpus,
     is_local_corpus,
     is_local_model,
-    model_files,
-    random_weights,
+    open_checkpoint,
 )
-from extract.settings import EXTRACTION_VERSION, SAME_NUMBERS, SYNTHETIC, ExtractionSettings, changes
+from extract.settings import EXTRACTION_VERSION, SAME_NUMBERS, SYNTHETIC, ExtractionSettings, describe_changes
 from storage.errors import NewerError, UserError, refuse_newer
 from storage.files.places import Place
 from storage.zarr.arrays import TENSORS
@@ -49,7 +49,7 @@ CHANGED = {
 """The reason shown for each input that differs."""
 
 
-def why_stale(settings: ExtractionSettings, *, study: str, path: Place) -> str | None:
+def explain_staleness(settings: ExtractionSettings, *, study: str, path: Place) -> str | None:
     """Describe why the store at ``path`` is not what ``extract`` would make now; None if it is.
 
     No weights are loaded and no network is used: the files of a local model and corpus are hashed, and their location
@@ -65,13 +65,13 @@ def why_stale(settings: ExtractionSettings, *, study: str, path: Place) -> str |
     """
     if not path.exists():
         return "missing"
-    if replaced := why_replaced(settings, study=study, path=path):
+    if replaced := explain_replacement(settings, study=study, path=path):
         return replaced
     store = SequenceStore.open(path, TENSORS)
-    if not (missing := len(store.missing())):
+    if not (missing := len(store.find_missing())):
         return None
     lacking = f"{missing} of {settings.sequences} sequences missing"
-    if unlike := _changed_versions(settings, store.provenance):
+    if unlike := _describe_changed_versions(settings, store.provenance):
         msg = (
             f"The store {path} has {lacking} and was made with another {unlike}; finish it where it was started, "
             f"or extract it again here: attention-geometry run {study} --fresh"
@@ -80,7 +80,7 @@ def why_stale(settings: ExtractionSettings, *, study: str, path: Place) -> str |
     return lacking
 
 
-def why_replaced(settings: ExtractionSettings, *, study: str, path: Place) -> str | None:
+def explain_replacement(settings: ExtractionSettings, *, study: str, path: Place) -> str | None:
     """Describe why the store at ``path`` must be rebuilt instead of continued; None if it need not, or does not exist.
 
     An unfinished store that another device or other versions of libraries can continue need not be rebuilt.
@@ -94,7 +94,7 @@ def why_replaced(settings: ExtractionSettings, *, study: str, path: Place) -> st
         return None
     try:
         store = SequenceStore.open(path, TENSORS)
-        store.missing()
+        store.find_missing()
         _check_provenance(store)
     except NewerError:
         raise
@@ -107,12 +107,12 @@ def why_replaced(settings: ExtractionSettings, *, study: str, path: Place) -> st
     refuse_newer(f"The store {path}", version_was, EXTRACTION_VERSION, study)
     if version_was not in {EXTRACTION_VERSION, *SAME_NUMBERS}:
         return f"made by version {version_was} of its code, now {EXTRACTION_VERSION}"
-    now = as_recorded(settings, made_of(settings, study, _inputs_now(settings, was["inputs"])), was)
-    if changed := "; ".join(changes(now["settings"], was["settings"])):
+    now = match_recorded(settings, build_provenance(settings, study, _find_inputs(settings, was["inputs"])), was)
+    if changed := "; ".join(describe_changes(now["settings"], was["settings"])):
         return changed
     if was["study"] != study:
         return f"made for the study '{was['study']}'"
-    return _changed_inputs(now["inputs"], was["inputs"])
+    return _describe_changed_inputs(now["inputs"], was["inputs"])
 
 
 def _check_provenance(store: SequenceStore) -> None:
@@ -122,7 +122,7 @@ def _check_provenance(store: SequenceStore) -> None:
         raise UserError(msg)
 
 
-def made_of(settings: ExtractionSettings, study: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
+def build_provenance(settings: ExtractionSettings, study: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
     """The provenance of a store without versions, as JSON; equal provenance and versions give equal bytes."""
     return {
         VERSION: EXTRACTION_VERSION,
@@ -132,7 +132,7 @@ def made_of(settings: ExtractionSettings, study: str, inputs: Mapping[str, Any])
     }
 
 
-def as_recorded(settings: ExtractionSettings, now: Provenance, was: Provenance) -> dict[str, Any]:
+def match_recorded(settings: ExtractionSettings, now: Provenance, was: Provenance) -> dict[str, Any]:
     """The provenance ``now``, made equal to the recorded one, ``was``, where a difference does not matter.
 
     Local inputs with an unchanged hash keep the recorded path: a model or text that has only been moved is the same.
@@ -155,29 +155,29 @@ def as_recorded(settings: ExtractionSettings, now: Provenance, was: Provenance) 
     return made
 
 
-def known_inputs(settings: ExtractionSettings, known: Mapping[str, Any], was: Mapping[str, Any]) -> dict[str, Any]:
+def combine_inputs(settings: ExtractionSettings, known: Mapping[str, Any], was: Mapping[str, Any]) -> dict[str, Any]:
     """The inputs of a store from what is ``known`` now; fields that are only known after reading keep their value."""
-    checksum = corpus_sha256(settings.corpus)
+    checksum = hash_corpus(settings.corpus)
     corpus = {**was["corpus"], **({"sha256": checksum} if checksum else {})}
     probed = {name: was["model"][name] for name in PROBED if name in was["model"]}
     return {**known, "model": {**known["model"], **probed}, "corpus": corpus}
 
 
-def _inputs_now(settings: ExtractionSettings, was: Mapping[str, Any]) -> dict[str, Any]:
+def _find_inputs(settings: ExtractionSettings, was: Mapping[str, Any]) -> dict[str, Any]:
     """The inputs as they are now; those from the hub keep their recorded value."""
     if settings.model.id == SYNTHETIC:
         return dict(SYNTHETIC_INPUTS)
     if is_local_model(settings.model):
-        return known_inputs(settings, _model_now(settings, was), was)
+        return combine_inputs(settings, _describe_model(settings, was), was)
     known = {part: was[part] for part in ("model", "tokenizer") if part in was}
-    return known_inputs(settings, known | {"model": known["model"] | random_weights(settings)}, was)
+    return combine_inputs(settings, known | {"model": known["model"] | describe_random_weights(settings)}, was)
 
 
-def _model_now(settings: ExtractionSettings, was: Mapping[str, Any]) -> dict[str, Any]:
+def _describe_model(settings: ExtractionSettings, was: Mapping[str, Any]) -> dict[str, Any]:
     """A local model and its tokenizer as they are now, identified by the hashes of their files."""
-    found = checkpoint(settings.model)
-    known: dict[str, Any] = model_files(found)
-    known["model"] |= random_weights(settings)
+    found = open_checkpoint(settings.model)
+    known: dict[str, Any] = describe_model_files(found)
+    known["model"] |= describe_random_weights(settings)
     named = found.config.get("architectures")
     if isinstance(named, list) and named:
         known["model"]["architecture"] = named[0]
@@ -188,17 +188,17 @@ def _model_now(settings: ExtractionSettings, was: Mapping[str, Any]) -> dict[str
     return known
 
 
-def _changed_inputs(now: Mapping[str, Any], was: Mapping[str, Any]) -> str | None:
+def _describe_changed_inputs(now: Mapping[str, Any], was: Mapping[str, Any]) -> str | None:
     """Describe which inputs of equal settings have changed; None if none has."""
     unlike = [(part, name) for part in now for name in now[part] if now[part][name] != was[part].get(name)]
     return "; ".join(dict.fromkeys(CHANGED.get(key, f"the {'.'.join(key)} has changed") for key in unlike)) or None
 
 
-def _changed_versions(settings: ExtractionSettings, was: Mapping[str, Any]) -> str:
+def _describe_changed_versions(settings: ExtractionSettings, was: Mapping[str, Any]) -> str:
     """The versions and device of an unfinished store that differ now and must not be mixed; "" if none."""
     from extract.models import find_device
-    from extract.versions import device_name, versions
+    from extract.versions import describe_device, list_versions
 
-    device = "cpu" if settings.model.id == SYNTHETIC else device_name(find_device(settings.device))
-    now = versions(device)
+    device = "cpu" if settings.model.id == SYNTHETIC else describe_device(find_device(settings.device))
+    now = list_versions(device)
     return " and ".join(name for name in now if now[name] != was["versions"].get(name))

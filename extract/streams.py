@@ -33,10 +33,10 @@ from huggingface_hub.errors import (
 from huggingface_hub.utils import httpx  # type: ignore[attr-defined]  # the HTTP client that it uses
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_exponential
 
-from extract.hub import one_line
-from extract.readers import ROWS, no_column, text_of
+from extract.hub import summarise_error
+from extract.readers import ROWS, describe_missing_column, select_text
 from extract.settings import CorpusSettings
-from extract.terminal import harmless
+from extract.terminal import escape_unprintable
 from storage.errors import UserError
 
 logger = logging.getLogger(__name__)
@@ -76,7 +76,7 @@ class Stream:
     documents: Iterator[str]
 
 
-def stream(corpus: CorpusSettings, seed: int) -> Stream:
+def open_stream(corpus: CorpusSettings, seed: int) -> Stream:
     """Open a hub dataset at the commit of its revision; ``seed`` decides the order of its documents.
 
     If the hub cannot be reached or offline mode is on, the local cache of ``datasets`` is read if there is one. A
@@ -89,12 +89,12 @@ def stream(corpus: CorpusSettings, seed: int) -> Stream:
         If there is no such dataset, revision, subset, split or column; if access is refused, the data cannot be read,
         or the stream stays broken. The last two may also be raised while the documents are iterated.
     """
-    shards, revision = _retrying(corpus)(_opened, corpus)
-    texts = (text_of(row, corpus.column, corpus.id, "a row") for row in _Rows(corpus, shards, seed))
-    return Stream(revision, shuffled(texts, SHUFFLED_DOCUMENTS, seed))
+    shards, revision = _make_retrying(corpus)(_open_shards, corpus)
+    texts = (select_text(row, corpus.column, corpus.id, "a row") for row in _Rows(corpus, shards, seed))
+    return Stream(revision, shuffle_buffered(texts, SHUFFLED_DOCUMENTS, seed))
 
 
-def shuffled(items: Iterable[T], size: int, seed: int) -> Iterator[T]:
+def shuffle_buffered(items: Iterable[T], size: int, seed: int) -> Iterator[T]:
     """Iterate over the items in random order with a buffer of ``size`` items; no more than that is read ahead."""
     generator = random.Random(seed)  # noqa: S311 - a reproducible choice, not a secret
     buffer: list[T] = []
@@ -114,22 +114,22 @@ class _Rows:
 
     def __init__(self, corpus: CorpusSettings, shards: list[Shard], seed: int) -> None:
         self._corpus = corpus
-        self._shards = random.Random(seed).sample(shards, len(shards))  # noqa: S311 - as in ``shuffled``
+        self._shards = random.Random(seed).sample(shards, len(shards))  # noqa: S311 - as in ``shuffle_buffered``
         self._read = 0
         """Rows already read from the first of ``_shards``."""
         self._open: Iterator[dict[str, Any]] | None = None
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        retrying = _retrying(self._corpus)
-        while (row := retrying(self._next)) is not None:
+        retrying = _make_retrying(self._corpus)
+        while (row := retrying(self._read_next)) is not None:
             yield row
 
-    def _next(self) -> dict[str, Any] | None:
+    def _read_next(self) -> dict[str, Any] | None:
         """The next row; None after the last."""
         while self._shards:
             rows = self._open or self._shards[0](self._read)
             self._open = None  # set again once a row has been read, so that the shard is reopened after a break
-            with _explained(self._corpus):
+            with _translate_errors(self._corpus):
                 row = next(rows, None)
             if row is not None:
                 self._open, self._read = rows, self._read + 1
@@ -139,7 +139,7 @@ class _Rows:
         return None
 
 
-def _parquet_rows(path: str, column: str, first: int) -> Iterator[dict[str, Any]]:
+def _read_parquet_rows(path: str, column: str, first: int) -> Iterator[dict[str, Any]]:
     """The column of a Parquet file from row ``first`` on; no other data is requested, and no thread reads ahead.
 
     ``datasets`` reads Parquet in threads, which continue when the rows are no longer needed and abort or hang an
@@ -157,47 +157,47 @@ def _parquet_rows(path: str, column: str, first: int) -> Iterator[dict[str, Any]
                 first = max(0, first - len(batch))
 
 
-def _other_rows(dataset: Any, index: int, first: int) -> Iterator[dict[str, Any]]:
+def _read_other_rows(dataset: Any, index: int, first: int) -> Iterator[dict[str, Any]]:
     """The rows of one shard of an ``IterableDataset`` from row ``first`` on."""
     return iter(dataset.shard(dataset.num_shards, index).skip(first))
 
 
-def _opened(corpus: CorpusSettings) -> tuple[list[Shard], str]:
+def _open_shards(corpus: CorpusSettings) -> tuple[list[Shard], str]:
     """The shards of the split, and the commit of the dataset."""
     import datasets
     from datasets.packaged_modules.parquet.parquet import ParquetConfig
 
     datasets.disable_progress_bars()
     datasets.logging.set_verbosity(logging.CRITICAL)
-    _leave_retrying(datasets.config)
-    with _explained(corpus):
-        builder = _builder(corpus)
+    _disable_retries(datasets.config)
+    with _translate_errors(corpus):
+        builder = _load_builder(corpus)
         splits = builder.as_streaming_dataset()
         if corpus.split not in splits:
             msg = f"The corpus '{corpus.id}' has no split '{corpus.split}'; set split to one of: {', '.join(splits)}"
             raise UserError(msg)
         dataset = splits[corpus.split]
         if dataset.column_names is not None and corpus.column not in dataset.column_names:
-            raise UserError(no_column(corpus.column, dataset.column_names, corpus.id, "it"))
+            raise UserError(describe_missing_column(corpus.column, dataset.column_names, corpus.id, "it"))
     if isinstance(builder.config, ParquetConfig):
         paths = {str(split): paths for split, paths in builder.config.data_files.items()}[corpus.split]
-        return [partial(_parquet_rows, path, corpus.column) for path in paths], builder.hash
-    return [partial(_other_rows, dataset, index) for index in range(dataset.num_shards)], builder.hash
+        return [partial(_read_parquet_rows, path, corpus.column) for path in paths], builder.hash
+    return [partial(_read_other_rows, dataset, index) for index in range(dataset.num_shards)], builder.hash
 
 
-def _leave_retrying(config: Any) -> None:
+def _disable_retries(config: Any) -> None:
     """Keep ``datasets`` from retrying every read 20 times by itself, which takes minutes and logs nothing."""
     config.STREAMING_READ_MAX_RETRIES = config.STREAMING_OPEN_MAX_RETRIES = 1
     config.STREAMING_READ_RETRY_INTERVAL = config.STREAMING_OPEN_RETRY_INTERVAL = 0
     config.STREAMING_READ_SERVER_UNAVAILABLE_RETRY_INTERVAL = config.STREAMING_READ_RATE_LIMIT_RETRY_INTERVAL = 0
 
 
-def _builder(corpus: CorpusSettings) -> Any:
+def _load_builder(corpus: CorpusSettings) -> Any:
     """The builder of ``datasets`` for the dataset, at one commit of the hub or from its local cache."""
     import datasets
 
-    if (commit := _commit(corpus)) is None:
-        return _cached(corpus)
+    if (commit := _find_commit(corpus)) is None:
+        return _load_cached_builder(corpus)
     part = {"data_dir" if corpus.revision == PARQUET_BRANCH else "name": corpus.subset}
     try:
         return datasets.load_dataset_builder(corpus.id, revision=commit, **part)
@@ -209,7 +209,7 @@ def _builder(corpus: CorpusSettings) -> Any:
         raise UserError(msg) from error
 
 
-def _commit(corpus: CorpusSettings) -> str | None:
+def _find_commit(corpus: CorpusSettings) -> str | None:
     """The hub's commit of the revision; None if the hub must not be asked or cannot be reached."""
     from datasets import config
 
@@ -221,7 +221,7 @@ def _commit(corpus: CorpusSettings) -> str | None:
         return None
 
 
-def _cached(corpus: CorpusSettings) -> Any:
+def _load_cached_builder(corpus: CorpusSettings) -> Any:
     """The builder of the dataset from the local cache of ``datasets``."""
     import datasets
 
@@ -241,42 +241,45 @@ def _cached(corpus: CorpusSettings) -> Any:
 
 
 @contextmanager
-def _explained(corpus: CorpusSettings) -> Iterator[None]:
-    """Raise permanent errors as a ``UserError``; transient ones are left to ``_retrying``."""
+def _translate_errors(corpus: CorpusSettings) -> Iterator[None]:
+    """Raise permanent errors as a ``UserError``; transient ones are left to ``_make_retrying``."""
     import datasets
 
     try:
         yield
     except (OSError, ValueError, RuntimeError, httpx.HTTPError, datasets.exceptions.DatasetsError) as error:
-        if _heals(error):
+        if _is_transient(error):
             raise
-        raise UserError(_explanation(corpus, error)) from error
+        raise UserError(_explain_error(corpus, error)) from error
 
 
-def _heals(error: BaseException) -> bool:
+def _is_transient(error: BaseException) -> bool:
     """Whether a retry may help: the connection broke or was refused, or the server is busy or failing."""
     if isinstance(error, HfHubHTTPError):
         return error.response.status_code in {408, 429} or error.response.status_code >= 500
     return isinstance(error, httpx.TransportError | ConnectionError | TimeoutError)
 
 
-def _retrying(corpus: CorpusSettings) -> Retrying:
+def _make_retrying(corpus: CorpusSettings) -> Retrying:
     """A retry policy that calls a function again, after increasing waits, if its error is transient."""
 
     def tell(state: RetryCallState) -> None:
         wait = state.next_action.sleep if state.next_action else 0
         said = "The stream of the corpus '%s' broke (%s); retrying in %.0f s"
-        logger.warning(said, harmless(corpus.id, keep=""), harmless(_reason(state), keep=""), wait)
+        logger.warning(
+            said, escape_unprintable(corpus.id, keep=""), escape_unprintable(_describe_failure(state), keep=""), wait
+        )
 
     def give_up(state: RetryCallState) -> None:
         msg = (
-            f"The stream of the corpus '{corpus.id}' broke {state.attempt_number} times in a row ({_reason(state)}); "
+            f"The stream of the corpus '{corpus.id}' broke {state.attempt_number} times in a row "
+            f"({_describe_failure(state)}); "
             "check the network and run again, the run continues after the finished sequences"
         )
         raise UserError(msg)
 
     return Retrying(
-        retry=retry_if_exception(_heals),
+        retry=retry_if_exception(_is_transient),
         wait=wait_exponential(multiplier=2, max=LONGEST_WAIT),
         stop=stop_after_attempt(ATTEMPTS),
         before_sleep=tell,
@@ -284,13 +287,13 @@ def _retrying(corpus: CorpusSettings) -> Retrying:
     )
 
 
-def _reason(state: RetryCallState) -> str:
+def _describe_failure(state: RetryCallState) -> str:
     """Why the last attempt failed: the error that ``datasets`` wraps says more than the wrapper."""
     error = state.outcome.exception() if state.outcome else None
-    return one_line(error.__cause__ or error) if error else ""
+    return summarise_error(error.__cause__ or error) if error else ""
 
 
-def _explanation(corpus: CorpusSettings, error: Exception) -> str:
+def _explain_error(corpus: CorpusSettings, error: Exception) -> str:
     """The error message for a dataset that cannot be read: what is wrong and what to do."""
     from datasets.exceptions import DatasetNotFoundError
 
@@ -312,6 +315,6 @@ def _explanation(corpus: CorpusSettings, error: Exception) -> str:
             "where the hub stores such datasets as Parquet files"
         )
     return (
-        f"The corpus '{corpus.id}' cannot be read from the Hugging Face hub ({one_line(error)}); "
+        f"The corpus '{corpus.id}' cannot be read from the Hugging Face hub ({summarise_error(error)}); "
         "choose another dataset or revision, or download it and give the directory"
     )

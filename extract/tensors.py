@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from extract.checkpoints import Checkpoint
-from extract.hub import one_line
+from extract.hub import summarise_error
 from storage.errors import UserError
 
 HEADER_BYTES = 2**25
@@ -43,7 +43,7 @@ PARTS = ("text_config", "decoder")
 Shapes = Mapping[str, tuple[int, ...]]
 
 
-def tensor_shapes(checkpoint: Checkpoint) -> dict[str, tuple[int, ...]]:
+def read_tensor_shapes(checkpoint: Checkpoint) -> dict[str, tuple[int, ...]]:
     """Read the shape of every tensor of the weights, by name, from the headers of the files; no tensor is read.
 
     Raises
@@ -54,14 +54,14 @@ def tensor_shapes(checkpoint: Checkpoint) -> dict[str, tuple[int, ...]]:
     shapes: dict[str, tuple[int, ...]] = {}
     for name in checkpoint.weights:
         try:
-            shapes.update(_header(checkpoint.files.path / name))
+            shapes.update(_read_header(checkpoint.files.path / name))
         except (OSError, ValueError) as error:
-            what = f"has weights that are not valid safetensors, '{name}' ({one_line(error)})"
+            what = f"has weights that are not valid safetensors, '{name}' ({summarise_error(error)})"
             checkpoint.files.refuse(f"{what}; copy them again")
     return shapes
 
 
-def _header(path: Path) -> Iterator[tuple[str, tuple[int, ...]]]:
+def _read_header(path: Path) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Names and shapes of the tensors of one file, whose header has been checked against the file's size."""
     from safetensors import SafetensorError, safe_open
 
@@ -95,23 +95,27 @@ def check_sizes(name: str, config: Mapping[str, Any], shapes: Shapes | None) -> 
     UserError
         If a field is wrong; the message names the first such field, its value and what it may hold.
     """
-    for prefix, part in _parts(config):
+    for prefix, part in _iterate_parts(config):
         for field, value in part.items():
-            if why := _wrong_type(field, value) or _code(field, value) or _too_large(field, value, shapes):
+            if (
+                why := _find_type_error(field, value)
+                or _find_hub_code(field, value)
+                or _find_size_error(field, value, shapes)
+            ):
                 msg = f"The config.json of the model '{name}' is not valid: {prefix}{field} {why}"
                 raise UserError(msg)
-        if why := _indivisible(part):
+        if why := _find_divisor_error(part):
             msg = f"The config.json of the model '{name}' is not valid: {prefix}{why}"
             raise UserError(msg)
 
 
-def positions(config: Mapping[str, Any]) -> int | None:
+def count_positions(config: Mapping[str, Any]) -> int | None:
     """Number of positions that the configuration gives the model; None if it gives none."""
-    said = [part.get(field) for _, part in _parts(config) for field in reversed(POSITIONS)]
+    said = [part.get(field) for _, part in _iterate_parts(config) for field in reversed(POSITIONS)]
     return next((number for number in reversed(said) if isinstance(number, int)), None)
 
 
-def _parts(config: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _iterate_parts(config: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """The configuration and those of its parts that describe the text model, each with the prefix of its fields."""
     yield "", config
     for name in PARTS:
@@ -120,30 +124,32 @@ def _parts(config: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]
             yield f"{name}.", part
 
 
-def _wrong_type(field: str, value: object) -> str | None:
+def _find_type_error(field: str, value: object) -> str | None:
     """What is wrong with the type of the architectures, or with the type or sign of a size; None if nothing is."""
     if field == "architectures" and value is not None:
         names = value if isinstance(value, list) else [None]
-        return None if all(isinstance(name, str) for name in names) else f"should be names, found {_shown(value)}"
+        return (
+            None if all(isinstance(name, str) for name in names) else f"should be names, found {_format_value(value)}"
+        )
     if field not in SIZES or value is None:
         return None
     given = value if isinstance(value, list) and field in LISTS else [value]
     numbers = [number for number in given if isinstance(number, int) and not isinstance(number, bool)]
     if len(numbers) < len(given):
-        return f"should be a whole number, found {_shown(value)}"
+        return f"should be a whole number, found {_format_value(value)}"
     if any(number < 1 for number in numbers):
-        return f"should be 1 or more, found {_shown(value)}"
+        return f"should be 1 or more, found {_format_value(value)}"
     return None
 
 
-def _code(field: str, value: object) -> str | None:
+def _find_hub_code(field: str, value: object) -> str | None:
     """What is wrong with a field that asks for code from the hub; None if it does not."""
     if field in KERNELS and "/" in str(value):
-        return f"asks for code from the hub, which is never run: {_shown(value)}"
+        return f"asks for code from the hub, which is never run: {_format_value(value)}"
     return None
 
 
-def _too_large(field: str, value: object, shapes: Shapes | None) -> str | None:
+def _find_size_error(field: str, value: object, shapes: Shapes | None) -> str | None:
     """What is wrong with a number that is too large for the weights; None if nothing is."""
     if shapes is None or not isinstance(value, int) or field in POSITIONS:
         return None
@@ -157,9 +163,9 @@ def _too_large(field: str, value: object, shapes: Shapes | None) -> str | None:
     return None
 
 
-def _indivisible(part: Mapping[str, Any]) -> str | None:
+def _find_divisor_error(part: Mapping[str, Any]) -> str | None:
     """Which sizes are not divisible as they must be; a head size that is given need not divide the width."""
-    width, heads, kv_heads = (_first(part, names) for names in (WIDTHS, HEADS, KV_HEADS))
+    width, heads, kv_heads = (_find_first(part, names) for names in (WIDTHS, HEADS, KV_HEADS))
     if heads and kv_heads and heads[1] % kv_heads[1]:
         return f"{kv_heads[0]} is {kv_heads[1]}, which does not divide {heads[0]} ({heads[1]})"
     said = any("head_dim" in field or field == "kv_channels" for field in part)
@@ -168,17 +174,17 @@ def _indivisible(part: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _first(part: Mapping[str, Any], names: tuple[str, ...]) -> tuple[str, int] | None:
+def _find_first(part: Mapping[str, Any], names: tuple[str, ...]) -> tuple[str, int] | None:
     """The first of the named fields that holds a number, with its number."""
     return next(((name, part[name]) for name in names if isinstance(part.get(name), int)), None)
 
 
-def _shown(value: object) -> str:
+def _format_value(value: object) -> str:
     """A value as text of at most 60 characters."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}…"
 
 
-def elements(shapes: Shapes) -> int:
+def count_elements(shapes: Shapes) -> int:
     """Number of elements of all tensors of these shapes."""
     return sum(prod(shape) for shape in shapes.values())

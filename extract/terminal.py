@@ -1,7 +1,7 @@
 """Untrusted text for terminals and logs, such as the names of files, models and corpora."""
 
 
-def harmless(text: str, keep: str = "\n") -> str:
+def escape_unprintable(text: str, keep: str = "\n") -> str:
     r"""Replace control characters, direction marks and other unprintable characters by escapes such as \x1b.
 
     Parameters

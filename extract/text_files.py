@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from extract.hub import local_path, one_line
+from extract.hub import expand_path, summarise_error
 from extract.settings import EMBEDDED, CorpusSettings
 from storage.errors import UserError
 
@@ -35,7 +35,7 @@ class TextFile:
     """The path relative to the given directory; for a given file, its name."""
 
 
-def files(corpus: CorpusSettings) -> list[TextFile]:
+def find_files(corpus: CorpusSettings) -> list[TextFile]:
     """Find the file of the id, or all files below a directory, at any depth, in order of their relative paths.
 
     In a directory, files of other kinds and hidden files and directories are left out. Links to files are followed
@@ -46,28 +46,28 @@ def files(corpus: CorpusSettings) -> list[TextFile]:
     UserError
         If there is no such file or directory, it cannot be read or is of an unknown kind, or there is no text in it.
     """
-    root = local_path(corpus.id)
-    with readable(corpus.id):
+    root = expand_path(corpus.id)
+    with translate_errors(corpus.id):
         if not root.exists():
             msg = f"There is no corpus file '{corpus.id}'; give a {KINDS}, a directory, a hub dataset, or '{EMBEDDED}'"
             raise UserError(msg)
-        found = _below(corpus, root) if root.is_dir() else [_single(corpus, root)]
+        found = _find_below(corpus, root) if root.is_dir() else [_check_file(corpus, root)]
         if not any(file.path.stat().st_size for file in found):
             msg = f"The corpus '{corpus.id}' is empty; give one with text in it"
             raise UserError(msg)
     return found
 
 
-def sha256(corpus: CorpusSettings) -> str:
+def hash_files(corpus: CorpusSettings) -> str:
     """SHA-256 of the file of the id; for a directory, over the names and hashes of its files, in order.
 
     Raises
     ------
     UserError
-        As ``files``.
+        As ``find_files``.
     """
-    found = files(corpus)
-    if local_path(corpus.id).is_file():
+    found = find_files(corpus)
+    if expand_path(corpus.id).is_file():
         return _hash(found[0])
     digest = hashlib.sha256()
     for file in found:
@@ -75,7 +75,7 @@ def sha256(corpus: CorpusSettings) -> str:
     return digest.hexdigest()
 
 
-def _single(corpus: CorpusSettings, path: Path) -> TextFile:
+def _check_file(corpus: CorpusSettings, path: Path) -> TextFile:
     """The file at the path, if it is of a known kind."""
     if not path.name.endswith(SUFFIXES) or not path.is_file():
         msg = f"The corpus '{corpus.id}' is not a {KINDS}; convert it to one of these"
@@ -83,7 +83,7 @@ def _single(corpus: CorpusSettings, path: Path) -> TextFile:
     return TextFile(path, corpus.id, path.name)
 
 
-def _below(corpus: CorpusSettings, root: Path) -> list[TextFile]:
+def _find_below(corpus: CorpusSettings, root: Path) -> list[TextFile]:
     """The files of known kinds below a directory, in order of their relative paths."""
     found: list[Path] = []
     for folder, folders, names in os.walk(root, onerror=_fail):
@@ -103,13 +103,13 @@ def _fail(error: OSError) -> None:
 
 
 @contextmanager
-def readable(name: str, errors: tuple[type[Exception], ...] = (OSError,)) -> Iterator[None]:
+def translate_errors(name: str, errors: tuple[type[Exception], ...] = (OSError,)) -> Iterator[None]:
     """Raise errors of the system, or of the format of the file ``name``, as a ``UserError``."""
     try:
         yield
     except errors as error:
         number, place = getattr(error, "errno", None), getattr(error, "filename", None)
-        reason = os.strerror(number) if number else one_line(error)
+        reason = os.strerror(number) if number else summarise_error(error)
         what = "is not a readable Parquet file" if name.endswith(".parquet") else "cannot be read"
         msg = f"The corpus file '{place or name}' {what} ({reason}); check its permissions, or write it again"
         raise UserError(msg) from error
@@ -117,5 +117,5 @@ def readable(name: str, errors: tuple[type[Exception], ...] = (OSError,)) -> Ite
 
 def _hash(file: TextFile) -> str:
     """SHA-256 of a file as stored on disk."""
-    with readable(file.name), file.path.open("rb") as opened:
+    with translate_errors(file.name), file.path.open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
-from extract.kinds import first_keys
-from extract.models import out_of_memory
+from extract.kinds import find_first_keys
+from extract.models import is_out_of_memory
 from storage.errors import UserError
 from storage.zarr.arrays import LayerSize
 
@@ -41,11 +41,11 @@ def examine(model: PreTrainedModel, input_ids: Tensor, queries: Sequence[int]) -
         differs from its usual one, or if the rows of the queries differ from those of one plain forward pass.
         Out-of-memory errors are passed on.
     """
-    with _refusing(model, _NO_WEIGHTS):
-        whole = _plain(model, input_ids)
-    with _refusing(model, _NO_CACHE):
-        rows, cache = _rows(model, input_ids, queries)
-        values = [_values(model, cache, layer) for layer in range(len(whole))]
+    with _translate_errors(model, _NO_WEIGHTS):
+        whole = _run_plain(model, input_ids)
+    with _translate_errors(model, _NO_CACHE):
+        rows, cache = _read_rows(model, input_ids, queries)
+        values = [_read_values(model, cache, layer) for layer in range(len(whole))]
     for layer, weights in enumerate(whole):
         for query in queries:
             _check_row(model, layer, rows[query][layer][:, :, 0].to(weights.device), weights[:, :, query])
@@ -71,21 +71,21 @@ def read(
     UserError
         If a layer gives weight to a key that is hidden according to the configuration.
     """
-    rows, cache = _rows(model, input_ids, queries)
+    rows, cache = _read_rows(model, input_ids, queries)
     keys = input_ids.shape[1]
-    first = [first_keys(model.config, query) for query in queries]
+    first = [find_first_keys(model.config, query) for query in queries]
     for layer in range(len(rows[queries[0]])):
         example = rows[queries[0]][layer]
         weights = torch.zeros(len(example), len(queries), example.shape[1], keys, device=example.device)
         for q, query in enumerate(queries):
             weights[:, q, :, : query + 1] = rows[query][layer][:, :, 0].float()
             _check_window(model, layer, query, weights[:, q], first[q][layer])
-        put(layer, weights, _values(model, cache, layer))
+        put(layer, weights, _read_values(model, cache, layer))
     return [list(of_layer) for of_layer in zip(*first, strict=True)]
 
 
 @contextmanager
-def eager(model: PreTrainedModel) -> Iterator[None]:
+def use_eager(model: PreTrainedModel) -> Iterator[None]:
     """Make the model compute eager attention inside the context; restore its own implementation afterwards."""
     before = model.config._attn_implementation
     model.config._attn_implementation = "eager"  # set_attn_implementation has no effect on these models
@@ -95,7 +95,7 @@ def eager(model: PreTrainedModel) -> Iterator[None]:
         model.config._attn_implementation = before
 
 
-def _rows(
+def _read_rows(
     model: PreTrainedModel, input_ids: Tensor, queries: Sequence[int]
 ) -> tuple[dict[int, tuple[Tensor, ...]], DynamicCache]:
     """By query, the weights of each layer (B, H, 1, query + 1); and the cache of all keys."""
@@ -105,8 +105,8 @@ def _rows(
     with torch.inference_mode():
         for query in sorted(set(queries)):
             _fill(model, input_ids[:, done:query], cache)
-            with eager(model):
-                rows[query] = _weights(model, _step(model, input_ids[:, query : query + 1], cache))
+            with use_eager(model):
+                rows[query] = _find_weights(model, _read_token(model, input_ids[:, query : query + 1], cache))
             done = query + 1
         _fill(model, input_ids[:, done:], cache)
     return rows, cache
@@ -118,12 +118,12 @@ def _fill(model: PreTrainedModel, input_ids: Tensor, cache: DynamicCache) -> Non
         model.base_model(input_ids=input_ids, past_key_values=cache, use_cache=True)
 
 
-def _step(model: PreTrainedModel, input_ids: Tensor, cache: DynamicCache) -> Any:
+def _read_token(model: PreTrainedModel, input_ids: Tensor, cache: DynamicCache) -> Any:
     """The model's output for one token (B, 1) after those in the cache, with attention weights."""
     return model.base_model(input_ids=input_ids, past_key_values=cache, use_cache=True, output_attentions=True)
 
 
-def _weights(model: PreTrainedModel, output: Any) -> tuple[Tensor, ...]:
+def _find_weights(model: PreTrainedModel, output: Any) -> tuple[Tensor, ...]:
     """The attention weights of every layer in a model's output.
 
     Raises
@@ -138,7 +138,7 @@ def _weights(model: PreTrainedModel, output: Any) -> tuple[Tensor, ...]:
     return tuple(attentions)
 
 
-def _values(model: PreTrainedModel, cache: DynamicCache, layer: int) -> Tensor:
+def _read_values(model: PreTrainedModel, cache: DynamicCache, layer: int) -> Tensor:
     """The value states (B, Hkv, K, D) of a layer in the cache, once per KV head even if stored once per query head."""
     values = getattr(cache.layers[layer], "values", None)
     if not isinstance(values, Tensor):
@@ -152,13 +152,13 @@ def _values(model: PreTrainedModel, cache: DynamicCache, layer: int) -> Tensor:
     return values
 
 
-def _plain(model: PreTrainedModel, input_ids: Tensor) -> tuple[Tensor, ...]:
+def _run_plain(model: PreTrainedModel, input_ids: Tensor) -> tuple[Tensor, ...]:
     """The weights (B, H, K, K) of every layer from an eager pass, whose hidden states must be the usual ones."""
     with torch.inference_mode():
         usual = model.base_model(input_ids=input_ids, use_cache=False)[0]
-        with eager(model):
+        with use_eager(model):
             output = model.base_model(input_ids=input_ids, use_cache=False, output_attentions=True)
-    weights, states = _weights(model, output), output[0]
+    weights, states = _find_weights(model, output), output[0]
     if (states - usual).float().norm() > TOLERANCE[states.dtype] * usual.float().norm():
         msg = (
             f"{type(model).__name__} computes different hidden states with eager attention, which alone returns its "
@@ -195,12 +195,12 @@ def _check_window(model: PreTrainedModel, layer: int, query: int, weights: Tenso
 
 
 @contextmanager
-def _refusing(model: PreTrainedModel, lacking: str) -> Iterator[None]:
+def _translate_errors(model: PreTrainedModel, lacking: str) -> Iterator[None]:
     """Raise an error of the model as a refusal for what it is ``lacking``, unless memory ran out."""
     try:
         yield
     except MODEL_ERRORS as error:
-        if out_of_memory(error):
+        if is_out_of_memory(error):
             raise
         _refuse(model, lacking, error)
 

@@ -6,10 +6,10 @@ from importlib.metadata import PackageNotFoundError, version
 import torch
 
 
-def versions(device: str) -> dict[str, str]:
-    """The part of the provenance on versions; ``device`` is the result of ``device_name``."""
+def list_versions(device: str) -> dict[str, str]:
+    """The part of the provenance on versions; ``device`` is the result of ``describe_device``."""
     return {
-        "attention-geometry": _own_version(),
+        "attention-geometry": _find_own_version(),
         "device": device,
         "numpy": version("numpy"),
         "python": platform.python_version(),
@@ -20,12 +20,12 @@ def versions(device: str) -> dict[str, str]:
     }
 
 
-def device_name(device: torch.device) -> str:
+def describe_device(device: torch.device) -> str:
     """The type of the device, for CUDA with the name of the GPU."""
     return f"{device.type} ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else device.type
 
 
-def _own_version() -> str:
+def _find_own_version() -> str:
     """The installed version of this program."""
     try:
         return version("attention-geometry")

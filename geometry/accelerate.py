@@ -23,7 +23,7 @@ _SUMS = {"nnan", "nsz", "reassoc", "contract"}
 """Fast-math flags that allow vectorising a sum: terms may be added in any order."""
 
 
-def compiled(function: Callable[P, R]) -> Callable[P, R]:
+def compile_kernel(function: Callable[P, R]) -> Callable[P, R]:
     """Compile a kernel: without the GIL, cached on disk, with strict IEEE 754 rounding.
 
     Kernels that compute the same error bound must round it identically; otherwise a key is counted twice or never.
@@ -32,8 +32,8 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
     return decorated
 
 
-def compiled_sums(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile a kernel of float64 sums whose last digits do not matter: as ``compiled``, with vectorised sums.
+def compile_sum_kernel(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile a kernel of float64 sums whose last digits do not matter: as ``compile_kernel``, with vectorised sums.
 
     The kernel is inlined into its callers. Otherwise the process that compiles the callers and the processes that load
     them from disk would call different copies of it, whose last digits differ.

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from geometry.chance import each_head
+from geometry.chance import iterate_heads
 from geometry.comparison_kernels import I64
-from geometry.grids import grid_of
+from geometry.grids import choose_grid
 from geometry.kernels import F64, Floats
-from geometry.profile import _array, _check, selection_counts
+from geometry.profile import _check, _convert_array, selection_counts
 
 ARITHMETICS = ("float32_loop", "float32_cdist", "float64_literal")
 """The arithmetics, in the order of the axis ``arithmetic``.
@@ -101,20 +101,20 @@ def plain_arithmetic(weights: ArrayLike, values: ArrayLike, n: Sequence[int] | I
     O(grid · n · d) operations for each head and arithmetic. Memory: y, s, and differences of at most ``CHUNK_BYTES``,
     or of one N (8 n d bytes) if those take more.
     """
-    alpha, states = _array(weights), _array(values)
+    alpha, states = _convert_array(weights), _convert_array(values)
     _check(alpha, states)
     keys = alpha.shape[-1]
-    sizes = np.arange(1, keys) if n is None else grid_of(n, keys)
+    sizes = np.arange(1, keys) if n is None else choose_grid(n, keys)
     exact = selection_counts(alpha, states)
     lead = exact.k_in.shape[:-1]
     counts = np.empty((*lead, 2, len(ARITHMETICS), len(sizes)), np.int32)
-    for head, row, of_keys in each_head(alpha, states):
-        counts[head] = np.stack([_counts(row, of_keys, sizes, name) for name in ARITHMETICS], axis=1)
+    for head, row, of_keys in iterate_heads(alpha, states):
+        counts[head] = np.stack([_count_keys(row, of_keys, sizes, name) for name in ARITHMETICS], axis=1)
     k_in, k_out = np.moveaxis(counts, -3, 0)
     return PlainArithmetic(sizes, exact.k_in[..., sizes - 1], exact.k_out[..., sizes - 1], k_in, k_out)
 
 
-def _counts(weights: Floats, values: Floats, sizes: I64, arithmetic: str) -> I32:
+def _count_keys(weights: Floats, values: Floats, sizes: I64, arithmetic: str) -> I32:
     """Count K_in and K_out of one head, (2, grid)."""
     order, of = np.argsort(-weights, kind="stable"), _DISTANCES[arithmetic]
     dtype: type[np.floating[Any]] = np.float64 if arithmetic == "float64_literal" else np.float32
@@ -131,14 +131,14 @@ def _counts(weights: Floats, values: Floats, sizes: I64, arithmetic: str) -> I32
     return counts
 
 
-def _by_differences(s: Floats, y: Floats) -> Floats:
+def _measure_by_differences(s: Floats, y: Floats) -> Floats:
     """‖s − y‖² in the dtype of s and y."""
     difference = s[:, None] - y
     squares: Floats = np.einsum("rnd,rnd->rn", difference, difference)
     return squares
 
 
-def _by_products(s: Floats, y: Floats) -> Floats:
+def _measure_by_products(s: Floats, y: Floats) -> Floats:
     """‖s − y‖ by ``torch.cdist``."""
     import torch
 
@@ -148,7 +148,7 @@ def _by_products(s: Floats, y: Floats) -> Floats:
 
 
 _DISTANCES: dict[str, Distances] = {
-    "float32_loop": _by_differences,
-    "float32_cdist": _by_products,
-    "float64_literal": _by_differences,
+    "float32_loop": _measure_by_differences,
+    "float32_cdist": _measure_by_products,
+    "float64_literal": _measure_by_differences,
 }

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from geometry.accelerate import compiled
+from geometry.accelerate import compile_kernel
 from geometry.threads import one_blas_thread
 
 F64 = NDArray[np.float64]
@@ -68,7 +68,7 @@ class Assumed:
 
     def p_base(self, n: int) -> float:
         """Weight of a key on the plateau of a context of n keys, such that all weights sum to 1."""
-        return float((1 - self.p_sink) * math.exp(-np.logaddexp.reduce(_log_shape(self, n))))
+        return float((1 - self.p_sink) * math.exp(-np.logaddexp.reduce(_compute_log_shape(self, n))))
 
 
 def weight_profile(assumed: Assumed, n: int) -> F64:
@@ -82,12 +82,12 @@ def weight_profile(assumed: Assumed, n: int) -> F64:
     if n < 2:
         msg = f"n must be at least 2, got {n}"
         raise ValueError(msg)
-    shape = _log_shape(assumed, n)
+    shape = _compute_log_shape(assumed, n)
     others = np.exp(shape - shape.max())  # the growth of long contexts overflows float64
     return np.concatenate([[assumed.p_sink], (1 - assumed.p_sink) / others.sum() * others])
 
 
-def stretched(assumed: Assumed, n: int, n_keys: int) -> Assumed:
+def stretch_phases(assumed: Assumed, n: int, n_keys: int) -> Assumed:
     """Rescale the weight parameters from n to ``n_keys`` keys: phases keep their shares, periods and total growth."""
     share = n_keys / n
     t_1 = round(assumed.t_1 * share)
@@ -133,12 +133,12 @@ def draw_values(assumed: Assumed, n: int, head_dim: int, rng: np.random.Generato
     if min(n, head_dim) < 2:
         msg = f"n and head_dim must be at least 2, got {n} and {head_dim}"
         raise ValueError(msg)
-    sink = _uniform(1, head_dim, rng)
-    others = _uniform(n - 1, head_dim - (assumed.rho_0 != 0), rng)
+    sink = _draw_directions(1, head_dim, rng)
+    others = _draw_directions(n - 1, head_dim - (assumed.rho_0 != 0), rng)
     walk(others, math.exp(-assumed.beta))
     if assumed.rho_0 != 0:
         along = np.full((n - 1, 1), assumed.rho_0)
-        others = _turned(np.hstack([math.sqrt(1 - assumed.rho_0**2) * others, along]), sink[0])
+        others = _reflect_rows(np.hstack([math.sqrt(1 - assumed.rho_0**2) * others, along]), sink[0])
     return assumed.value_scale * np.concatenate([assumed.lambda_sink * sink, others])
 
 
@@ -151,7 +151,7 @@ def largest_rho_0(beta: float, n: int) -> float:
     return math.sqrt((1 + r) / ((n - 1) * (1 - r) + 2 * r))
 
 
-@compiled
+@compile_kernel
 def walk(directions: F64, r: float) -> None:
     """Correlate independent unit vectors (n, d) in place: u_i = r u_{i−1} + √(1 − r²) z_i, renormalised."""
     step = np.sqrt(1.0 - r * r)
@@ -164,14 +164,14 @@ def walk(directions: F64, r: float) -> None:
             directions[i, k] /= np.sqrt(square)
 
 
-def _uniform(vectors: int, dimension: int, rng: np.random.Generator) -> F64:
+def _draw_directions(vectors: int, dimension: int, rng: np.random.Generator) -> F64:
     """Draw independent uniform directions, (vectors, dimension)."""
     normal = rng.standard_normal((vectors, dimension))
     unit: F64 = normal / np.linalg.norm(normal, axis=1, keepdims=True)
     return unit
 
 
-def _turned(vectors: F64, direction: F64) -> F64:
+def _reflect_rows(vectors: F64, direction: F64) -> F64:
     """Reflect rows so that the last axis is mapped to ``direction``, a unit vector (Householder)."""
     mirror = direction.copy()
     mirror[-1] -= 1
@@ -179,7 +179,7 @@ def _turned(vectors: F64, direction: F64) -> F64:
     return turned
 
 
-def _log_shape(assumed: Assumed, n: int) -> F64:
+def _compute_log_shape(assumed: Assumed, n: int) -> F64:
     """Logarithm of the weights divided by p_base, at positions 1, …, n − 1."""
     position = np.arange(1, n)
     oscillating = (assumed.t_1 < position) & (position <= assumed.t_2)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg.blas import dgemm, sgemm
 
-from geometry.accelerate import compiled
+from geometry.accelerate import compile_kernel
 from geometry.quantiles import quantiles_of_replicates
 from geometry.threads import one_blas_thread
 
@@ -54,7 +54,7 @@ Counts = tuple[NDArray[np.integer], NDArray[np.integer]]
 """K_in and K_out of one sequence, integers (head, N)."""
 
 
-def resampling(sequences: int, replicates: int = REPLICATES, *, seed: int = 0) -> F32:
+def draw_sequences(sequences: int, replicates: int = REPLICATES, *, seed: int = 0) -> F32:
     """Draw how often each sequence occurs in each replicate: whole numbers, float32 (sequences, replicates).
 
     Every column holds as many draws with replacement as there are sequences. Takes 4 · sequences · replicates bytes.
@@ -128,14 +128,14 @@ class MeansAccumulator:
     @property
     def mean(self) -> F64:
         """The mean over all sequences, float64 of the given shape."""
-        return (self._reference + self._sum / self._sequences()).reshape(self.shape)
+        return (self._reference + self._sum / self._count_sequences()).reshape(self.shape)
 
     def deviations(self, axis: int) -> F32:
         """Resampled means minus the mean, summed along an axis of the shape; NaN for one sequence.
 
         float32; the shape without that axis, followed by the axis of replicates.
         """
-        sequences = self._sequences()
+        sequences = self._count_sequences()
         deviations: F32 = self._resampled.reshape(*self.shape, -1).sum(axis=axis)
         deviations -= self._sum.reshape(self.shape).sum(axis=axis)[..., None].astype(np.float32)
         deviations /= sequences
@@ -149,11 +149,11 @@ class MeansAccumulator:
         ValueError
             If ``level`` is not between 0 and 1, or sequences are missing.
         """
-        ends = self._reference + _quantiles(self._resampled, level) / self._sequences()
+        ends = self._reference + _quantiles(self._resampled, level) / self._count_sequences()
         low, high = ends.reshape(2, *self.shape)
         return low, high
 
-    def _sequences(self) -> int:
+    def _count_sequences(self) -> int:
         """Number of sequences that were added.
 
         Raises
@@ -167,7 +167,7 @@ class MeansAccumulator:
         return self._added
 
 
-def accumulator_bytes(size: int, replicates: int) -> int:
+def estimate_accumulator_bytes(size: int, replicates: int) -> int:
     """Upper bound of the memory of ``size`` means while ``BLOCK`` sequences are being added or sorted, in bytes."""
     adding = (8 + 8 + 8 + 4) * BLOCK  # as given, as an array, minus the first sequence, in float32
     return size * (4 * replicates + 16 + adding) + 3 * 4 * QUANTILE_ELEMENTS
@@ -218,9 +218,9 @@ def selection_means(
 
     Notes
     -----
-    Memory in addition to the result: ``accumulator_bytes`` of ``ACCUMULATOR_BYTES`` / (4 · replicates) quantities,
-    182 MiB for 1000 replicates, for any number of sequences, heads and keys. The deviations take
-    24 · (``n_keys`` − 1) · replicates bytes in the result, and at most as much again while they are computed.
+    Memory in addition to the result: ``estimate_accumulator_bytes`` of ``ACCUMULATOR_BYTES`` / (4 · replicates)
+    quantities, 182 MiB for 1000 replicates, for any number of sequences, heads and keys. The deviations take 24 ·
+    (``n_keys`` − 1) · replicates bytes in the result, and at most as much again while they are computed.
     """
     replicates, resampled = drawn.shape[1], len(METRICS) - 1
     means = np.empty((3, len(METRICS), heads, n_keys - 1))
@@ -228,11 +228,11 @@ def selection_means(
     step = max(1, ACCUMULATOR_BYTES // (4 * resampled * heads * replicates))
     for first in range(0, n_keys - 1, step):
         part = slice(first, min(first + step, n_keys - 1))
-        means[:, :-1, :, part], deviations[:-1, part] = _means_of(sequences(), part, heads, n_keys, drawn, level)
+        means[:, :-1, :, part], deviations[:-1, part] = _average_metrics(sequences(), part, heads, n_keys, drawn, level)
     floor = np.arange(1, n_keys) / n_keys
     means[:, -1] = (means[:, 0] - floor) / (1 - floor)  # the same linear map for all sequences, and so for their means
     deviations[-1] = deviations[0] / (1 - floor[:, None])
-    mean, low, high = _shares(means)
+    mean, low, high = _clip_shares(means)
     return LayerMeans(mean, low, high, deviations)
 
 
@@ -265,7 +265,7 @@ class ModelMeans:
     @property
     def mean(self) -> F64:
         """Mean over heads of their means, float64 (metric, N); NaN where no head has this N."""
-        return _shares(np.where(self.heads > 0, self._sum / np.maximum(self.heads, 1), np.nan))
+        return _clip_shares(np.where(self.heads > 0, self._sum / np.maximum(self.heads, 1), np.nan))
 
     def interval(self, level: float = LEVEL) -> tuple[F64, F64]:
         """The percentile interval over sequences of that mean: its ends, (metric, N); NaN for one sequence.
@@ -276,11 +276,11 @@ class ModelMeans:
             If ``level`` is not between 0 and 1.
         """
         deviations = _quantiles(self._deviations.reshape(-1, self._deviations.shape[-1]), level)
-        low, high = _shares(self.mean + deviations.reshape(2, *self.mean.shape) / np.maximum(self.heads, 1))
+        low, high = _clip_shares(self.mean + deviations.reshape(2, *self.mean.shape) / np.maximum(self.heads, 1))
         return low, high
 
 
-def model_bytes(n_keys: int, replicates: int) -> int:
+def estimate_model_bytes(n_keys: int, replicates: int) -> int:
     """Memory of a ``ModelMeans`` and of the deviations of the layer being added, in bytes."""
     return len(METRICS) * (n_keys - 1) * (8 + 4) * (replicates + 1)
 
@@ -306,7 +306,7 @@ class SinkEffect:
     equal means have a difference of exactly 0. Sums over heads are of differences to the first head that is included,
     so that digits in which the heads agree do not reduce the precision.
 
-    Memory: ``sink_effect_bytes``, for any number of layers.
+    Memory: ``estimate_sink_effect_bytes``, for any number of layers.
     """
 
     def __init__(self, n_keys: int, drawn: F32) -> None:
@@ -338,13 +338,13 @@ class SinkEffect:
         if n_keys - 1 > len(self._sums):
             msg = f"n_keys of a layer must be at most that of the model, {len(self._sums) + 1}, got {n_keys}"
             raise ValueError(msg)
-        means = _means_of_cosines(rho_0, self._drawn)
+        means = _average_cosines(rho_0, self._drawn)
         if not np.isfinite(means).any():
             return
         step = max(1, ACCUMULATOR_BYTES // (8 * means.size))
         for first in range(0, n_keys - 1, step):
             part = slice(first, min(first + step, n_keys - 1))
-            recalled = _recalled(sequences(), part, len(means), n_keys, self._drawn)
+            recalled = _sum_k_in(sequences(), part, len(means), n_keys, self._drawn)
             _add_heads(recalled, means, self._reference[part], self._sums[part])
             del recalled  # free it before the next part is allocated
 
@@ -384,7 +384,7 @@ class SinkEffect:
         return ends[0], ends[1]
 
 
-def sink_effect_bytes(n_keys: int, sequences: int, heads: int, replicates: int) -> int:
+def estimate_sink_effect_bytes(n_keys: int, sequences: int, heads: int, replicates: int) -> int:
     """Upper bound of the memory of a ``SinkEffect`` while a layer is added, in bytes, without the counts of a sequence.
 
     The part ``ACCUMULATOR_BYTES`` is larger if the resampled sums of a single N are.
@@ -393,7 +393,7 @@ def sink_effect_bytes(n_keys: int, sequences: int, heads: int, replicates: int) 
     return 8 * (replicates + 1) * kept + ACCUMULATOR_BYTES + 2 * BLOCK * (ACCUMULATOR_BYTES // replicates)
 
 
-def _means_of_cosines(rho_0: NDArray[np.floating], drawn: F64) -> F64:
+def _average_cosines(rho_0: NDArray[np.floating], drawn: F64) -> F64:
     """Mean over resampled sequences of values that are not NaN, (sequence, head) → (head, replicate), by exact sums."""
     known = ~np.isnan(rho_0)
     if len(rho_0) != len(drawn) or not (np.abs(rho_0[known]) <= 1).all():
@@ -406,10 +406,10 @@ def _means_of_cosines(rho_0: NDArray[np.floating], drawn: F64) -> F64:
     return means
 
 
-def _recalled(sequences: Iterable[NDArray[np.integer]], part: slice, heads: int, n_keys: int, drawn: F64) -> F64:
+def _sum_k_in(sequences: Iterable[NDArray[np.integer]], part: slice, heads: int, n_keys: int, drawn: F64) -> F64:
     """Exact sums of K_in over resampled sequences for the N of ``part``, (head, N, replicate)."""
     total, added = np.zeros((heads * (part.stop - part.start), drawn.shape[1])), 0
-    counts = (_flat(k_in, part, heads, n_keys) for k_in in sequences)
+    counts = (_flatten_k_in(k_in, part, heads, n_keys) for k_in in sequences)
     while block := list(islice(counts, BLOCK)):
         weights = drawn[added : added + len(block)]
         added += len(block)
@@ -421,13 +421,13 @@ def _recalled(sequences: Iterable[NDArray[np.integer]], part: slice, heads: int,
     return total.reshape(heads, -1, drawn.shape[1])
 
 
-def _flat(k_in: NDArray[np.integer], part: slice, heads: int, n_keys: int) -> F64:
+def _flatten_k_in(k_in: NDArray[np.integer], part: slice, heads: int, n_keys: int) -> F64:
     """K_in of a sequence for the N of ``part``, (head · N,), after a check that it is known for the right N."""
     _check("K_in", k_in, heads, n_keys)
     return k_in[:, part].astype(np.float64).ravel()
 
 
-@compiled
+@compile_kernel
 def _add_heads(recalled: F64, rho_0: F64, reference: F64, sums: F64) -> None:
     """Add heads to the sums over heads of differences to the first head.
 
@@ -464,7 +464,7 @@ def _correlations(sums: F64) -> F64:
     return np.where(known, np.clip((xy - x * y / count) / scale, -1, 1), np.nan)
 
 
-def _means_of(
+def _average_metrics(
     sequences: Iterable[Counts], part: slice, heads: int, n_keys: int, drawn: F32, level: float
 ) -> tuple[F64, F32]:
     """Mean and ends of its interval for the N of ``part``, (3, metric, head, N), and deviations summed over heads.
@@ -472,18 +472,18 @@ def _means_of(
     The last metric is left out.
     """
     means = MeansAccumulator((len(METRICS) - 1, heads, part.stop - part.start), drawn)
-    metrics = (_metrics(*_checked(counts, heads, n_keys), part, n_keys) for counts in sequences)
+    metrics = (_compute_metrics(*_check_counts(counts, heads, n_keys), part, n_keys) for counts in sequences)
     while block := list(islice(metrics, BLOCK)):
         means.add(block)
     return np.stack([means.mean, *means.interval(level)]), means.deviations(axis=1)
 
 
-def _shares(means: F64) -> F64:
+def _clip_shares(means: F64) -> F64:
     """Clip means of shares, and ends of their intervals, to [0, 1]: replicates are rounded to float32."""
     return np.clip(means, 0, 1)
 
 
-def _checked(counts: Counts, heads: int, n_keys: int) -> Counts:
+def _check_counts(counts: Counts, heads: int, n_keys: int) -> Counts:
     """The counts of a sequence, after a check that both are known for the right N."""
     for name, count in zip(("K_in", "K_out"), counts, strict=True):
         _check(name, count, heads, n_keys)
@@ -498,7 +498,7 @@ def _check(name: str, count: NDArray[np.integer], heads: int, n_keys: int) -> No
         raise ValueError(msg)
 
 
-def _metrics(k_in: NDArray[np.integer], k_out: NDArray[np.integer], part: slice, n_keys: int) -> F64:
+def _compute_metrics(k_in: NDArray[np.integer], k_out: NDArray[np.integer], part: slice, n_keys: int) -> F64:
     """All metrics of a sequence except the last, (metric, head, N)."""
     n = np.arange(part.start + 1, part.stop + 1, dtype=np.float64)
     precision, recall, specificity = n / (n + k_out[:, part]), k_in[:, part] / n, 1 - k_out[:, part] / (n_keys - n)

@@ -14,7 +14,7 @@ import math
 
 import numpy as np
 
-from geometry.accelerate import compiled, compiled_sums, larger
+from geometry.accelerate import compile_kernel, compile_sum_kernel, larger
 from geometry.kernels import F32, F64, Factors, Floats, count_row
 
 XI_STAR = math.sqrt(math.sqrt(2.0) - 1.0)
@@ -27,7 +27,7 @@ DENSITY_0 = 1.0 / math.sqrt(2.0 * math.pi)
 """φ(0), the standard normal density at 0."""
 
 
-@compiled
+@compile_kernel
 def gather_ingredients(a: F64, sink: int, s_in: F64, a_min_in: F64, a_max_in: F64, a_max_out: F64) -> None:
     """S_in, a_min^in, a_max^in and a_max^out (eq. 7) for N = 1, …, n − 1.
 
@@ -47,7 +47,7 @@ def gather_ingredients(a: F64, sink: int, s_in: F64, a_min_in: F64, a_max_in: F6
         a_max_out[row] = most
 
 
-@compiled
+@compile_kernel
 def largest_cosine(cosines: F32, reached: F32, selected: bool) -> np.float32:
     """Update the running maxima ``reached`` over keys left out with a row of cosines (keys,); returns the largest."""
     best = np.float32(0.0)
@@ -59,8 +59,8 @@ def largest_cosine(cosines: F32, reached: F32, selected: bool) -> np.float32:
     return best
 
 
-@compiled
-def cosine_tile(first: int, cosines: F32, sink: int, reached: F32, rho_out: F64) -> None:
+@compile_kernel
+def compute_rho_out(first: int, cosines: F32, sink: int, reached: F32, rho_out: F64) -> None:
     """ρ_out (eq. 7) for the rows N = first + 1, …, first + t of a tile.
 
     Parameters
@@ -80,7 +80,7 @@ def cosine_tile(first: int, cosines: F32, sink: int, reached: F32, rho_out: F64)
         rho_out[row] = np.nan if rank == 0 and sink == 0 else min(best, np.float32(1.0))
 
 
-@compiled_sums
+@compile_sum_kernel
 def bound_probability(xi: float) -> float:
     """p(ξ) = φ(ξ) ξ/(1 + ξ²) of eq. 9 for ξ ≥ 0, absolute error below 10⁻¹²; vectorised, unlike ``math.exp``.
 
@@ -96,7 +96,7 @@ def bound_probability(xi: float) -> float:
     return probability
 
 
-@compiled_sums
+@compile_sum_kernel
 def outer_sum(g: F32, low: float, top: float, reach: float, c: float) -> tuple[float, float, int, int]:
     """Sums over the early keys for which p is largest at an end: (Σ_i p_i, max_i p_i, all early keys, those between).
 
@@ -118,8 +118,8 @@ def outer_sum(g: F32, low: float, top: float, reach: float, c: float) -> tuple[f
     return total, best, int(early), int(between)
 
 
-@compiled
-def keys_between(g: F32, low: float, top: float, reach: float) -> F32:
+@compile_kernel
+def select_keys_between(g: F32, low: float, top: float, reach: float) -> F32:
     """The g of the early keys that ``outer_sum`` leaves out."""
     found, place = np.empty(g.size, np.float32), 0
     for k in range(g.size):
@@ -129,8 +129,8 @@ def keys_between(g: F32, low: float, top: float, reach: float) -> F32:
     return found[:place]
 
 
-@compiled
-def bracketing(g: F32, floor: float, ceiling: float) -> F32:
+@compile_kernel
+def bracket_values(g: F32, floor: float, ceiling: float) -> F32:
     """The g within [floor, ceiling], the largest below and the smallest above, in order."""
     found = np.empty(g.size, np.float32)
     below, above, count = -np.inf, np.inf, 0
@@ -149,7 +149,7 @@ def bracketing(g: F32, floor: float, ceiling: float) -> F32:
     return np.sort(found[:count])
 
 
-@compiled
+@compile_kernel
 def largest_probability(g: float, ordered: F32, reach: float, c: float) -> float:
     """max_j p(c (g_j − g)) over keys left out, where ``ordered`` holds the g_j around g + reach, sorted."""
     above = int(np.searchsorted(ordered, g + reach))
@@ -159,10 +159,10 @@ def largest_probability(g: float, ordered: F32, reach: float, c: float) -> float
     return best
 
 
-@compiled
+@compile_kernel
 def inner_sum(g: F32, left_out: F32, reach: float, c: float) -> tuple[float, float]:
     """Sums over early keys of the largest p over all g_j left out: (Σ_i p_i, max_i p_i)."""
-    ordered = bracketing(left_out, np.float64(g.min()) + reach, np.float64(g.max()) + reach)
+    ordered = bracket_values(left_out, np.float64(g.min()) + reach, np.float64(g.max()) + reach)
     total, best = 0.0, 0.0
     for k in range(g.size):
         p = largest_probability(np.float64(g[k]), ordered, reach, c)
@@ -170,14 +170,14 @@ def inner_sum(g: F32, left_out: F32, reach: float, c: float) -> tuple[float, flo
     return total, best
 
 
-@compiled
-def upper_row(g: F32, split: int, late: int, c: float) -> tuple[float, float]:
+@compile_kernel
+def bound_row(g: F32, split: int, late: int, c: float) -> tuple[float, float]:
     """The upper bounds of Precision and Recall (eq. 13, 15) of one row, N = split; g: (n,), ``late`` is exact."""
     selected, left_out, reach = g[:split], g[split:], XI_STAR / c
     low, top = np.float64(left_out.min()), np.float64(left_out.max())
     total, best, early, between = outer_sum(selected, low, top, reach, c)
     if between > 0:
-        inner, largest = inner_sum(keys_between(selected, low, top, reach), left_out, reach, c)
+        inner, largest = inner_sum(select_keys_between(selected, low, top, reach), left_out, reach, c)
         total, best = total + inner, max(best, largest)
     if split - late != early:  # float32 puts keys on the wrong side of low: up to rounding they are at low
         edge, _ = inner_sum(left_out[left_out == left_out.min()][:1], left_out, reach, c)
@@ -187,8 +187,8 @@ def upper_row(g: F32, split: int, late: int, c: float) -> tuple[float, float]:
     return 1.0 - best / (split + 1), 1.0 - (0.5 * late + (total if late < split else 0.0)) / split
 
 
-@compiled
-def upper_tile(
+@compile_kernel
+def bound_tile(
     first: int,
     products: F32,
     s: F64,
@@ -221,5 +221,5 @@ def upper_tile(
         early, _, _, _ = count_row(split, products[row], nothing, s[row], size[row], alpha, states, factors, g)
         for index in range(curvature.shape[0]):
             if curvature[index, split - 1] > 0.0:
-                upper = upper_row(g, split, split - early, curvature[index, split - 1])
+                upper = bound_row(g, split, split - early, curvature[index, split - 1])
                 precision_upper[index, split - 1], recall_upper[index, split - 1] = upper

@@ -13,14 +13,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from geometry.comparison_kernels import I64
-from geometry.comparisons import MEASURES, auc_of, compare, keys_of
-from geometry.grids import grid_of
-from geometry.host import tile_rows
+from geometry.comparisons import MEASURES, arrange_keys, compare, compute_auc
+from geometry.grids import choose_grid
+from geometry.host import count_tile_rows
 from geometry.kernels import F64
 from geometry.nulls import NULLS, separability_of_head
-from geometry.profile import _array, _check, _known, _place, _tensor
+from geometry.profile import _check, _choose_device, _convert_array, _convert_dtype, _convert_tensor
 
-__all__ = ["MEASURES", "NULLS", "Separability", "scratch_bytes", "separability", "separation"]
+__all__ = ["MEASURES", "NULLS", "Separability", "estimate_scratch_bytes", "separability", "separation"]
 
 
 @dataclass(frozen=True)
@@ -82,16 +82,16 @@ def separation(
     O(grid · (n d + n log n)) per head and ``scratch_bytes`` of memory; heads are computed one by one on one thread.
     Heads in which many keys of different y are equally far, up to float64 rounding, take up to O(grid · n² d).
     """
-    alpha, states, on_gpu = _checked(weights, values, device)
+    alpha, states, on_gpu = _check_input(weights, values, device)
     keys = alpha.shape[-1]
-    sizes = grid_of(n, keys)
+    sizes = choose_grid(n, keys)
     if on_gpu:
         from geometry.cuda_comparisons import separation_of_heads
 
         return separation_of_heads(alpha, states, sizes)
-    found = np.empty((*_lead(alpha, states), len(sizes)))
-    for head, row, of_keys in each_head(alpha, states):
-        found[head] = auc_of(compare(keys_of(row, of_keys), sizes), sizes, keys)
+    found = np.empty((*_broadcast_lead(alpha, states), len(sizes)))
+    for head, row, of_keys in iterate_heads(alpha, states):
+        found[head] = compute_auc(compare(arrange_keys(row, of_keys), sizes), sizes, keys)
     return found
 
 
@@ -142,58 +142,58 @@ def separability(
     if draws < 0:
         msg = f"draws must be at least 0, got {draws}"
         raise ValueError(msg)
-    alpha, states, on_gpu = _checked(weights, values, device)
-    sizes, lead = grid_of(n, alpha.shape[-1]), _lead(alpha, states)
-    words = _words(seed, lead)
+    alpha, states, on_gpu = _check_input(weights, values, device)
+    sizes, lead = choose_grid(n, alpha.shape[-1]), _broadcast_lead(alpha, states)
+    words = _build_words(seed, lead)
     if on_gpu:
         from geometry.cuda_comparisons import separability_of_heads
 
         return Separability(sizes, *separability_of_heads(alpha, states, words, sizes, draws=draws, sink=sink))
     found = np.empty((*lead, 1 + len(NULLS), len(MEASURES), len(sizes)))
-    for head, row, of_keys in each_head(alpha, states):
+    for head, row, of_keys in iterate_heads(alpha, states):
         found[head] = separability_of_head(row, of_keys, words[head], sizes, draws=draws, sink=sink)
     return Separability(sizes, *np.moveaxis(found, -3, 0))
 
 
-def scratch_bytes(n: int, head_dim: int, grid: int) -> int:
+def estimate_scratch_bytes(n: int, head_dim: int, grid: int) -> int:
     """Upper bound of the memory of ``separation`` and ``separability`` without inputs and results, in bytes.
 
     It does not depend on the number of heads and draws. Per component of a value state: y in float64 and, of shuffled
     keys, the value states in the given dtype, sorted, scaled and in float32 (40 bytes at most). One tile of intervals,
     and of inner products or orders; s_N; vectors of n.
     """
-    rows = min(grid, tile_rows(n))
+    rows = min(grid, count_tile_rows(n))
     return 40 * n * head_dim + rows * 24 * n + 16 * grid * head_dim + 512 * n + 512 * grid + 2**16
 
 
-def each_head(
+def iterate_heads(
     weights: NDArray[Any], values: NDArray[Any]
 ) -> Iterator[tuple[tuple[int, ...], NDArray[Any], NDArray[Any]]]:
     """Iterate over heads: index along the leading axes, weights (n,) and values (n, d)."""
-    lead = _lead(weights, values)
+    lead = _broadcast_lead(weights, values)
     weights = np.broadcast_to(weights, (*lead, weights.shape[-1]))
     values = np.broadcast_to(values, (*lead, *values.shape[-2:]))
     for head in np.ndindex(lead):
-        yield head, _known(weights[head]), _known(values[head])
+        yield head, _convert_dtype(weights[head]), _convert_dtype(values[head])
 
 
-def _checked(weights: Any, values: Any, device: str | None) -> tuple[Any, Any, bool]:
+def _check_input(weights: Any, values: Any, device: str | None) -> tuple[Any, Any, bool]:
     """Convert and check the input: arrays, or tensors on a GPU, and whether they are on a GPU."""
-    place = _place(weights, values, device)
+    place = _choose_device(weights, values, device)
     if place == "cpu":
-        alpha, states = _array(weights), _array(values)
+        alpha, states = _convert_array(weights), _convert_array(values)
     else:
-        alpha, states = _tensor(weights, place), _tensor(values, place)
+        alpha, states = _convert_tensor(weights, place), _convert_tensor(values, place)
     _check(alpha, states)
     return alpha, states, place != "cpu"
 
 
-def _lead(weights: Any, values: Any) -> tuple[int, ...]:
+def _broadcast_lead(weights: Any, values: Any) -> tuple[int, ...]:
     """The leading axes of arrays or tensors (…, n) and (…, n, d)."""
     return np.broadcast_shapes(tuple(weights.shape[:-1]), tuple(values.shape[:-2]))
 
 
-def _words(seed: Any, lead: tuple[int, ...]) -> I64:
+def _build_words(seed: Any, lead: tuple[int, ...]) -> I64:
     """The words that identify each head, (*lead, words); a ValueError if the seed is not valid."""
     words = np.asarray(seed)
     if not np.issubdtype(words.dtype, np.integer) or (words < 0).any() or words.shape[-1:] == (0,):

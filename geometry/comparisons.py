@@ -28,7 +28,7 @@ class Keys:
     exponent: int
 
 
-def keys_of(weights: Floats, values: Floats) -> Keys:
+def arrange_keys(weights: Floats, values: Floats) -> Keys:
     """Sort the keys of a head, weights (n,) and values (n, d), and multiply their value states by the weights."""
     head = host.arrange(weights, values, sink=False)
     return Keys(head.alpha[:, None] * head.states, head.alpha * head.norm, head.exponent)
@@ -58,7 +58,7 @@ def compare(keys: Keys, sizes: I64, order: I64 | None = None) -> I64:
     s = np.empty((len(sizes), d))
     sum_selected(order, keys.y, sizes, s)
     counts = np.empty((3, len(sizes)), np.int64)
-    rows = host.tile_rows(n)
+    rows = host.count_tile_rows(n)
     for first in range(0, len(sizes), rows):
         part = slice(first, first + rows)
         compare_tile(keys, rank, sizes[part], s[part], counts[:, part])
@@ -73,14 +73,14 @@ def compare_tile(keys: Keys, rank: I64, sizes: I64, s: F64, counts: I64) -> None
     compare_rows(np.argsort(low, axis=-1), low, high, rank, sizes, s, keys.y, keys.a, counts)
 
 
-def auc_of(counts: I64, sizes: I64, n: int) -> F64:
+def compute_auc(counts: I64, sizes: I64, n: int) -> F64:
     """AUC(N) = 1 − W/(N (n − N)) for every N of ``sizes``, (…, grid), from counts (3, …, grid)."""
     pairs = 2 * sizes * (n - sizes)
     auc: F64 = (pairs - counts[0]) / pairs
     return auc
 
 
-def measures_of(counts: I64, sizes: I64, n: int) -> F64:
+def compute_measures(counts: I64, sizes: I64, n: int) -> F64:
     """``MEASURES`` for every N of ``sizes``, (…, measure, grid), from counts (3, …, grid)."""
     _, k_in, k_out = counts
     found = (
@@ -89,6 +89,6 @@ def measures_of(counts: I64, sizes: I64, n: int) -> F64:
         2 * sizes / (2 * sizes + k_out),
         2 * k_in / (sizes + k_in),
         (n - sizes - k_out) / (n - sizes),
-        auc_of(counts, sizes, n),
+        compute_auc(counts, sizes, n),
     )
     return np.stack(found, axis=-2)

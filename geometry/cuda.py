@@ -74,7 +74,7 @@ def profile_of_heads(
     n, d = values.shape[-2:]
     lead = torch.broadcast_shapes(weights.shape[:-1], values.shape[:-2])
     heads = weights.expand(*lead, n).reshape(-1, n), values.expand(*lead, n, d).reshape(-1, n, d)
-    found = _profile(*heads, kappas=kappas, scale=scale, sink=sink).on_host().named()
+    found = _profile(*heads, kappas=kappas, scale=scale, sink=sink).copy_to_host().name_arrays()
     return {name: array.reshape((*lead, *array.shape[1:])).numpy() for name, array in found.items()}
 
 
@@ -103,7 +103,7 @@ def profile_heads(
     RuntimeError
         If Triton is not installed.
     """
-    return _profile(weights, values, kappas=kappas, scale=scale, sink=sink).named()
+    return _profile(weights, values, kappas=kappas, scale=scale, sink=sink).name_arrays()
 
 
 def _profile(
@@ -113,11 +113,13 @@ def _profile(
     weights, values = weights.detach(), values.detach()
     heads, n = weights.shape
     out = Results.empty(heads, n, len(kappas), weights.device)
-    at_once, rows = _extent(heads, n, values.shape[-1])
+    at_once, rows = _choose_extent(heads, n, values.shape[-1])
     with torch.cuda.device_of(weights):
         for start in range(0, heads, at_once):
             group = slice(start, start + at_once)
-            _profile_group(weights[group], values[group], rows, out.of(group), kappas=kappas, scale=scale, sink=sink)
+            _profile_group(
+                weights[group], values[group], rows, out.select_heads(group), kappas=kappas, scale=scale, sink=sink
+            )
     return out
 
 
@@ -126,37 +128,37 @@ def _profile_group(
 ) -> None:
     """Fill ``out`` for a group of heads, ``rows`` rows of each at a time."""
     keys, n = _arrange(weights, values, sink=sink), weights.shape[-1]
-    torch.sum(weights, -1, dtype=torch.float64, out=out.of_head("weight_sum"))
-    value_scale = out.of_head("value_scale").copy_(_median_length(keys, sink=sink))
-    steepness = _steepness(keys, value_scale, kappas, scale)
-    _closest(keys, out.field("rho_out"))
+    torch.sum(weights, -1, dtype=torch.float64, out=out.select_head_array("weight_sum"))
+    value_scale = out.select_head_array("value_scale").copy_(_median_length(keys, sink=sink))
+    steepness = _compute_steepness(keys, value_scale, kappas, scale)
+    _fill_rho_out(keys, out.select_field("rho_out"))
     for first in range(0, n - 1, rows):
         _profile_tile(keys, slice(first, min(first + rows, n - 1)), steepness, out)
     out.multiply_lengths(keys.unit)
 
 
-def device_bytes(heads: int, n: int, head_dim: int, kappas: int = 1) -> int:
+def estimate_device_bytes(heads: int, n: int, head_dim: int, kappas: int = 1) -> int:
     """Upper bound of the device memory of ``profile_heads`` without its input, results included, in bytes.
 
     The workspace that the matrix library (cuBLAS) allocates once is not included.
     """
     # 20 bytes for a component of a key: y and s' in float64, a direction in float32
-    group, rows = _extent(heads, n, head_dim)
+    group, rows = _choose_extent(heads, n, head_dim)
     blocks = -(-n // COSINE_SIDE)
     of_keys = group * n * (20 * head_dim + 160)
     of_cosines = 4 * group * (2 * blocks * n + blocks**2 + blocks * COSINE_SIDE**2)
-    of_tile = group * rows * (8 * n + 64) + max(TILE_BYTES, _row_bytes(n, head_dim))
-    of_results = heads * n * (8 * (len(_kernels().FIELDS) + len(UPPER) * kappas) + 4 * len(COUNTS))
+    of_tile = group * rows * (8 * n + 64) + max(TILE_BYTES, _estimate_row_bytes(n, head_dim))
+    of_results = heads * n * (8 * (len(_import_kernels().FIELDS) + len(UPPER) * kappas) + 4 * len(COUNTS))
     return of_keys + max(of_cosines, of_tile) + of_results + 2**21
 
 
-def _extent(heads: int, n: int, head_dim: int) -> tuple[int, int]:
+def _choose_extent(heads: int, n: int, head_dim: int) -> tuple[int, int]:
     """Number of heads that are processed together, and the number of rows of each."""
     group = max(1, min(heads, MOST_HEADS, TILE_BYTES // (8 * n * max(n, head_dim))))
     return group, min(n - 1, max(1, TILE_BYTES // (8 * n * group)))
 
 
-def _kernels() -> Any:
+def _import_kernels() -> Any:
     """Import the module of the kernels; a RuntimeError if Triton is not installed."""
     try:
         from geometry import cuda_kernels
@@ -187,48 +189,48 @@ class Results:
         per_head = torch.empty((len(PER_HEAD), heads), dtype=torch.float64, device=device)
         return cls(
             counts=torch.empty((len(COUNTS), heads, n - 1), dtype=torch.int32, device=device),
-            fields=per_head.new_empty((len(_kernels().FIELDS), heads, n - 1)),
+            fields=per_head.new_empty((len(_import_kernels().FIELDS), heads, n - 1)),
             upper=per_head.new_empty((len(UPPER), heads, kappas, n - 1)),
             per_head=per_head,
         )
 
-    def of(self, group: slice) -> "Results":
+    def select_heads(self, group: slice) -> "Results":
         """The results of some of the heads."""
-        return Results(*(array[:, group] for array in self._arrays()))
+        return Results(*(array[:, group] for array in self._list_arrays()))
 
-    def on_host(self) -> "Results":
+    def copy_to_host(self) -> "Results":
         """Copy the results to page-locked host memory, which is faster than to pageable memory, and wait for them."""
         if not self.counts.is_cuda:
             return self
-        copies = [torch.empty_like(array, device="cpu", pin_memory=True) for array in self._arrays()]
-        for copy, array in zip(copies, self._arrays(), strict=True):
+        copies = [torch.empty_like(array, device="cpu", pin_memory=True) for array in self._list_arrays()]
+        for copy, array in zip(copies, self._list_arrays(), strict=True):
             copy.copy_(array, non_blocking=True)
         torch.cuda.current_stream(self.counts.device).synchronize()
         return Results(*copies)
 
-    def _arrays(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def _list_arrays(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The four tensors, in order."""
         return self.counts, self.fields, self.upper, self.per_head
 
-    def field(self, name: str) -> Tensor:
+    def select_field(self, name: str) -> Tensor:
         """One of the arrays (head, n − 1)."""
-        return self.fields[_kernels().FIELDS.index(name)]
+        return self.fields[_import_kernels().FIELDS.index(name)]
 
-    def of_head(self, name: str) -> Tensor:
+    def select_head_array(self, name: str) -> Tensor:
         """One of the arrays (head,)."""
         return self.per_head[PER_HEAD.index(name)]
 
     def multiply_lengths(self, unit: Tensor) -> None:
         """Multiply the arrays in the unit of the value states by a factor for each head."""
-        self.fields[: _kernels().LENGTHS].mul_(unit[:, None])
-        self.of_head("value_scale").mul_(unit)
+        self.fields[: _import_kernels().LENGTHS].mul_(unit[:, None])
+        self.select_head_array("value_scale").mul_(unit)
 
-    def named(self) -> dict[str, Tensor]:
+    def name_arrays(self) -> dict[str, Tensor]:
         """All arrays by their names."""
-        names = (COUNTS, _kernels().FIELDS, UPPER, PER_HEAD)
+        names = (COUNTS, _import_kernels().FIELDS, UPPER, PER_HEAD)
         return {
             name: array
-            for of, arrays in zip(names, self._arrays(), strict=True)
+            for of, arrays in zip(names, self._list_arrays(), strict=True)
             for name, array in zip(of, arrays, strict=True)
         }
 
@@ -278,7 +280,7 @@ def _arrange(weights: Tensor, values: Tensor, *, sink: bool) -> Keys:
         pulls=largest.new_empty((heads, n)),
     )
     of_single_keys = (keys.y, keys.directions, keys.lengths, keys.norms, keys.pulls)
-    _kernels().order_keys[-(-n // KEY_ROWS), heads](
+    _import_kernels().order_keys[-(-n // KEY_ROWS), heads](
         values,
         *values.stride(),
         order,
@@ -289,16 +291,16 @@ def _arrange(weights: Tensor, values: Tensor, *, sink: bool) -> Keys:
         n,
         d,
         rows=KEY_ROWS,
-        components=_power_of_two(d),
+        components=_round_to_power_of_two(d),
         enable_fp_fusion=True,
     )
-    _kernels().cumulate[-(-d // SUM_COMPONENTS), heads](
+    _import_kernels().cumulate[-(-d // SUM_COMPONENTS), heads](
         keys.y, keys.sink, keys.sums, n, d, rows=SUM_ROWS, components=SUM_COMPONENTS, enable_fp_fusion=True
     )
     return keys
 
 
-def _power_of_two(number: int) -> int:
+def _round_to_power_of_two(number: int) -> int:
     """The smallest power of two that is at least ``number``."""
     return 1 << (number - 1).bit_length()
 
@@ -312,7 +314,7 @@ def _median_length(keys: Keys, *, sink: bool) -> Tensor:
     return lengths[:, (count - 1) // 2 : count // 2 + 1].mean(-1)
 
 
-def _steepness(keys: Keys, value_scale: Tensor, kappas: Sequence[float], scale: str) -> Tensor:
+def _compute_steepness(keys: Keys, value_scale: Tensor, kappas: Sequence[float], scale: str) -> Tensor:
     """B times the factor of g_j − g_i in ξ_ij (eq. 10), for each κ, (head, κ); NaN if C is used and 0."""
     factor = keys.unit
     if scale == "unit":
@@ -323,7 +325,7 @@ def _steepness(keys: Keys, value_scale: Tensor, kappas: Sequence[float], scale: 
     return steepness.clamp_(max=torch.finfo(torch.float64).max)
 
 
-def _closest(keys: Keys, rho_out: Tensor) -> None:
+def _fill_rho_out(keys: Keys, rho_out: Tensor) -> None:
     """Fill ρ_out for all N, (head, n − 1)."""
     heads, n, d = keys.y.shape
     blocks = -(-n // COSINE_SIDE)
@@ -331,7 +333,7 @@ def _closest(keys: Keys, rho_out: Tensor) -> None:
     by_tile = keys.directions.new_empty((heads, blocks, blocks))
     diagonal = keys.directions.new_empty((heads, blocks, COSINE_SIDE, COSINE_SIDE))
     of_tiles = (by_row, by_column, by_tile, diagonal)
-    _kernels().cosine_tiles[blocks * blocks, heads](
+    _import_kernels().cosine_tiles[blocks * blocks, heads](
         keys.directions,
         keys.sink,
         *of_tiles,
@@ -342,7 +344,7 @@ def _closest(keys: Keys, rho_out: Tensor) -> None:
         chunk=COSINE_CHUNK,
         enable_fp_fusion=True,
     )
-    _kernels().closest_pairs[blocks, heads](
+    _import_kernels().closest_pairs[blocks, heads](
         *of_tiles, keys.sink, rho_out, n, blocks, side=COSINE_SIDE, num_warps=1, enable_fp_fusion=True
     )
 
@@ -360,7 +362,7 @@ def _read(keys: Keys, first: int, products: Tensor, steepness: Tensor, out: Resu
     heads, rows, n = products.shape
     d = keys.y.shape[-1]
     flags = torch.empty((heads, rows), dtype=torch.int32, device=products.device)
-    _kernels().profile_rows[rows, heads](
+    _import_kernels().profile_rows[rows, heads](
         products,
         keys.y,
         keys.sums,
@@ -388,7 +390,7 @@ def _read(keys: Keys, first: int, products: Tensor, steepness: Tensor, out: Resu
         slope=kernels.error_slope(d, UNIT_ROUNDOFF),
         bend=error_bend(d),
         block=ROW_BLOCK,
-        components=_power_of_two(d),
+        components=_round_to_power_of_two(d),
         num_warps=ROW_WARPS,
         enable_fp_fusion=True,
     )
@@ -420,7 +422,7 @@ class Rows:
         """Indices of the rows in an array (head, n − 1)."""
         return self.head, self.split - 1
 
-    def centre(self, *, sink: bool) -> tuple[Tensor, Tensor]:
+    def compute_centre(self, *, sink: bool) -> tuple[Tensor, Tensor]:
         """s_N, or s'_N, (row, d), and the energies about it, (row, n)."""
         keys, head = self.keys, self.head
         s, energy = keys.sums[self.place], keys.norms[head] ** 2 - 2 * self.products
@@ -435,74 +437,74 @@ class Rows:
 def _settle(keys: Keys, first: int, products: Tensor, flags: Tensor, steepness: Tensor, out: Results) -> None:
     """Recompute the undecided results of the flagged rows of a tile (head, row, n)."""
     _, n, d = keys.y.shape
-    flag = _kernels()
+    flag = _import_kernels()
     late_in_doubt, needs_search = flag.LATE_IN_DOUBT.value, flag.NEEDS_SEARCH.value
 
     def rows(flagged: Tensor, components: int) -> Iterator[Rows]:
-        for head, row in (part.unbind(-1) for part in flagged.nonzero().split(_rows_at_once(n, components))):
+        for head, row in (part.unbind(-1) for part in flagged.nonzero().split(_count_rows_at_once(n, components))):
             yield Rows(keys, head, row + first + 1, products[head, row])
 
     for part in rows(flags & flag.COUNTS_IN_DOUBT.value > 0, d):
         _recount(part, out)
     for part in rows(flags & late_in_doubt > 0, d):
-        _search(part, _late(part), steepness, out)
+        _search(part, _find_late(part), steepness, out)
     for part in rows(flags & (late_in_doubt | needs_search) == needs_search, 0):
-        g = part.centre(sink=False)[1]
+        g = part.compute_centre(sink=False)[1]
         low = g.masked_fill(part.selected, math.inf).amin(-1, keepdim=True)
         _search(part, part.selected & (g > low), steepness, out)
 
 
-def _rows_at_once(n: int, components: int) -> int:
+def _count_rows_at_once(n: int, components: int) -> int:
     """Number of flagged rows that fit into ``TILE_BYTES`` if ``components`` components of each key are used."""
-    return max(1, TILE_BYTES // _row_bytes(n, components))
+    return max(1, TILE_BYTES // _estimate_row_bytes(n, components))
 
 
-def _row_bytes(n: int, components: int) -> int:
+def _estimate_row_bytes(n: int, components: int) -> int:
     """Upper bound of the memory of a flagged row, in bytes."""
     return 8 * n * (4 * components + 24)
 
 
-def _farther(y: Tensor, centre: Tensor, other: Tensor) -> Tensor:
+def _compare_distances(y: Tensor, centre: Tensor, other: Tensor) -> Tensor:
     """D_y − D_o by products of differences, (row, n): y (row, n, d), centre (row, d), o the y of rank ``other``."""
     o, centre = y[torch.arange(len(y), device=y.device), other][:, None], centre[:, None]
     return (y - o).mul_((y - centre).add_(o - centre)).sum(-1)
 
 
-def _extremal(y: Tensor, centre: Tensor, energy: Tensor, among: Tensor, sign: int) -> Tensor:
+def _find_extremal(y: Tensor, centre: Tensor, energy: Tensor, among: Tensor, sign: int) -> Tensor:
     """Rank of the key farthest from the centre (sign 1) or nearest to it (sign −1) ``among`` some, (row,)."""
     start = (sign * energy).masked_fill(~among, -math.inf).argmax(-1)
-    return (sign * _farther(y, centre, start)).masked_fill(~among, -math.inf).argmax(-1)
+    return (sign * _compare_distances(y, centre, start)).masked_fill(~among, -math.inf).argmax(-1)
 
 
 def _recount(rows: Rows, out: Results) -> None:
     """Recompute counts and radii by differences."""
     selected, y = rows.selected, rows.keys.y[rows.head]
-    s, energy = rows.centre(sink=True)
-    farthest = _extremal(y, s, energy, selected, 1)
-    nearest = _extremal(y, s, energy, ~selected, -1)
-    k_in = (selected & (_farther(y, s, nearest) <= 0)).sum(-1)
-    k_out = (~selected & (_farther(y, s, farthest) <= 0)).sum(-1)
+    s, energy = rows.compute_centre(sink=True)
+    farthest = _find_extremal(y, s, energy, selected, 1)
+    nearest = _find_extremal(y, s, energy, ~selected, -1)
+    k_in = (selected & (_compare_distances(y, s, nearest) <= 0)).sum(-1)
+    k_out = (~selected & (_compare_distances(y, s, farthest) <= 0)).sum(-1)
     out.counts[0][rows.place], out.counts[1][rows.place] = k_in.int(), k_out.int()
     for name, key in (("r_min", nearest), ("r_max", farthest)):
-        out.field(name)[rows.place] = torch.linalg.vector_norm(s - rows.keys.y[rows.head, key], dim=-1)
+        out.select_field(name)[rows.place] = torch.linalg.vector_norm(s - rows.keys.y[rows.head, key], dim=-1)
 
 
-def _late(rows: Rows) -> Tensor:
+def _find_late(rows: Rows) -> Tensor:
     """Which selected keys are late, g_i > min g_j, by differences, (row, n)."""
     selected, y = rows.selected, rows.keys.y[rows.head]
-    s, g = rows.centre(sink=False)
-    return selected & (_farther(y, s, _extremal(y, s, g, ~selected, -1)) > 0)
+    s, g = rows.compute_centre(sink=False)
+    return selected & (_compare_distances(y, s, _find_extremal(y, s, g, ~selected, -1)) > 0)
 
 
 def _search(rows: Rows, late: Tensor, steepness: Tensor, out: Results) -> None:
     """Compute upper bounds by a search for the two g_j around g_i + ξ*/c for each selected key i that is not late."""
     selected, split = rows.selected, rows.split[:, None]
-    _, g = rows.centre(sink=False)
+    _, g = rows.compute_centre(sink=False)
     ordered = g.masked_fill(selected, math.inf).sort().values
     most = g.shape[-1] - split - 1
-    breadth = sum(out.field(name)[rows.place] for name in ("a_max_in", "a_max_out", "s_in"))
+    breadth = sum(out.select_field(name)[rows.place] for name in ("a_max_in", "a_max_out", "s_in"))
     for index, factor in enumerate(steepness[rows.head].unbind(-1)):
-        c = (factor / breadth).clamp(max=_kernels().STEEPEST.value)[:, None]
+        c = (factor / breadth).clamp(max=_import_kernels().STEEPEST.value)[:, None]
         above = torch.searchsorted(ordered, g + XI_STAR / c)
         ends = (ordered.gather(-1, end.clamp(min=0).minimum(most)) for end in (above - 1, above))
         low, high = (_bound_probability((end - g) * c) for end in ends)
@@ -513,6 +515,6 @@ def _search(rows: Rows, late: Tensor, steepness: Tensor, out: Results) -> None:
 
 def _bound_probability(xi: Tensor) -> Tensor:
     """p(ξ) = φ(ξ) ξ/(1 + ξ²) for ξ ≥ 0; ξ < 0 counts as 0."""
-    xi = xi.clamp(0, _kernels().XI_END.value)
+    xi = xi.clamp(0, _import_kernels().XI_END.value)
     density: Tensor = torch.exp(xi.square() / -2) * DENSITY_0
     return density * xi / (xi.square() + 1)

@@ -9,11 +9,11 @@ have a first axis for heads, which is not mentioned below, and are float64 unles
 
 import triton.language as tl
 
-from geometry.cuda_kernels import compiled, error_bound
+from geometry.cuda_kernels import compile_kernel, error_bound
 
 
-@compiled
-def intervals(
+@compile_kernel
+def enclose_energies(
     products: tl.tensor,
     norms: tl.tensor,
     key: tl.tensor,
@@ -29,7 +29,7 @@ def intervals(
     return a, energy - error, energy + error
 
 
-@compiled
+@compile_kernel
 def lower_ends(
     products: tl.tensor,
     norms: tl.tensor,
@@ -50,18 +50,18 @@ def lower_ends(
     norms, size = norms + head * n, tl.load(sizes + head * rows + row)
     for start in range(0, n, block):
         key = start + tl.arange(0, block)
-        _, lower, _ = intervals(products, norms, key, key < n, size, slope, bend)
+        _, lower, _ = enclose_energies(products, norms, key, key < n, size, slope, bend)
         tl.store(low + key, lower, mask=key < n)
 
 
-@compiled
+@compile_kernel
 def larger(a: tl.tensor, b: tl.tensor) -> tl.tensor:
     """The larger of two numbers."""
     return tl.maximum(a, b)
 
 
-@compiled
-def ends(
+@compile_kernel
+def find_ends(
     products: tl.tensor,
     norms: tl.tensor,
     rank: tl.tensor,
@@ -81,7 +81,7 @@ def ends(
         key = start + tl.arange(0, block)
         inside = key < n
         selected = tl.load(rank + key, mask=inside, other=0) < split
-        a, low, _ = intervals(products, norms, key, inside, size, slope, bend)
+        a, low, _ = enclose_energies(products, norms, key, inside, size, slope, bend)
         nearest = tl.where(inside & (selected == 0), tl.minimum(nearest, low), nearest)
         farthest = tl.where(inside & selected, tl.maximum(farthest, low), farthest)
         empty_in += (inside & selected & (a == 0.0)).to(tl.int64)
@@ -89,7 +89,7 @@ def ends(
     return tl.min(nearest, axis=0), tl.max(farthest, axis=0), tl.sum(empty_in, axis=0), tl.sum(empty_out, axis=0)
 
 
-@compiled
+@compile_kernel
 def compare_rows(
     products: tl.tensor,
     norms: tl.tensor,
@@ -116,7 +116,7 @@ def compare_rows(
     products, order = products + (head * rows + row) * n, order + (head * rows + row) * n
     norms, rank, size = norms + head * n, rank + head * n, tl.load(sizes + head * rows + row)
     split = tl.load(splits + row)
-    nearest, farthest, empty_in, empty_out = ends(products, norms, rank, split, size, n, slope, bend, block)
+    nearest, farthest, empty_in, empty_out = find_ends(products, norms, rank, split, size, n, slope, bend, block)
 
     pairs = tl.full((block,), 0, tl.int64)
     k_in, k_out, doubt = pairs, pairs, pairs
@@ -129,7 +129,7 @@ def compare_rows(
         key = tl.load(order + place, mask=inside, other=0)
         ranks = tl.load(rank + key, mask=inside, other=0)
         selected, others = inside & (ranks < split), inside & (ranks >= split)
-        a, low, high = intervals(products, norms, key, inside, size, slope, bend)
+        a, low, high = enclose_energies(products, norms, key, inside, size, slope, bend)
         empty = a == 0.0
 
         k_in += (selected & (low <= nearest)).to(tl.int64)

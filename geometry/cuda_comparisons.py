@@ -19,9 +19,9 @@ from torch import Tensor
 
 from geometry import cuda
 from geometry.comparison_kernels import I64, error_factors
-from geometry.comparisons import MEASURES, Keys, auc_of, compare_tile, measures_of
+from geometry.comparisons import MEASURES, Keys, compare_tile, compute_auc, compute_measures
 from geometry.kernels import F64
-from geometry.nulls import NULLS, U64, key_of, random_order, shuffled_places
+from geometry.nulls import NULLS, U64, draw_order, make_key, shuffle_places
 
 TILE_BYTES = 2**28
 """Size of the arrays of a tile: selections, inner products, lower ends, orders, and the workspace of sorting."""
@@ -37,9 +37,9 @@ def separation_of_heads(weights: Tensor, values: Tensor, sizes: I64) -> F64:
     """AUC for every N of ``sizes``, (…, grid); weights (…, n), values (…, n, d) whose leading axes broadcast."""
     lead, n = torch.broadcast_shapes(weights.shape[:-1], values.shape[:-2]), weights.shape[-1]
     counts = np.empty((3, lead.numel(), len(sizes)), np.int64)
-    for group, alpha, states in _groups(weights, values, len(sizes)):
-        counts[:, group] = _compare(*_weighted(alpha, states), sizes)
-    return auc_of(counts, sizes, n).reshape(*lead, len(sizes))
+    for group, alpha, states in _iterate_groups(weights, values, len(sizes)):
+        counts[:, group] = _compare(*_weigh_values(alpha, states), sizes)
+    return compute_auc(counts, sizes, n).reshape(*lead, len(sizes))
 
 
 def separability_of_heads(weights: Tensor, values: Tensor, words: I64, sizes: I64, *, draws: int, sink: bool) -> F64:
@@ -48,43 +48,43 @@ def separability_of_heads(weights: Tensor, values: Tensor, words: I64, sizes: I6
     As ``geometry.nulls.separability_of_head``, for weights (…, n) and values (…, n, d) whose leading axes broadcast to
     those of ``words``, (…, words).
     """
-    keys = [key_of(of_head) for of_head in words.reshape(-1, words.shape[-1])]
+    keys = [make_key(of_head) for of_head in words.reshape(-1, words.shape[-1])]
     found = np.empty((1 + len(NULLS), len(keys), len(MEASURES), len(sizes)))
-    for group, alpha, states in _groups(weights, values, len(sizes)):
+    for group, alpha, states in _iterate_groups(weights, values, len(sizes)):
         found[:, group] = _separability(alpha, states, keys[group], sizes, draws=draws, sink=sink)
     return found.reshape(1 + len(NULLS), *words.shape[:-1], len(MEASURES), len(sizes))
 
 
-def device_bytes(heads: int, n: int, head_dim: int, grid: int) -> int:
+def estimate_device_bytes(heads: int, n: int, head_dim: int, grid: int) -> int:
     """Upper bound of the device memory of the functions above without their input, in bytes.
 
     The workspace that the matrix library (cuBLAS) allocates once is not included.
     """
     # for a component of a key, in bytes: 8 for y, 8 for a shuffled value state, 20 while keys are sorted
-    group, rows = _extent(heads, n, head_dim, grid)
+    group, rows = _choose_extent(heads, n, head_dim, grid)
     return group * (n * (40 * head_dim + 400) + rows * (ELEMENT_BYTES * n + 64 * head_dim)) + 2**21
 
 
-def _extent(heads: int, n: int, head_dim: int, grid: int) -> tuple[int, int]:
+def _choose_extent(heads: int, n: int, head_dim: int, grid: int) -> tuple[int, int]:
     """Number of heads that are processed together, and the number of rows of each."""
     group = max(1, min(heads, cuda.MOST_HEADS, TILE_BYTES // (ELEMENT_BYTES * n * max(grid, head_dim // 2))))
     return group, max(1, min(grid, TILE_BYTES // (ELEMENT_BYTES * n * group)))
 
 
-def _groups(weights: Tensor, values: Tensor, grid: int) -> Iterator[tuple[slice, Tensor, Tensor]]:
+def _iterate_groups(weights: Tensor, values: Tensor, grid: int) -> Iterator[tuple[slice, Tensor, Tensor]]:
     """Iterate over groups of heads: their slice, weights (head, n) and values (head, n, d)."""
     n, d = values.shape[-2:]
     lead = torch.broadcast_shapes(weights.shape[:-1], values.shape[:-2])
     weights = weights.detach().expand(*lead, n).reshape(-1, n)
     values = values.detach().expand(*lead, n, d).reshape(-1, n, d)
-    at_once, _ = _extent(len(weights), n, d, grid)
+    at_once, _ = _choose_extent(len(weights), n, d, grid)
     with torch.cuda.device_of(weights):
         for start in range(0, len(weights), at_once):
             group = slice(start, start + at_once)
             yield group, weights[group], values[group]
 
 
-def _weighted(weights: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+def _weigh_values(weights: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
     """The y (head, n, d) and ‖y‖ (head, n), float64, in order of falling weight, times a power of two per head."""
     keys = cuda._arrange(weights, values, sink=False)
     return keys.y, keys.norms
@@ -92,15 +92,15 @@ def _weighted(weights: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
 
 def _separability(weights: Tensor, values: Tensor, keys: Sequence[U64], sizes: I64, *, draws: int, sink: bool) -> F64:
     """The results of some heads, (1 + nulls, head, measure, grid)."""
-    n, weighted = weights.shape[-1], _weighted(weights, values)
+    n, weighted = weights.shape[-1], _weigh_values(weights, values)
     total = np.zeros((1 + len(NULLS), len(keys), len(MEASURES), len(sizes)))
-    total[0] = measures_of(_compare(*weighted, sizes), sizes, n)
+    total[0] = compute_measures(_compare(*weighted, sizes), sizes, n)
     for draw in range(draws):
-        ranks = np.argsort([random_order(key, draw, n) for key in keys], axis=-1)
-        total[1] += measures_of(_compare(*weighted, sizes, ranks), sizes, n)
-        places = np.stack([shuffled_places(key, draw, n, sink=sink) for key in keys])
+        ranks = np.argsort([draw_order(key, draw, n) for key in keys], axis=-1)
+        total[1] += compute_measures(_compare(*weighted, sizes, ranks), sizes, n)
+        places = np.stack([shuffle_places(key, draw, n, sink=sink) for key in keys])
         shuffled = values.take_along_dim(torch.as_tensor(places, device=values.device)[..., None], 1)
-        total[2] += measures_of(_compare(*_weighted(weights, shuffled), sizes), sizes, n)
+        total[2] += compute_measures(_compare(*_weigh_values(weights, shuffled), sizes), sizes, n)
     total[1:] = total[1:] / draws if draws else np.nan
     return total
 
@@ -113,7 +113,7 @@ def _compare(y: Tensor, norms: Tensor, sizes: I64, ranks: I64 | None = None) -> 
     heads, n, d = y.shape
     ranks = np.broadcast_to(np.arange(n), (heads, n)) if ranks is None else ranks
     counts = np.empty((3, heads, len(sizes)), np.int64)
-    _, rows = _extent(heads, n, d, len(sizes))
+    _, rows = _choose_extent(heads, n, d, len(sizes))
     for first in range(0, len(sizes), rows):
         part = slice(first, first + rows)
         counts[..., part] = _compare_tile(y, norms, sizes[part], ranks)
@@ -129,12 +129,12 @@ def _compare_tile(y: Tensor, norms: Tensor, sizes: I64, ranks: I64) -> I64:
     slope, bend = error_factors(d)
     settings = {"slope": slope, "bend": bend, "block": ROW_BLOCK, "enable_fp_fusion": True}
     grid, low = (len(sizes), heads), torch.empty_like(products)
-    _kernels().lower_ends[grid](products, norms, lengths, low, len(sizes), n, **settings)
+    _import_kernels().lower_ends[grid](products, norms, lengths, low, len(sizes), n, **settings)
     order = low.argsort(dim=-1)
     counts = torch.empty((heads, len(sizes), 3), dtype=torch.int64, device=y.device)
     flags = torch.empty((heads, len(sizes)), dtype=torch.int32, device=y.device)
     arguments = (products, norms, lengths, order, rank, splits, counts, flags, len(sizes), n)
-    _kernels().compare_rows[grid](*arguments, **settings)
+    _import_kernels().compare_rows[grid](*arguments, **settings)
     found = counts.permute(2, 0, 1).cpu().numpy()
     _settle(y, norms, s, sizes, ranks, flags.cpu().numpy() > 0, found)
     return found
@@ -150,9 +150,9 @@ def _settle(y: Tensor, norms: Tensor, s: Tensor, sizes: I64, ranks: I64, flags: 
         counts[:, head, rows] = settled
 
 
-def _kernels() -> Any:
+def _import_kernels() -> Any:
     """Import the module of the kernels; a RuntimeError if Triton is not installed."""
-    cuda._kernels()
+    cuda._import_kernels()
     from geometry import cuda_comparison_kernels
 
     return cuda_comparison_kernels

@@ -65,12 +65,12 @@ COUNTS_IN_DOUBT, LATE_IN_DOUBT, NEEDS_SEARCH = tl.constexpr(1), tl.constexpr(2),
 """Flags of a row, combined by addition: see ``profile_rows``."""
 
 
-def compiled(function: Callable[..., Any]) -> Any:
+def compile_kernel(function: Callable[..., Any]) -> Any:
     """Compile for the device, or interpret if TRITON_INTERPRET=1."""
     return triton.jit(function)
 
 
-@compiled
+@compile_kernel
 def order_keys(
     values: tl.tensor,
     head_stride: tl.tensor,
@@ -126,7 +126,7 @@ def order_keys(
     tl.store(pulls + key, tl.sum(product * sink_product[None, :], axis=1), mask=known)
 
 
-@compiled
+@compile_kernel
 def cumulate(
     y: tl.tensor,
     sink: tl.tensor,
@@ -150,14 +150,14 @@ def cumulate(
         total += tl.sum(part, axis=0)
 
 
-@compiled
+@compile_kernel
 def error_bound(a: tl.tensor, size: tl.tensor, slope: tl.constexpr, bend: tl.constexpr) -> tl.tensor:
     """δ, the error bound of the energies of keys of norm a about a centre of norm size."""
     lifted = tl.where(a > 0.0, tl.maximum(a, SMALLEST_NORM), 0.0)
     return lifted * (size * slope + lifted * bend)
 
 
-@compiled
+@compile_kernel
 def energies(
     products: tl.tensor, norms: tl.tensor, pulls: tl.tensor, taken: tl.tensor, key: tl.tensor, inside: tl.tensor
 ) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
@@ -167,8 +167,8 @@ def energies(
     return a, g, g - 2.0 * taken * tl.load(pulls + key, mask=inside, other=0.0)
 
 
-@compiled
-def selected_extremes(
+@compile_kernel
+def find_selected_extremes(
     products: tl.tensor,
     norms: tl.tensor,
     pulls: tl.tensor,
@@ -200,8 +200,8 @@ def selected_extremes(
     return farthest, top, tl.sum(total, axis=0), tl.min(least, axis=0), tl.max(most, axis=0)
 
 
-@compiled
-def left_out_extremes(
+@compile_kernel
+def find_left_out_extremes(
     products: tl.tensor,
     norms: tl.tensor,
     pulls: tl.tensor,
@@ -241,7 +241,7 @@ def left_out_extremes(
     return nearest, bottom, least_low, least_high, tl.max(most_g, axis=0), tl.max(most, axis=0)
 
 
-@compiled
+@compile_kernel
 def decide(
     products: tl.tensor,
     norms: tl.tensor,
@@ -285,7 +285,7 @@ def decide(
     return several, within_all, tl.sum(doubt, axis=0) - within_all
 
 
-@compiled
+@compile_kernel
 def bound_probability(xi: tl.tensor) -> tl.tensor:
     """p(ξ) = φ(ξ) ξ/(1 + ξ²) for ξ ≥ 0; ξ < 0 counts as 0."""
     held = tl.minimum(tl.maximum(xi, 0.0), XI_END)
@@ -293,8 +293,8 @@ def bound_probability(xi: tl.tensor) -> tl.tensor:
     return tl.exp(square * -0.5) * DENSITY_0 * held / (square + 1.0)
 
 
-@compiled
-def worst_pairs(
+@compile_kernel
+def sum_worst_pairs(
     products: tl.tensor,
     norms: tl.tensor,
     size: tl.tensor,
@@ -342,21 +342,21 @@ def worst_pairs(
     )
 
 
-@compiled
+@compile_kernel
 def norm(vector: tl.tensor) -> tl.tensor:
     """‖vector‖."""
     return tl.sqrt(tl.sum(vector * vector, axis=0))
 
 
-@compiled
+@compile_kernel
 def cosine(vector: tl.tensor, length: tl.tensor, other: tl.tensor, other_length: tl.tensor) -> tl.tensor:
     """Cosine of two vectors of known lengths, NaN if one of them is 0."""
     both = length * other_length
     return tl.where(both > 0.0, tl.sum(vector * other, axis=0) / tl.where(both > 0.0, both, 1.0), float("nan"))
 
 
-@compiled
-def direct(
+@compile_kernel
+def store_directions(
     s: tl.tensor,
     without: tl.tensor,
     whole: tl.tensor,
@@ -394,7 +394,7 @@ def direct(
     tl.store(field + COS_LAST * stride, cosine(s, size, last_state, tl.load(lengths + last_place)))
 
 
-@compiled
+@compile_kernel
 def bound_row(
     products: tl.tensor,
     norms: tl.tensor,
@@ -415,14 +415,14 @@ def bound_row(
 ) -> tl.tensor:
     """Store the upper bounds of one row for every κ, and return the flags of the row.
 
-    low, high, most_g: as for ``worst_pairs``; breadth: B, 0 where there are no bounds.
+    low, high, most_g: as for ``sum_worst_pairs``; breadth: B, 0 where there are no bounds.
     """
     flag = tl.full((), 0, tl.int32)
     for kappa in range(kappas):
         factor = tl.load(steepness + kappa)
         there = (breadth > 0.0) & (factor > 0.0)
         c = tl.where(there, tl.minimum(factor / tl.where(there, breadth, 1.0), STEEPEST), 0.0)
-        late, doubt, total, most, lacking = worst_pairs(
+        late, doubt, total, most, lacking = sum_worst_pairs(
             products, norms, size, split, low, high, most_g, c, slope, bend, block
         )
         precision = 1.0 - tl.where(late > 0, 0.5, most) / (split + 1)
@@ -433,7 +433,7 @@ def bound_row(
     return flag
 
 
-@compiled
+@compile_kernel
 def profile_rows(
     products: tl.tensor,
     y: tl.tensor,
@@ -491,7 +491,7 @@ def profile_rows(
     without = tl.load(sums + component, mask=component < d, other=0.0)
     sink_y = tl.load(y + place * d + component, mask=component < tl.where(place < split, d, 0), other=0.0)
     s, size = without + sink_y, norm(without)
-    direct(
+    store_directions(
         s,
         without,
         whole,
@@ -511,8 +511,8 @@ def profile_rows(
     )
 
     taken, reach = (place < split).to(tl.float64), size + norm(sink_y)
-    farthest, top, s_in, a_min_in, a_max_in = selected_extremes(products, norms, pulls, taken, place, split, block)
-    nearest, bottom, low, high, most_g, a_max_out = left_out_extremes(
+    farthest, top, s_in, a_min_in, a_max_in = find_selected_extremes(products, norms, pulls, taken, place, split, block)
+    nearest, bottom, low, high, most_g, a_max_out = find_left_out_extremes(
         products, norms, pulls, taken, size, split, n, slope, bend, block
     )
     top_error = error_bound(tl.load(norms + farthest), reach, slope, bend)
@@ -561,7 +561,7 @@ def profile_rows(
     tl.store(flags + head * rows + tl.program_id(0), flag | tl.where(in_doubt, COUNTS_IN_DOUBT, 0))
 
 
-@compiled
+@compile_kernel
 def cosine_tiles(
     directions: tl.tensor,
     sink: tl.tensor,
@@ -607,7 +607,7 @@ def cosine_tiles(
             tl.store(diagonal + spot, cosines)
 
 
-@compiled
+@compile_kernel
 def closest_pairs(
     by_row: tl.tensor,
     by_column: tl.tensor,

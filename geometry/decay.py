@@ -175,14 +175,14 @@ def fit_decay(cosine: ArrayLike) -> DecayFit:
     fitted[:1] = False
     distances = int(fitted.sum())
     if distances < LEAST_DISTANCES:
-        return _no_fit("too_short" if distances else "undefined", given.size, distances)
+        return _make_empty_fit("too_short" if distances else "undefined", given.size, distances)
     curve = _Curve(np.flatnonzero(fitted).astype(np.float64), 1.0 - given[fitted])
-    plain, floored = _best(curve, free=False), _best(curve, free=True)
+    plain, floored = _fit_form(curve, free=False), _fit_form(curve, free=True)
     residual = np.zeros(given.size)
     residual[fitted] = floored.residual
     effective = effective_points(residual[1:], fitted[1:])
     bic, bic_floor = plain.bic(effective), floored.bic(effective)
-    status, status_floor = _status(plain), _status(floored)
+    status, status_floor = _classify_fit(plain), _classify_fit(floored)
     influence = _influence(curve, plain, status, fitted)
     influence_floor = _influence(curve, floored, status_floor, fitted)
     return DecayFit(
@@ -204,7 +204,7 @@ def fit_decay(cosine: ArrayLike) -> DecayFit:
     )
 
 
-def _no_fit(status: DecayStatus, n: int, distances: int) -> DecayFit:
+def _make_empty_fit(status: DecayStatus, n: int, distances: int) -> DecayFit:
     """Make the row of a curve that cannot be fitted."""
     unknown = np.full(n, np.nan)
     return DecayFit(
@@ -226,7 +226,7 @@ def _no_fit(status: DecayStatus, n: int, distances: int) -> DecayFit:
     )
 
 
-def _status(form: _Form) -> DecayStatus:
+def _classify_fit(form: _Form) -> DecayStatus:
     """Status of a fit to enough distances."""
     if form.beta == 0:
         return "constant"
@@ -235,7 +235,7 @@ def _status(form: _Form) -> DecayStatus:
     return "out_of_domain" if form.free and form.scale >= LARGEST_DROP else "ok"
 
 
-def _best(curve: _Curve, *, free: bool) -> _Form:
+def _fit_form(curve: _Curve, *, free: bool) -> _Form:
     """Find the best curve of a form; β = ∞ unless a finite β has a smaller ``rss``.
 
     As no cosine exceeds 1, the sum of squares falls from β = 0 on, unless all are 1.
@@ -245,15 +245,15 @@ def _best(curve: _Curve, *, free: bool) -> _Form:
     least, most = math.log(RESOLUTION / curve.distance[-1]), math.log(-math.log(RESOLUTION))
     grid = np.linspace(least, most, math.ceil(STEPS * (most - least)) + 1)
     slopes = np.array([_slope(log_beta, curve, free) for log_beta in grid])
-    best = _form(curve, math.inf, free=free)
+    best = _fit_scale(curve, math.inf, free=free)
     for index in np.flatnonzero((slopes[:-1] < 0) & (slopes[1:] >= 0)):
         root = brentq(_slope, grid[index], grid[index + 1], args=(curve, free), xtol=1e-14)
-        form = _form(curve, math.exp(root), free=free)
+        form = _fit_scale(curve, math.exp(root), free=free)
         best = form if form.rss < best.rss else best
     return best
 
 
-def _form(curve: _Curve, beta: float, *, free: bool) -> _Form:
+def _fit_scale(curve: _Curve, beta: float, *, free: bool) -> _Form:
     """The best curve of a form for a given β."""
     shape = curve.shape(beta)
     scale = min(max(float(shape @ curve.drop / (shape @ shape)), 0.0), LARGEST_DROP) if free else 1.0
@@ -263,7 +263,7 @@ def _form(curve: _Curve, beta: float, *, free: bool) -> _Form:
 def _slope(log_beta: float, curve: _Curve, free: bool) -> float:
     """The derivative of the sum of squares by ln β with the best s, up to a positive factor."""
     beta = math.exp(log_beta)
-    form = _form(curve, beta, free=free)
+    form = _fit_scale(curve, beta, free=free)
     return -form.scale * float(form.residual @ curve.slope(beta))
 
 

@@ -87,7 +87,7 @@ class DirectionMoments:
         self._squares += unit.T @ unit
 
     @one_blas_thread
-    def principal(self) -> PrincipalDirections | None:
+    def compute_directions(self) -> PrincipalDirections | None:
         """Compute the principal directions of all added unit vectors; None if there are none.
 
         Axes are oriented towards the mean of the unit vectors; if the component of the mean along an axis is 0, the
@@ -100,12 +100,12 @@ class DirectionMoments:
         strength, rows = np.maximum(ascending[::-1], 0), columns.T[::-1]
         kept = min(AXES, len(rows))
         axes, shares = np.zeros((AXES, len(rows))), np.zeros(max(AXES, len(rows)))
-        axes[:kept] = _oriented(rows[:kept], self._sum / added)
+        axes[:kept] = _orient_axes(rows[:kept], self._sum / added)
         shares[: len(rows)] = strength / strength.sum()
         return PrincipalDirections(axes, shares)
 
 
-def _oriented(axes: F64, mean: F64) -> F64:
+def _orient_axes(axes: F64, mean: F64) -> F64:
     """Orient each axis, (axis, d), towards the mean."""
     along = axes @ mean
     largest = np.take_along_axis(axes, np.abs(axes).argmax(axis=1)[:, None], axis=1)[:, 0]

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from geometry.chance import each_head
-from geometry.grids import I64, grid_of
-from geometry.profile import _array, _check
+from geometry.chance import iterate_heads
+from geometry.grids import I64, choose_grid
+from geometry.profile import _check, _convert_array
 from geometry.quantities import F64
 
 SLACK = 1e-6
@@ -47,11 +47,11 @@ def rest_distance(weights: ArrayLike, values: ArrayLike, n: Sequence[int] | I64 
     ----------
     *Limitations of Normalization in Attention Mechanism*, arXiv 2508.17821.
     """
-    alpha, states = _array(weights), _array(values)
+    alpha, states = _convert_array(weights), _convert_array(values)
     _check(alpha, states)
-    sizes = grid_of(n, alpha.shape[-1])
+    sizes = choose_grid(n, alpha.shape[-1])
     found = np.empty((*np.broadcast_shapes(alpha.shape[:-1], states.shape[:-2]), sizes.size))
-    for head, row, of_keys in each_head(alpha, states):
+    for head, row, of_keys in iterate_heads(alpha, states):
         order = np.argsort(-row, kind="stable")
         contributions = row[order, None].astype(np.float64) * of_keys[order]
         sums = np.cumsum(np.add.reduceat(contributions, np.append(0, sizes), axis=0), axis=0)  # the last one is s_n

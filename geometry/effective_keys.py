@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from geometry.accelerate import compiled
-from geometry.host import _scaled, length
+from geometry.accelerate import compile_kernel
+from geometry.host import _scale_states, length
 from geometry.kernels import Floats
-from geometry.profile import _array, _check, _known, _plain
+from geometry.profile import _check, _convert_array, _convert_dtype, _reject_masked
 from geometry.quantities import F64, I32, ROLES, Concentration
 
 SHARES = ((1, 2), (9, 10), (99, 100))
@@ -55,17 +55,17 @@ def concentration(weights: ArrayLike, values: ArrayLike, *, sink: bool = True) -
     -----
     The numbers of keys that hold a share are exact for the weights and for the norms rounded to float64; sums of
     different norms that tie in real arithmetic only, such as √18 and √2 + √2 + √2, may compare either way. Equal α v
-    have equal norms. O(n log n + n d) per head, with ``concentration_bytes`` of memory.
+    have equal norms. O(n log n + n d) per head, with ``estimate_concentration_bytes`` of memory.
     """
-    alpha, states = _array(_plain("weights", weights)), _array(_plain("values", values))
+    alpha, states = _convert_array(_reject_masked("weights", weights)), _convert_array(_reject_masked("values", values))
     _check(alpha, states, least_keys=1)
     lead, n = np.broadcast_shapes(alpha.shape[:-1], states.shape[:-2]), alpha.shape[-1]
     p = np.broadcast_to(alpha.astype(np.float64), (*lead, n))
     states = np.broadcast_to(states, (*lead, *states.shape[-2:]))
     a = np.zeros((*lead, n))
     for head in np.ndindex(lead):
-        contribution_norms(p[head], _scaled(_known(states[head]))[0], a[head])
-    keys, contributors = _spread(p, sink=sink), _spread(a, sink=sink)
+        contribution_norms(p[head], _scale_states(_convert_dtype(states[head]))[0], a[head])
+    keys, contributors = _measure_spread(p, sink=sink), _measure_spread(a, sink=sink)
     return Concentration(
         entropy_keys=keys.entropy,
         effective_keys=np.exp(keys.entropy),
@@ -87,7 +87,7 @@ def concentration(weights: ArrayLike, values: ArrayLike, *, sink: bool = True) -
     )
 
 
-def concentration_bytes(heads: int, n: int) -> int:
+def estimate_concentration_bytes(heads: int, n: int) -> int:
     """Upper bound of the memory of ``concentration`` without its inputs, in bytes.
 
     Eight float64 numbers per weight, and one head's weights as whole numbers of up to 1100 bits.
@@ -95,7 +95,7 @@ def concentration_bytes(heads: int, n: int) -> int:
     return 8 * 8 * heads * n + 512 * n + 2**16
 
 
-@compiled
+@compile_kernel
 def contribution_norms(alpha: F64, states: Floats, a: F64) -> None:
     """‖α v‖ of every key; alpha (n,), states (n, d), output a (n,).
 
@@ -122,7 +122,7 @@ class _Spread:
     """Largest difference of a key's share from 1/n."""
 
 
-def _spread(mass: F64, *, sink: bool) -> _Spread:
+def _measure_spread(mass: F64, *, sink: bool) -> _Spread:
     """Measure how ``mass`` (…, n), finite and not negative, is spread over the keys."""
     *lead, n = mass.shape
     mass = mass.reshape(-1, n)
@@ -133,7 +133,7 @@ def _spread(mass: F64, *, sink: bool) -> _Spread:
     index = mass.argmax(axis=-1)
     role = np.where(index == n - 1, ROLES.index("last"), ROLES.index("other"))
     role = np.where(sink & (index == 0) & (n > 1), ROLES.index("sink"), role)
-    sizes = np.stack([_fewest(ordered, sums, *part) for part in SHARES])
+    sizes = np.stack([_count_fewest_keys(ordered, sums, *part) for part in SHARES])
     return _Spread(
         entropy=special.entr(share).sum(axis=-1).reshape(lead),
         top=share[:, 0].reshape(lead),
@@ -144,7 +144,7 @@ def _spread(mass: F64, *, sink: bool) -> _Spread:
     )
 
 
-def _fewest(ordered: F64, sums: F64, numerator: int, denominator: int) -> NDArray[np.int64]:
+def _count_fewest_keys(ordered: F64, sums: F64, numerator: int, denominator: int) -> NDArray[np.int64]:
     """Count the fewest keys whose mass is a share of the total, exactly, (head,).
 
     ordered: mass in falling order, (head, n); sums: its running sums. Comparisons that the rounding of the sums leaves
@@ -156,12 +156,12 @@ def _fewest(ordered: F64, sums: F64, numerator: int, denominator: int) -> NDArra
     least = 1 + (held < wanted - rounding).sum(axis=-1)
     most = 1 + (held < wanted + rounding).sum(axis=-1)
     for head in np.flatnonzero(least != most):
-        whole = _whole_sums(ordered[head].tolist())
+        whole = _sum_exactly(ordered[head].tolist())
         least[head] = 1 + bisect_left(whole, -(-numerator * whole[-1] // denominator))
     return np.asarray(least)
 
 
-def _whole_sums(numbers: list[float]) -> list[int]:
+def _sum_exactly(numbers: list[float]) -> list[int]:
     """Exact running sums of float64 numbers, in units of the smallest last bit among them."""
     ratios = [number.as_integer_ratio() for number in numbers]
     unit = max(denominator for _, denominator in ratios)  # all are powers of two

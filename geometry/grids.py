@@ -44,7 +44,7 @@ def log_grid(n_keys: int, points: int = 48) -> I64:
     return np.unique([math.floor(largest ** (step / (points - 1)) + 0.5) for step in range(points)])
 
 
-def grid_of(n: Any, n_keys: int) -> I64:
+def choose_grid(n: Any, n_keys: int) -> I64:
     """Check the requested N and return them, int64 (grid,); ``log_grid`` by default.
 
     Raises

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from geometry import bounds, kernels
-from geometry.accelerate import compiled, compiled_sums
+from geometry.accelerate import compile_kernel, compile_sum_kernel
 from geometry.kernels import F32, F64, I64, Factors, Floats, inner
 from geometry.quantities import MODEL_UNITS, SelectionCounts, SelectionProfile, declared
 
@@ -86,7 +86,7 @@ def arrange(weights: Floats, values: Floats, *, sink: bool) -> Head:
     order = np.argsort(-weights, kind="stable")
     rank = np.empty_like(order)
     rank[order] = np.arange(order.size)
-    states, exponent, size = _scaled(values[order])
+    states, exponent, size = _scale_states(values[order])
     alpha = weights[order].astype(np.float64)
     place = int(rank[0]) if sink else order.size
     norm, along = np.empty(order.size), np.zeros(order.size)
@@ -95,7 +95,7 @@ def arrange(weights: Floats, values: Floats, *, sink: bool) -> Head:
         along *= 2 * alpha[place] * alpha
     lift = LIFT - 2 * size
     a, d = alpha * norm, states.shape[1]
-    trifle = underflow(alpha, d, size, lift) * (a > 0)
+    trifle = bound_underflow(alpha, d, size, lift) * (a > 0)
     factors = np.ldexp([2 * alpha, a * a, kernels.error_slope(d) * a, kernels.ERROR_BEND * a * a], lift)
     factors[3] += trifle
     return Head(
@@ -112,7 +112,7 @@ def arrange(weights: Floats, values: Floats, *, sink: bool) -> Head:
     )
 
 
-def underflow(alpha: F64, head_dim: int, size: int, lift: int) -> F64:
+def bound_underflow(alpha: F64, head_dim: int, size: int, lift: int) -> F64:
     """Upper bound of the error of one lifted energy due to underflow in float32, (n,).
 
     Centres and value states have components below 2^size. Subnormal numbers have an error of at most 2⁻¹⁵⁰. They may be
@@ -124,7 +124,7 @@ def underflow(alpha: F64, head_dim: int, size: int, lift: int) -> F64:
     return trifle
 
 
-def _scaled(states: Floats) -> tuple[Floats, int, int]:
+def _scale_states(states: Floats) -> tuple[Floats, int, int]:
     """Scale value states to the range of float32: states, exponent removed, and exponent of the largest component."""
     largest = max(float(states.max()), -float(states.min()))
     size = int(np.frexp(largest)[1])
@@ -133,7 +133,7 @@ def _scaled(states: Floats) -> tuple[Floats, int, int]:
     return np.ldexp(states.astype(np.float64), -size), size, 0
 
 
-@compiled
+@compile_kernel
 def length(vector: Floats) -> float:
     """‖vector‖ of a vector (d,), accurate even if the squares of its components underflow; they must not overflow."""
     square = inner(vector, vector)
@@ -149,7 +149,7 @@ def length(vector: Floats) -> float:
     return float(largest * np.sqrt(square))
 
 
-@compiled
+@compile_kernel
 def measure(states: Floats, sink: int, norm: F64, along: F64) -> None:
     """Norm of each value state, and its inner product with the sink's if there is one; outputs (n,)."""
     for key in range(states.shape[0]):
@@ -180,10 +180,10 @@ class Tile:
         return slice(self.first, self.first + len(self.s))
 
 
-def tiles(head: Head) -> Iterator[Tile]:
+def iterate_tiles(head: Head) -> Iterator[Tile]:
     """Iterate over the tiles of a head, which share the same memory."""
     n, d = head.states32.shape
-    rows = tile_rows(n)
+    rows = count_tile_rows(n)
     s, rest, sizes, running = np.empty((rows, d)), np.empty((rows, d)), np.empty((2, rows)), np.zeros((3, d))
     rest32, products = np.empty((rows, d), np.float32), np.empty((rows, n), np.float32)
     for first in range(0, n - 1, rows):
@@ -191,24 +191,24 @@ def tiles(head: Head) -> Iterator[Tile]:
         accumulate(first, head.alpha, head.states, head.sink, head.last, running, s[:t], rest[:t], rest32[:t], sizes)
         np.matmul(rest32[:t], head.states32.T, out=products[:t])
         if head.twins.size:
-            share(products[:t], head.twins)
+            share_products(products[:t], head.twins)
         yield Tile(first, s[:t], rest[:t], sizes[0, :t], sizes[1, :t], products[:t])
 
 
-@compiled
-def share(products: F32, twins: I64) -> None:
+@compile_kernel
+def share_products(products: F32, twins: I64) -> None:
     """Set the inner products (t, n) of equal keys to the same value, in place; twins: the first equal key, (n,)."""
     for row in range(products.shape[0]):
         for key in range(twins.size):
             products[row, key] = products[row, twins[key]]
 
 
-def tile_rows(n: int) -> int:
+def count_tile_rows(n: int) -> int:
     """Rows of a tile of n keys, at most n − 1."""
     return min(n - 1, max(TILE_ROWS, TILE_BYTES // (4 * n)))
 
 
-@compiled
+@compile_kernel
 def accumulate(
     first: int,
     alpha: F64,
@@ -242,8 +242,8 @@ def accumulate(
         sizes[1, row] = np.sqrt(inner(running[2], running[2]))
 
 
-@compiled
-def output(alpha: F64, states: Floats, whole: F64) -> None:
+@compile_kernel
+def sum_contributions(alpha: F64, states: Floats, whole: F64) -> None:
     """s_n, the sum of all y, added in the order of ``accumulate``; whole: output, (d,)."""
     whole[:] = 0.0
     for key in range(states.shape[0]):
@@ -251,8 +251,8 @@ def output(alpha: F64, states: Floats, whole: F64) -> None:
             whole[k] += alpha[key] * np.float64(states[key, k])
 
 
-@compiled_sums
-def direct(
+@compile_sum_kernel
+def compute_directions(
     s: F64,
     whole: F64,
     states: Floats,
@@ -279,7 +279,7 @@ def direct(
             cos_sink[row] = inner(s[row], states[sink]) / (size * norm[sink])
 
 
-def centre_sizes(head: Head, tile: Tile) -> F32:
+def bound_centre_norms(head: Head, tile: Tile) -> F32:
     """Upper bounds of ‖s_N‖ for a tile's rows, (t,): ‖s_N‖ without the sink plus the sink's norm."""
     size = tile.size.copy()
     if head.sink < tile.rows.stop:
@@ -287,7 +287,7 @@ def centre_sizes(head: Head, tile: Tile) -> F32:
     return size.astype(np.float32)
 
 
-def count(head: Head, tile: Tile, out: Arrays) -> None:
+def fill_counts(head: Head, tile: Tile, out: Arrays) -> None:
     """Fill K_in, K_out and the radii of a tile's rows in the arrays ``out`` (n − 1,)."""
     kernels.count_tile(
         tile.first,
@@ -295,7 +295,7 @@ def count(head: Head, tile: Tile, out: Arrays) -> None:
         head.less,
         head.sink,
         tile.s,
-        centre_sizes(head, tile),
+        bound_centre_norms(head, tile),
         head.alpha,
         head.states,
         head.factors,
@@ -303,15 +303,15 @@ def count(head: Head, tile: Tile, out: Arrays) -> None:
     )
 
 
-def counts_of_head(weights: Floats, values: Floats, out: Arrays) -> None:
+def fill_head_counts(weights: Floats, values: Floats, out: Arrays) -> None:
     """Fill the arrays of ``SelectionCounts``, (n − 1,) each; weights (n,), values (n, d)."""
     head = arrange(weights, values, sink=False)
-    for tile in tiles(head):
-        count(head, tile, out)
-    _restore(out, head.exponent)
+    for tile in iterate_tiles(head):
+        fill_counts(head, tile, out)
+    _restore_lengths(out, head.exponent)
 
 
-def profile_of_head(
+def fill_head_profile(
     weights: Floats, values: Floats, out: Arrays, *, kappas: Sequence[float], scale: str, sink: bool
 ) -> None:
     """Fill the arrays of ``SelectionProfile`` for one head; weights (n,), values (n, d).
@@ -321,30 +321,30 @@ def profile_of_head(
     head = arrange(weights, values, sink=sink)
     out["value_scale"][()] = np.median(np.delete(head.norm, head.sink) if sink else head.norm)
     out["weight_sum"][()] = head.alpha.sum()
-    gather(head, out)
-    span(head, out["rho_out"])
+    fill_ingredients(head, out)
+    fill_rho_out(head, out["rho_out"])
     unit = float(out["value_scale"]) if scale == "unit" else 2.0 ** min(-head.exponent, 1000)
-    curvature, whole = curvatures(head, out, kappas, unit), np.empty(head.states.shape[1])
-    output(head.alpha, head.states, whole)
-    for tile in tiles(head):
-        count(head, tile, out)
-        towards(head, tile, whole, out)
+    curvature, whole = compute_curvatures(head, out, kappas, unit), np.empty(head.states.shape[1])
+    sum_contributions(head.alpha, head.states, whole)
+    for tile in iterate_tiles(head):
+        fill_counts(head, tile, out)
+        fill_directions(head, tile, whole, out)
         if len(kappas):
-            bound(head, tile, curvature, out)
-    _restore(out, head.exponent)
+            fill_upper_bounds(head, tile, curvature, out)
+    _restore_lengths(out, head.exponent)
 
 
-def towards(head: Head, tile: Tile, whole: F64, out: Arrays) -> None:
+def fill_directions(head: Head, tile: Tile, whole: F64, out: Arrays) -> None:
     """Fill norms, distances and directions of a tile's rows in ``out``; ``whole`` is s_n, (d,)."""
     rows = tile.rows
     results = (out[name][rows] for name in ("norm_s", "distance_rest", "cos_sink", "cos_last"))
-    direct(tile.s, whole, head.states, head.norm, head.sink, head.last, *results)
+    compute_directions(tile.s, whole, head.states, head.norm, head.sink, head.last, *results)
     out["norm_s_without_last"][rows] = tile.without_last
     if head.sink < head.norm.size:
         out["norm_s_without_sink"][rows] = tile.size
 
 
-def gather(head: Head, out: Arrays) -> None:
+def fill_ingredients(head: Head, out: Arrays) -> None:
     """Fill the ingredients of the bounds that are sums and extremes of a = ‖y‖ (eq. 7), and a_0."""
     a = head.alpha * head.norm
     bounds.gather_ingredients(a, head.sink, *(out[name] for name in INGREDIENTS))
@@ -352,7 +352,7 @@ def gather(head: Head, out: Arrays) -> None:
         out["a_0"][head.sink :] = a[head.sink]
 
 
-def curvatures(head: Head, out: Arrays, kappas: Sequence[float], unit: float) -> F64:
+def compute_curvatures(head: Head, out: Arrays, kappas: Sequence[float], unit: float) -> F64:
     """√(2κd)/B, the c of eq. 10, for lifted energies, (κ, n − 1); NaN where there is no bound.
 
     unit: the divisor of the values.
@@ -366,9 +366,9 @@ def curvatures(head: Head, out: Arrays, kappas: Sequence[float], unit: float) ->
     return held
 
 
-def bound(head: Head, tile: Tile, curvature: F64, out: Arrays) -> None:
+def fill_upper_bounds(head: Head, tile: Tile, curvature: F64, out: Arrays) -> None:
     """Fill the upper bounds of a tile's rows in ``out``."""
-    bounds.upper_tile(
+    bounds.bound_tile(
         tile.first,
         tile.products,
         tile.rest,
@@ -382,10 +382,10 @@ def bound(head: Head, tile: Tile, curvature: F64, out: Arrays) -> None:
     )
 
 
-def span(head: Head, rho_out: F64) -> None:
+def fill_rho_out(head: Head, rho_out: F64) -> None:
     """Fill ρ_out (eq. 7) for every N: running maxima over a triangle of cosines, tile by tile; output (n − 1,)."""
     n = head.norm.size
-    rows = tile_rows(n)
+    rows = count_tile_rows(n)
     inverse = np.divide(1.0, head.norm, out=np.zeros(n), where=head.norm > 0)
     unit = (head.states * inverse[:, None]).astype(np.float32)
     reached, room = np.zeros(n, np.float32), np.empty(rows * n, np.float32)
@@ -393,10 +393,10 @@ def span(head: Head, rho_out: F64) -> None:
         tile, later = slice(first, min(first + rows, n - 1)), unit[first + 1 :]
         cosines = room[: len(unit[tile]) * len(later)].reshape(-1, len(later))
         np.matmul(unit[tile], later.T, out=cosines)
-        bounds.cosine_tile(first, cosines, head.sink, reached, rho_out[tile])
+        bounds.compute_rho_out(first, cosines, head.sink, reached, rho_out[tile])
 
 
-def _restore(out: Arrays, exponent: int) -> None:
+def _restore_lengths(out: Arrays, exponent: int) -> None:
     """Multiply lengths by the power of two by which the value states were divided."""
     if exponent:
         for name in LENGTHS.intersection(out):

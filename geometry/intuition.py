@@ -50,7 +50,7 @@ class Intuition:
     """R(r_min, N) = K_in/N (Definition 2), 2/3 as in the paper's example."""
 
 
-def intuition() -> Intuition:
+def build_intuition() -> Intuition:
     """Build the example of Figure 1: one of three selected keys points away from the others and lies far from s.
 
     The paper prints its Precision, 3/8, and Recall, 2/3, but no coordinates; these are chosen to give the same values.

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from geometry.kernels import F64
-from geometry.temperature import TEMPERATURES, check_temperature, over_largest, rows_of
+from geometry.temperature import TEMPERATURES, check_rows, check_temperature, divide_by_largest
 
 BLOCK = 2**14
 """Number of weights that are processed together, so that their arrays stay in the cache of a core."""
@@ -68,14 +68,15 @@ def jacobian_norm(weights: ArrayLike, learned_sink: ArrayLike | None = None) -> 
     the secular equation times α₁ − λ. h rises and is concave, so Newton's step from any λ ends at or below the root. S
     replaced by c / (λ − α₂) + e of the same value and slope at λ is at least S, so the root of that quadratic equation
     is at or above that of h. Both sequences converge quadratically and enclose the root until they meet. If α₁ = α₂, λ
-    is that weight; zero weights are ignored. O(n) per head and step, four or five steps; ``scratch_bytes`` of memory.
+    is that weight; zero weights are ignored. O(n) per head and step, four or five steps; ``estimate_scratch_bytes`` of
+    memory.
 
     References
     ----------
     J. R. Bunch, C. P. Nielsen, D. C. Sorensen, *Rank-one Modification of the Symmetric Eigenproblem*, Numerische
     Mathematik 31, 1978.
     """
-    alpha, share = rows_of(weights, learned_sink)
+    alpha, share = check_rows(weights, learned_sink)
     return _norms(alpha, share)
 
 
@@ -107,11 +108,11 @@ def sensitivity(
     ----------
     *Limitations of Normalization in Attention Mechanism*, arXiv 2508.17821, as cited in secondary accounts.
     """
-    alpha, share = rows_of(weights, learned_sink)
+    alpha, share = check_rows(weights, learned_sink)
     norms = np.empty((*share.shape, len(temperatures)))
     for index, temperature in enumerate(temperatures):
         check_temperature(temperature)
-        norms[..., index] = _norms(*over_largest(alpha, share, temperature)) / temperature
+        norms[..., index] = _norms(*divide_by_largest(alpha, share, temperature)) / temperature
     return norms
 
 
@@ -126,7 +127,7 @@ def bounds_held(norm: F64, temperatures: Sequence[float] = TEMPERATURES) -> dict
     }
 
 
-def scratch_bytes(heads: int, n: int) -> int:
+def estimate_scratch_bytes(heads: int, n: int) -> int:
     """Upper bound of the memory of either function without its input and output, in bytes.
 
     Four float64 copies of the weights, and five arrays of one block of heads.
@@ -155,18 +156,18 @@ def _largest_eigenvalues(alpha: F64, share: F64) -> F64:
     least = first * left
     found = np.where(second > 0, first, least)  # the norm if α₁ = α₂, and if α₂ = 0
     open_ = np.flatnonzero((second > 0) & (first > second))
-    found[open_] = _roots(others[open_], first[open_], second[open_], least[open_])
+    found[open_] = _find_roots(others[open_], first[open_], second[open_], least[open_])
     norms: F64 = np.minimum(found, 0.5)
     return norms
 
 
-def _roots(others: F64, first: F64, second: F64, least: F64) -> F64:
+def _find_roots(others: F64, first: F64, second: F64, least: F64) -> F64:
     """The roots of h between the second and the first weight, (heads,); ``least`` is α₁ (1 − α₁)."""
     low = np.maximum(second, least)
     high: F64 = np.minimum(first, 2.0 * np.maximum(least, second * (1.0 - second)))  # Gershgorin's discs
     moving = high > low
     for _ in range(MOST_STEPS):
-        below, above = _step(others, first, second, least, high)
+        below, above = _enclose_roots(others, first, second, least, high)
         low = np.fmax(low, below)
         lower = np.fmax(np.fmin(above, high), low)  # NaN where λ equals α₂ to the last digit: high is kept
         moving &= (lower < high) & (high - low > 2.0 * EPSILON * high)
@@ -176,7 +177,7 @@ def _roots(others: F64, first: F64, second: F64, least: F64) -> F64:
     return high
 
 
-def _step(others: F64, first: F64, second: F64, least: F64, at: F64) -> tuple[F64, F64]:
+def _enclose_roots(others: F64, first: F64, second: F64, least: F64, at: F64) -> tuple[F64, F64]:
     """Enclose the roots of h by a step from ``at``, (heads,) each: Newton's from below, the quadratic's from above."""
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = others / (at[:, None] - others)

@@ -12,8 +12,8 @@ error of each E_l comes with it:
 where size is at least ‖s‖, ``slope`` is 2 (d + 8) u for any order of summation (Higham, *Accuracy and Stability of
 Numerical Algorithms*, §3.1) with u = 2⁻²⁴, and ``bend`` covers the rounding of ‖y_l‖² and of E_l itself. Where y_l = 0,
 E_l and δ_l are exactly 0. The few comparisons that the bound does not decide are repeated in float64 with
-``farther_by``, a product of differences that keeps its digits however near two keys are. It is 0 for equal y, so true
-ties are ties. The float32 product thus affects speed, never the result.
+``compare_distances``, a product of differences that keeps its digits however near two keys are. It is 0 for equal y, so
+true ties are ties. The float32 product thus affects speed, never the result.
 """
 
 import math
@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from geometry.accelerate import compiled, compiled_sums, larger
+from geometry.accelerate import compile_kernel, compile_sum_kernel, larger
 
 UNIT_ROUNDOFF = 2.0**-24
 """Largest relative error of one float32 rounding."""
@@ -50,7 +50,7 @@ def error_slope(head_dim: int, unit_roundoff: float = UNIT_ROUNDOFF) -> float:
     return 2.02 * (head_dim + 8) * unit_roundoff
 
 
-@compiled_sums
+@compile_sum_kernel
 def inner(a: Floats, b: Floats) -> float:
     """⟨a, b⟩ summed in float64; a, b: (d,)."""
     total = 0.0
@@ -59,8 +59,8 @@ def inner(a: Floats, b: Floats) -> float:
     return total
 
 
-@compiled
-def farther_by(s: F64, alpha: F64, states: Floats, key: int, other: int) -> float:
+@compile_kernel
+def compare_distances(s: F64, alpha: F64, states: Floats, key: int, other: int) -> float:
     """How much farther y of one key is from s than o of another, squared: ⟨y − o, (y − s) + (o − s)⟩ = D_y − D_o.
 
     s: (d,); alpha: (n,); states: (n, d); y_l = α_l v_l. Evaluated in this order, the second factor keeps the last
@@ -74,7 +74,7 @@ def farther_by(s: F64, alpha: F64, states: Floats, key: int, other: int) -> floa
     return total
 
 
-@compiled_sums
+@compile_sum_kernel
 def distance(s: F64, alpha: F64, states: Floats, key: int) -> float:
     """‖s − y_key‖ in float64 from the differences themselves; s: (d,)."""
     total = 0.0
@@ -83,7 +83,7 @@ def distance(s: F64, alpha: F64, states: Floats, key: int) -> float:
     return math.sqrt(total)
 
 
-@compiled
+@compile_kernel
 def enclose(
     products: F32, less: F32, factors: Factors, size: np.float32, sign: np.float32, energy: F32, start: int, stop: int
 ) -> tuple[np.float32, np.float32]:
@@ -105,7 +105,7 @@ def enclose(
     return lower, upper
 
 
-@compiled
+@compile_kernel
 def survey(
     energy: F32,
     factors: Factors,
@@ -135,8 +135,8 @@ def survey(
     return int(candidates), start + int(first), int(sure), int(possible)
 
 
-@compiled
-def extremal_key(
+@compile_kernel
+def find_extremal_key(
     s: F64,
     alpha: F64,
     states: Floats,
@@ -154,13 +154,13 @@ def extremal_key(
         error = factors[2, k] * size + factors[3, k]
         if sign * energy[k] + error >= reach and not (empty and factors[3, k] == 0.0):
             empty = empty or factors[3, k] == 0.0
-            if sign * farther_by(s, alpha, states, k, best) > 0.0:
+            if sign * compare_distances(s, alpha, states, k, best) > 0.0:
                 best = k
     return best
 
 
-@compiled
-def doubtful_within(
+@compile_kernel
+def count_doubtful(
     s: F64,
     alpha: F64,
     states: Floats,
@@ -179,15 +179,15 @@ def doubtful_within(
         error = factors[2, k] * size + factors[3, k]
         if energy[k] - error <= upper and not energy[k] + error <= lower:
             if factors[3, k] > 0.0:
-                count += farther_by(s, alpha, states, k, threshold) <= 0.0
+                count += compare_distances(s, alpha, states, k, threshold) <= 0.0
             else:
                 if empty < 0:
-                    empty = int(farther_by(s, alpha, states, k, threshold) <= 0.0)
+                    empty = int(compare_distances(s, alpha, states, k, threshold) <= 0.0)
                 count += empty
     return count
 
 
-@compiled
+@compile_kernel
 def count_row(
     split: int,
     products: F32,
@@ -210,19 +210,19 @@ def count_row(
     several, farthest, k_in, possible = survey(energy, factors, size, most, low, nearest_out, 0, split)
     doubt_in = possible > k_in
     if several > 1:
-        farthest = extremal_key(s, alpha, states, energy, factors, size, most, low, farthest, split)
+        farthest = find_extremal_key(s, alpha, states, energy, factors, size, most, low, farthest, split)
     several, nearest, k_out, possible = survey(energy, factors, size, least, reach, farthest_in, split, n)
     doubt_out = possible > k_out
     if several > 1:
-        nearest = extremal_key(s, alpha, states, energy, factors, size, least, reach, nearest, n)
+        nearest = find_extremal_key(s, alpha, states, energy, factors, size, least, reach, nearest, n)
     if doubt_in:
-        k_in += doubtful_within(s, alpha, states, energy, factors, size, nearest_out, nearest, 0, split)
+        k_in += count_doubtful(s, alpha, states, energy, factors, size, nearest_out, nearest, 0, split)
     if doubt_out:
-        k_out += doubtful_within(s, alpha, states, energy, factors, size, farthest_in, farthest, split, n)
+        k_out += count_doubtful(s, alpha, states, energy, factors, size, farthest_in, farthest, split, n)
     return k_in, k_out, nearest, farthest
 
 
-@compiled
+@compile_kernel
 def count_tile(
     first: int,
     products: F32,

@@ -11,10 +11,10 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
-from geometry.effective_keys import concentration, concentration_bytes
+from geometry.effective_keys import concentration, estimate_concentration_bytes
 from geometry.kernels import F32
 from geometry.parts import output_parts
-from geometry.profile import Scale, scratch_bytes, selection_profile
+from geometry.profile import Scale, estimate_scratch_bytes, selection_profile
 from geometry.quantiles import quantile_over_ln_n
 from geometry.quantities import (
     BY_HEAD,
@@ -47,7 +47,7 @@ Index = NDArray[np.integer]
 """The keys of the query of a block: the first key, and the position of the query."""
 
 
-def selection_arrays(
+def build_selection_arrays(
     attention: da.Array,
     values: da.Array,
     first_key: da.Array,
@@ -90,13 +90,13 @@ def selection_arrays(
         If axes that must agree do not, or a query is not a valid position.
     """
     _check(attention, values, first_key, queries)
-    values = _chunked(values, {0: 1, 1: 1, 3: -1, 4: -1})
+    values = _rechunk(values, {0: 1, 1: 1, 3: -1, 4: -1})
     group = attention.shape[3] // values.shape[2]
     head_chunks = tuple(group * length for length in values.chunks[2])
-    of_heads = (_chunked(attention, (1, 1, 1, head_chunks, -1)), "sqlhk")
+    of_heads = (_rechunk(attention, (1, 1, 1, head_chunks, -1)), "sqlhk")
     of_values = (values, "slhkd")  # h counts KV heads here: their blocks are paired with those of the query heads
-    of_keys = _keys(first_key, queries)
-    stacked = _over_queries(
+    of_keys = _make_key_arguments(first_key, queries)
+    stacked = _map_queries(
         _profile_block,
         "msqlhn",
         *(*of_heads, *of_values, *of_keys),
@@ -106,27 +106,35 @@ def selection_arrays(
         device=device,
         longest=max(queries),
     )
-    totals = _over_queries(_head_block, "msqlh", *of_heads, *of_values, *of_keys, new_axes={"m": len(PER_HEAD)})
-    profile = _named(PROFILE, stacked)
-    kv_totals = _over_queries(
-        _kv_head_block, "msqlh", value_norms(values), "slhk", *of_values, *of_keys, new_axes={"m": len(PER_KV_HEAD)}
+    totals = _map_queries(_compute_head_block, "msqlh", *of_heads, *of_values, *of_keys, new_axes={"m": len(PER_HEAD)})
+    profile = _name_arrays(PROFILE, stacked)
+    kv_totals = _map_queries(
+        _compute_kv_head_block,
+        "msqlh",
+        value_norms(values),
+        "slhk",
+        *of_values,
+        *of_keys,
+        new_axes={"m": len(PER_KV_HEAD)},
     )
     return {
         **profile,
-        "cos_last_p05": _over_queries(_low_quantile_block, "sqlh", profile["cos_last"], "sqlhn", *of_keys),
+        "cos_last_p05": _map_queries(_compute_quantile_block, "sqlh", profile["cos_last"], "sqlhn", *of_keys),
         **{
             name: da.moveaxis(stacked[len(PROFILE) + index :: len(PER_KAPPA)], 0, 4)
             for index, name in enumerate(PER_KAPPA)
         },
-        **_named(PER_HEAD, totals),
-        **_named(PER_KV_HEAD, kv_totals),
+        **_name_arrays(PER_HEAD, totals),
+        **_name_arrays(PER_KV_HEAD, kv_totals),
         "n_keys": (1 - first_key + np.asarray(queries)[:, None]).astype(np.int32),
-        "cos_last_of_keys": _over_queries(_cos_last_block, "sqlhk", *of_values, *of_keys),
-        "cos_sink_of_keys": da.map_blocks(_cos_sink_block, values, dtype=np.float32, drop_axis=4, meta=_empty(4)),
+        "cos_last_of_keys": _map_queries(_compute_cos_last_block, "sqlhk", *of_values, *of_keys),
+        "cos_sink_of_keys": da.map_blocks(
+            _compute_cos_sink_block, values, dtype=np.float32, drop_axis=4, meta=_make_meta(4)
+        ),
     }
 
 
-def _named(names: Sequence[str], stacked: da.Array) -> dict[str, da.Array]:
+def _name_arrays(names: Sequence[str], stacked: da.Array) -> dict[str, da.Array]:
     """The first arrays of a stack by name, each in the dtype in which it is stored."""
     return {name: stacked[index].astype(SELECTION[name].dtype) for index, name in enumerate(names)}
 
@@ -148,20 +156,27 @@ def _check(attention: da.Array, values: da.Array, first_key: da.Array, queries: 
         raise ValueError(msg)
 
 
-def _keys(first_key: da.Array, queries: Sequence[int]) -> tuple[da.Array, str, da.Array, str]:
-    """Arguments of ``_over_queries`` for the keys of a query: the first key, and the position of the query."""
-    return _chunked(first_key, (1, 1, 1)), "sql", da.from_array(np.asarray(queries), chunks=1), "q"
+def _make_key_arguments(first_key: da.Array, queries: Sequence[int]) -> tuple[da.Array, str, da.Array, str]:
+    """Arguments of ``_map_queries`` for the keys of a query: the first key, and the position of the query."""
+    return _rechunk(first_key, (1, 1, 1)), "sql", da.from_array(np.asarray(queries), chunks=1), "q"
 
 
-def _over_queries(block: Callable[..., F32], axes: str, *arrays: object, **settings: Any) -> da.Array:
+def _map_queries(block: Callable[..., F32], axes: str, *arrays: object, **settings: Any) -> da.Array:
     """Apply ``block`` to blocks of ``arrays``, each followed by its axes, one query and layer to a block; float32."""
     result: da.Array = da.blockwise(
-        block, axes, *arrays, concatenate=True, align_arrays=False, dtype=np.float32, meta=_empty(len(axes)), **settings
+        block,
+        axes,
+        *arrays,
+        concatenate=True,
+        align_arrays=False,
+        dtype=np.float32,
+        meta=_make_meta(len(axes)),
+        **settings,
     )
     return result
 
 
-def _chunked(array: da.Array, chunks: Any) -> da.Array:
+def _rechunk(array: da.Array, chunks: Any) -> da.Array:
     """Rechunk by tasks: without an explicit method, Dask would import the distributed package to choose one."""
     result: da.Array = array.rechunk(chunks, method="tasks")
     return result
@@ -169,11 +184,11 @@ def _chunked(array: da.Array, chunks: Any) -> da.Array:
 
 def value_norms(values: da.Array) -> da.Array:
     """‖v_i‖ of every value state: float32 (sequence, layer, kv_head, key), in model units."""
-    norms: da.Array = da.map_blocks(_norm_block, _chunked(values, {4: -1}), dtype=np.float32, drop_axis=4)
+    norms: da.Array = da.map_blocks(_compute_norm_block, _rechunk(values, {4: -1}), dtype=np.float32, drop_axis=4)
     return norms
 
 
-def similarities(values: da.Array) -> dict[str, da.Array]:
+def build_similarities(values: da.Array) -> dict[str, da.Array]:
     """Cosines of the value states of a sequence (Assumption 2), lazily; a block is one layer of one sequence.
 
     Parameters
@@ -187,13 +202,15 @@ def similarities(values: da.Array) -> dict[str, da.Array]:
         ``mean_cosine``, float32 (sequence, layer, kv_head, key): ``cosine_by_distance``, element i for distance i;
         ``rho_0`` and ``rho_0_sd``, float32 (sequence, layer, kv_head): ``sink_cosines``.
     """
-    whole: Any = _chunked(values, {0: 1, 1: 1, 3: -1, 4: -1})
-    cosines: da.Array = whole.map_blocks(_cosine_block, dtype=np.float32, drop_axis=4, meta=_empty(4))
-    sinks: da.Array = whole.map_blocks(_sink_block, dtype=np.float32, drop_axis=4, chunks=_pairs(whole), meta=_empty(4))
+    whole: Any = _rechunk(values, {0: 1, 1: 1, 3: -1, 4: -1})
+    cosines: da.Array = whole.map_blocks(_compute_cosine_block, dtype=np.float32, drop_axis=4, meta=_make_meta(4))
+    sinks: da.Array = whole.map_blocks(
+        _compute_sink_block, dtype=np.float32, drop_axis=4, chunks=_pair_chunks(whole), meta=_make_meta(4)
+    )
     return {"mean_cosine": cosines, "rho_0": sinks[..., 0], "rho_0_sd": sinks[..., 1]}
 
 
-def scale_free_bounds(
+def build_scale_free_bounds(
     attention: da.Array, norms: da.Array, first_key: da.Array, queries: Sequence[int], *, head_dim: int
 ) -> dict[str, da.Array]:
     """``scale_free_lower_bounds`` of every sequence, query, layer and head, lazily.
@@ -201,7 +218,7 @@ def scale_free_bounds(
     Parameters
     ----------
     attention, first_key, queries
-        As for ``selection_arrays``.
+        As for ``build_selection_arrays``.
     norms
         ``value_norms`` of the value states, (sequence, layer, kv_head, key).
     head_dim
@@ -214,14 +231,14 @@ def scale_free_bounds(
         to the last of ``queries``; elements beyond the n − 1 of a query are NaN. One block is one layer of one query of
         one sequence.
     """
-    stacked = _over_queries(
-        _scale_free_block,
+    stacked = _map_queries(
+        _compute_scale_free_block,
         "msqlhn",
-        _chunked(attention, (1, 1, 1, -1, -1)),
+        _rechunk(attention, (1, 1, 1, -1, -1)),
         "sqlhk",
-        _chunked(norms, (1, 1, -1, -1)),
+        _rechunk(norms, (1, 1, -1, -1)),
         "slgk",
-        *_keys(first_key, queries),
+        *_make_key_arguments(first_key, queries),
         new_axes={"m": len(declared(ScaleFreeBounds)), "n": max(queries)},
         head_dim=head_dim,
         longest=max(queries),
@@ -229,8 +246,8 @@ def scale_free_bounds(
     return {f"{name}_scale_free": stacked[index] for index, name in enumerate(declared(ScaleFreeBounds))}
 
 
-def block_bytes(sizes: Mapping[str, int], heads: int, kv_heads: int, kappas: int = 1) -> int:
-    """Upper bound of the memory of one block of ``selection_arrays`` while it is computed on the CPU, in bytes.
+def estimate_block_bytes(sizes: Mapping[str, int], heads: int, kv_heads: int, kappas: int = 1) -> int:
+    """Upper bound of the memory of one block of ``build_selection_arrays`` while it is computed on the CPU, in bytes.
 
     It includes the input of this block and of the next; the stacked profile, that of the previous block and its copies
     by name; and the larger of the profile in float64 with the scratch memory of one head, and the memory of
@@ -250,12 +267,12 @@ def block_bytes(sizes: Mapping[str, int], heads: int, kv_heads: int, kappas: int
     n, head_dim = sizes["key"], sizes["head_dim"]
     loaded = 2 * 4 * n * (heads + kv_heads * head_dim)
     numbers = (len(PROFILE) + len(PER_KAPPA) * kappas) * heads * n
-    computing = max(8 * numbers + scratch_bytes(n, head_dim), concentration_bytes(heads, n))
+    computing = max(8 * numbers + estimate_scratch_bytes(n, head_dim), estimate_concentration_bytes(heads, n))
     return loaded + 3 * 4 * numbers + computing
 
 
-def similarity_bytes(sizes: Mapping[str, int], kv_heads: int) -> int:
-    """Upper bound of the memory of one block of ``similarities`` while it is computed, in bytes.
+def estimate_similarity_bytes(sizes: Mapping[str, int], kv_heads: int) -> int:
+    """Upper bound of the memory of one block of ``build_similarities`` while it is computed, in bytes.
 
     It includes the input of this block and of the next, and for one head the directions, their transpose, the padded
     input of the Fourier transform, and its result.
@@ -287,11 +304,11 @@ def _profile_block(
     m runs over the arrays of ``PROFILE``, then over those of ``PER_KAPPA`` for each κ. float32 represents counts of up
     to 2²⁴ keys exactly.
     """
-    weights, states = _of_group(attention, values.shape[2]), values[0, 0, :, None]
+    weights, states = _group_heads(attention, values.shape[2]), values[0, 0, :, None]
     stacked = np.full((len(PROFILE) + len(PER_KAPPA) * len(kappas), *weights.shape[:2], longest), np.nan, np.float32)
     for row, name in zip(stacked, PROFILE, strict=False):
         row[:] = SELECTION[name].fill
-    keys = _attended(first_key, query)
+    keys = _find_attended_keys(first_key, query)
     n = keys.stop - keys.start
     if n >= 2:
         seen = selection_profile(
@@ -305,37 +322,37 @@ def _profile_block(
     return stacked.reshape(-1, 1, 1, 1, attention.shape[3], longest)
 
 
-def _attended(first_key: Index, query: Index) -> slice:
+def _find_attended_keys(first_key: Index, query: Index) -> slice:
     """The keys of the query of one block, as a slice."""
     return slice(int(first_key[0, 0, 0]), int(query[0]) + 1)
 
 
-def _of_group(attention: F32, kv_heads: int) -> F32:
+def _group_heads(attention: F32, kv_heads: int) -> F32:
     """The weights of one block by KV head: (1, 1, 1, head, key) → (kv_head, group, key)."""
     return attention.reshape(kv_heads, -1, attention.shape[-1])
 
 
-def _head_block(attention: F32, values: F32, first_key: Index, query: Index) -> F32:
+def _compute_head_block(attention: F32, values: F32, first_key: Index, query: Index) -> F32:
     """The arrays of ``PER_HEAD`` of one block, arguments as for ``_profile_block`` → (m, 1, 1, 1, head)."""
-    keys = _attended(first_key, query)
-    seen = _of_group(attention, values.shape[2])[..., keys], values[0, 0, :, None, keys]
+    keys = _find_attended_keys(first_key, query)
+    seen = _group_heads(attention, values.shape[2])[..., keys], values[0, 0, :, None, keys]
     of_query = [of(*seen, sink=keys.start == 0) for of in (output_parts, concentration)]
     found = vars(of_query[0]) | vars(of_query[1]) | {"weight_sum": seen[0].sum(axis=-1, dtype=np.float64)}
     return np.stack([found[name].ravel() for name in PER_HEAD]).astype(np.float32)[:, None, None, None]
 
 
-def _low_quantile_block(curves: F32, first_key: Index, query: Index) -> F32:
+def _compute_quantile_block(curves: F32, first_key: Index, query: Index) -> F32:
     """The 5 % quantile over ln N of one block: (1, 1, 1, head, N) → (1, 1, 1, head)."""
-    keys = _attended(first_key, query)
+    keys = _find_attended_keys(first_key, query)
     return quantile_over_ln_n(curves[..., : max(keys.stop - keys.start - 1, 0)], 0.05).astype(np.float32)
 
 
-def _kv_head_block(norms: F32, values: F32, first_key: Index, query: Index) -> F32:
+def _compute_kv_head_block(norms: F32, values: F32, first_key: Index, query: Index) -> F32:
     """The arrays of ``PER_KV_HEAD`` of one block, ``norms`` (1, 1, kv_head, key) → (m, 1, 1, 1, kv_head).
 
     C is NaN if the sink is the only key, ρ_0 if a window hides the sink.
     """
-    keys = _attended(first_key, query)
+    keys = _find_attended_keys(first_key, query)
     found = np.full((len(PER_KV_HEAD), 1, 1, 1, values.shape[2]), np.nan, np.float32)
     others = norms[0, 0, :, max(keys.start, 1) : keys.stop]
     if others.shape[-1]:
@@ -345,40 +362,40 @@ def _kv_head_block(norms: F32, values: F32, first_key: Index, query: Index) -> F
     return found
 
 
-def _cos_last_block(values: F32, first_key: Index, query: Index) -> F32:
+def _compute_cos_last_block(values: F32, first_key: Index, query: Index) -> F32:
     """Cosines with the last token of one layer and query: (1, 1, kv_head, key, d), … → (1, 1, 1, kv_head, key)."""
-    keys = _attended(first_key, query)
+    keys = _find_attended_keys(first_key, query)
     found = np.full((1, *values.shape[:-1]), np.nan, np.float32)
     found[..., keys] = cosines_with(values[..., keys, :], -1)
     return found
 
 
-def _cos_sink_block(values: F32) -> F32:
+def _compute_cos_sink_block(values: F32) -> F32:
     """Cosines with the sink: (…, key, head_dim) → (…, key)."""
     return cosines_with(values, 0).astype(np.float32)
 
 
-def _empty(axes: int) -> F32:
+def _make_meta(axes: int) -> F32:
     """An empty array, from which Dask takes the type of a block."""
     return np.empty((0,) * axes, np.float32)
 
 
-def _pairs(values: da.Array) -> tuple[tuple[int, ...], ...]:
+def _pair_chunks(values: da.Array) -> tuple[tuple[int, ...], ...]:
     """Chunks of an array with two numbers for every head of ``values``."""
     return (*values.chunks[:3], (2,))
 
 
-def _cosine_block(values: F32) -> F32:
+def _compute_cosine_block(values: F32) -> F32:
     """Mean cosines by distance: (…, key, head_dim) → (…, key)."""
     return cosine_by_distance(values).astype(np.float32)
 
 
-def _sink_block(values: F32) -> F32:
+def _compute_sink_block(values: F32) -> F32:
     """Mean and standard deviation of the sink's cosines: (…, key, head_dim) → (…, 2)."""
     return np.stack(sink_cosines(values), axis=-1).astype(np.float32)
 
 
-def _scale_free_block(
+def _compute_scale_free_block(
     attention: F32,
     norms: F32,
     first_key: Index,
@@ -388,7 +405,7 @@ def _scale_free_block(
     longest: int,
 ) -> F32:
     """Bounds, one layer of one query: (1, 1, 1, head, key), (1, 1, kv_head, key), … → (m, 1, 1, 1, head, longest)."""
-    weights, keys = _of_group(attention, norms.shape[2]), _attended(first_key, query)
+    weights, keys = _group_heads(attention, norms.shape[2]), _find_attended_keys(first_key, query)
     found = np.full((len(declared(ScaleFreeBounds)), *weights.shape[:2], longest), np.nan, np.float32)
     n = keys.stop - keys.start
     if n >= 2:
@@ -398,7 +415,7 @@ def _scale_free_block(
     return found.reshape(-1, 1, 1, 1, attention.shape[3], longest)
 
 
-def _norm_block(values: F32) -> F32:
+def _compute_norm_block(values: F32) -> F32:
     """Norms along the last axis, summed in float64."""
     norms: F32 = np.sqrt(np.einsum("...d,...d->...", values, values, dtype=np.float64)).astype(np.float32)
     return norms

@@ -45,7 +45,7 @@ INGREDIENTS = tuple(field.name for field in fields(Ingredients))
 
 def delta(parts: Ingredients) -> F64:
     """Δ = (a_min^in)² − 2 a_max^out S_in ρ_out, the margin of the selected keys except the sink (eq. 8)."""
-    least, most, total, cosine = _arrays(parts.a_min_in, parts.a_max_out, parts.s_in, parts.rho_out)
+    least, most, total, cosine = _convert_arrays(parts.a_min_in, parts.a_max_out, parts.s_in, parts.rho_out)
     return least * least - 2 * most * total * cosine
 
 
@@ -54,19 +54,19 @@ def delta_sink(parts: Ingredients) -> F64:
 
     Eq. 8 prints ρ_in, which the paper does not define; its derivation (eq. 29) has ρ_out.
     """
-    sink, total, cosine = _arrays(parts.a_0, parts.s_in, parts.rho_out)
+    sink, total, cosine = _convert_arrays(parts.a_0, parts.s_in, parts.rho_out)
     return sink * sink - (total * cosine) ** 2
 
 
 def breadth(parts: Ingredients) -> F64:
     """B = a_max^in + a_max^out + S_in (eq. 8)."""
-    inside, outside, total = _arrays(parts.a_max_in, parts.a_max_out, parts.s_in)
+    inside, outside, total = _convert_arrays(parts.a_max_in, parts.a_max_out, parts.s_in)
     return inside + outside + total
 
 
 def margin(parts: Ingredients, unit: ArrayLike = 1.0) -> F64:
     """Δ/B, with its sign, of values divided by ``unit``; NaN where B is 0 or ``unit`` is not a positive number."""
-    return _relative(delta(parts), breadth(parts), unit)
+    return _divide_margin(delta(parts), breadth(parts), unit)
 
 
 def log_miss(
@@ -82,11 +82,11 @@ def log_miss(
 
     The logarithm still distinguishes two heads whose bounds have both reached 0 or 1.
     """
-    selected, keys = _arrays(size, n_keys)
+    selected, keys = _convert_arrays(size, n_keys)
     factor = np.asarray(kappa, np.float64) * np.asarray(head_dim, np.float64)
     left_out = np.log(keys - selected)
     content = margin(parts, unit)
-    of_sink = _relative(delta_sink(parts), breadth(parts), unit)
+    of_sink = _divide_margin(delta_sink(parts), breadth(parts), unit)
     term = left_out - np.log(selected) + _log_tail(of_sink, factor)
     absent = np.isnan(np.asarray(parts.a_0, np.float64))  # the sink is not selected, or hidden by a window
     with np.errstate(invalid="ignore"):  # NaN stays NaN
@@ -143,12 +143,12 @@ def lower_bounds(
     return precision, recall
 
 
-def _arrays(*given: ArrayLike) -> tuple[F64, ...]:
+def _convert_arrays(*given: ArrayLike) -> tuple[F64, ...]:
     """Convert the arguments to float64 arrays."""
     return tuple(np.asarray(array, np.float64) for array in given)
 
 
-def _relative(margin_of: F64, breadth_of: F64, unit: ArrayLike) -> F64:
+def _divide_margin(margin_of: F64, breadth_of: F64, unit: ArrayLike) -> F64:
     """A margin over B for values divided by ``unit``; NaN where either divisor is not positive."""
     divisor = breadth_of * np.where(np.asarray(unit, np.float64) > 0, unit, np.nan)
     relative: F64 = margin_of / np.where(divisor > 0, divisor, np.nan)

@@ -34,13 +34,13 @@ LEAST_CHANGE = 1e-9
 """Changes of ln miss below this are attributed to rounding."""
 
 RATES = tuple(2.0 ** (step / 2) for step in range(-4, 7))
-"""β that ``within_premise`` tries, from 1/4 to 8."""
+"""β that ``find_premise_point`` tries, from 1/4 to 8."""
 
 MOST_DIM = 1024
-"""Largest d that ``within_premise`` tries: in few dimensions, some of many directions are always similar."""
+"""Largest d that ``find_premise_point`` tries: in few dimensions, some of many directions are always similar."""
 
 LEAST_DRAWS = 4
-"""Heads that ``within_premise`` draws at each point."""
+"""Heads that ``find_premise_point`` draws at each point."""
 
 PARAMETERS_OF_WEIGHTS: Mapping[str, Any] = {"eta": 0.0, "eta_growth": 0.0, "omega": 1.0, "t_1": 0, "t_2": 0}
 """Parameters that only affect ``weight_profile``, with values at which they have no effect."""
@@ -89,7 +89,7 @@ class Bounds:
 
 
 @one_blas_thread
-def monte_carlo(
+def compare_bounds(
     assumed: Assumed,
     n: int,
     head_dim: int,
@@ -151,24 +151,28 @@ def monte_carlo(
     ``geometry/scale_free.md``.
     """
     _check(draws, sizes, n)
-    random = _random(assumed, n, head_dim, seed)
+    random = _make_seed(assumed, n, head_dim, seed)
     drawn = draw(assumed, n, head_dim, draws=draws, random=random, sizes=sizes, kappas=kappas, scales=scales)
     families = [
-        *(printed(drawn, assumed, n, head_dim, sizes, kappa, scale) for scale in scales for kappa in kappas),
-        scale_free(assumed, n, head_dim, sizes),
-        correlated(assumed, n, head_dim, sizes),
+        *(
+            compute_printed_bounds(drawn, assumed, n, head_dim, sizes, kappa, scale)
+            for scale in scales
+            for kappa in kappas
+        ),
+        compute_scale_free_bounds(assumed, n, head_dim, sizes),
+        compute_correlated_bounds(assumed, n, head_dim, sizes),
     ]
     point = {"head_dim": head_dim, "n_keys": n}
     shown = {name: getattr(assumed, name) for name in ("beta", "lambda_sink", "rho_0")}
     return [
-        point | {"n": size} | shown | held(drawn, bounds, index)
+        point | {"n": size} | shown | describe_bounds(drawn, bounds, index)
         for bounds in families
         for index, size in enumerate(sizes)
     ]
 
 
 @one_blas_thread
-def parameter_effects(
+def measure_parameter_effects(
     assumed: Assumed,
     n: int,
     head_dim: int,
@@ -224,7 +228,7 @@ def parameter_effects(
     """
     _check(draws, [size], n)
     base = Setting(assumed, n, head_dim, size)
-    random = _random(assumed, n, head_dim, seed)
+    random = _make_seed(assumed, n, head_dim, seed)
 
     @cache
     def ingredients(assumed: Assumed, n: int, head_dim: int, size: int) -> Ingredients:
@@ -232,17 +236,17 @@ def parameter_effects(
 
     def end(setting: Setting) -> End:
         parts = ingredients(setting.assumed, setting.n, setting.head_dim, setting.size)
-        return _printed_at(parts, setting, kappa, scale)
+        return _evaluate_end(parts, setting, kappa, scale)
 
     given = {"n": size, "kappa": kappa, "scale": scale, "draws": draws}
     return [
-        {"parameter": change.parameter} | given | _effect(change, end(change.at_low), end(change.at_high))
-        for change in changes(base)
+        {"parameter": change.parameter} | given | _compare_ends(change, end(change.at_low), end(change.at_high))
+        for change in iterate_changes(base)
     ]
 
 
 @one_blas_thread
-def within_premise(assumed: Assumed, n: int, head_dim: int, *, seed: int) -> tuple[Assumed, int, int]:
+def find_premise_point(assumed: Assumed, n: int, head_dim: int, *, seed: int) -> tuple[Assumed, int, int]:
     """Find a point within the premise of the theorems, Δ > 0, for ``parameter_effects``: elsewhere few have an effect.
 
     First β is increased along ``RATES``, then d is doubled up to ``MOST_DIM``, until some N above 1 has Δ > 0 in every
@@ -294,7 +298,7 @@ def draw(
     for _ in range(draws):
         values = draw_values(assumed, n, head_dim, rng)
         profiles = {scale: selection_profile(weights, values, kappas=kappas, scale=scale) for scale in scales}
-        found.append(_of_draw(profiles, wanted, kappas))
+        found.append(_select_sizes(profiles, wanted, kappas))
     return Draws(
         precision=np.stack([one.precision for one in found]),
         recall=np.stack([one.recall for one in found]),
@@ -308,7 +312,7 @@ def draw(
     )
 
 
-def printed(
+def compute_printed_bounds(
     drawn: Draws, assumed: Assumed, n: int, head_dim: int, sizes: Sequence[int], kappa: float, scale: Scale
 ) -> Bounds:
     """The bounds of Theorems 1 and 2 for each drawn head."""
@@ -322,24 +326,24 @@ def printed(
     return Bounds("printed", kappa, scale, met, premise, {"precision": precision, "recall": recall}, upper)
 
 
-def scale_free(assumed: Assumed, n: int, head_dim: int, sizes: Sequence[int]) -> Bounds:
+def compute_scale_free_bounds(assumed: Assumed, n: int, head_dim: int, sizes: Sequence[int]) -> Bounds:
     """The bounds of ``geometry.scale_free``, which do not depend on the draws."""
     bounds = scale_free_lower_bounds(weight_profile(assumed, n), norms(assumed, n), head_dim)
     wanted = np.asarray(sizes) - 1
     met = np.full(len(sizes), np.isinf(assumed.beta) and assumed.rho_0 == 0)
     values = {"precision": bounds.precision_lower[wanted], "recall": bounds.recall_lower[wanted]}
-    return _without_upper("scale_free", met, values)
+    return _make_lower_family("scale_free", met, values)
 
 
-def correlated(assumed: Assumed, n: int, head_dim: int, sizes: Sequence[int]) -> Bounds:
+def compute_correlated_bounds(assumed: Assumed, n: int, head_dim: int, sizes: Sequence[int]) -> Bounds:
     """The bounds by a union over pairs for Gaussian directions with the assumed mean cosines as correlations."""
     weights = weight_profile(assumed, n)
     order = np.argsort(-weights, kind="stable")
     a = (weights * norms(assumed, n))[order]
     products = a[:, None] * mean_cosines(assumed, n)[np.ix_(order, order)] * a
-    found = np.array([pair_union(products, size, head_dim) for size in sizes])
+    found = np.array([bound_by_pair_union(products, size, head_dim) for size in sizes])
     values = {"precision": found[:, 0], "recall": found[:, 1]}
-    return _without_upper("correlated", np.zeros(len(sizes), np.bool_), values)
+    return _make_lower_family("correlated", np.zeros(len(sizes), np.bool_), values)
 
 
 def norms(assumed: Assumed, n: int) -> F64:
@@ -361,7 +365,7 @@ def mean_cosines(assumed: Assumed, n: int) -> F64:
     return cosines
 
 
-def pair_union(products: F64, size: int, head_dim: int) -> tuple[float, float]:
+def bound_by_pair_union(products: F64, size: int, head_dim: int) -> tuple[float, float]:
     """Lower bounds of Precision and Recall from P(D_j ≤ D_i) of every pair, exact for Gaussian directions (note, 12).
 
     products: mean inner products of the y, keys in order of falling weight, (n, n).
@@ -383,7 +387,7 @@ def pair_union(products: F64, size: int, head_dim: int) -> tuple[float, float]:
     return size / (size + min(expected, n - size)), 1.0 - missed
 
 
-def held(drawn: Draws, bounds: Bounds, index: int) -> Row:
+def describe_bounds(drawn: Draws, bounds: Bounds, index: int) -> Row:
     """The columns of one row that compare the bounds with the draws at the N of the given index."""
     premise = np.broadcast_to(bounds.premise, drawn.precision.shape)[:, index]
     row: Row = {
@@ -398,7 +402,7 @@ def held(drawn: Draws, bounds: Bounds, index: int) -> Row:
         measured = getattr(drawn, name)
         low = np.broadcast_to(bounds.lower[name], measured.shape)[:, index]
         high = np.broadcast_to(bounds.upper[name], measured.shape)[:, index]
-        row |= _statistic(name, measured[:, index], low, high)
+        row |= _describe_statistic(name, measured[:, index], low, high)
     return row
 
 
@@ -428,17 +432,17 @@ class Change:
     at_high: Setting
 
 
-def changes(base: Setting) -> Iterator[Change]:
+def iterate_changes(base: Setting) -> Iterator[Change]:
     """Iterate over the changes of the parameters of Table 1, in its order."""
     d, n, size, assumed = base.head_dim, base.n, base.size, base.assumed
-    yield _of_setting(base, "d", "head_dim", max(2, d // 2), 2 * d)
+    yield _change_setting(base, "d", "head_dim", max(2, d // 2), 2 * d)
     shorter = min(n // 2, assumed.t_1, n - 1 - size)
-    yield Change("L", n - 1, n - 1 - shorter, 2 * n - 1, _longer(base, -shorter), _longer(base, n))
-    yield _of_setting(base, "N", "size", max(2, size // 2) if size > 1 else 1, min(2 * size, n - 1))
+    yield Change("L", n - 1, n - 1 - shorter, 2 * n - 1, _lengthen_context(base, -shorter), _lengthen_context(base, n))
+    yield _change_setting(base, "N", "size", max(2, size // 2) if size > 1 else 1, min(2 * size, n - 1))
     for name in ("a_0", "a_min_in", "a_max_out"):
         ends = (replace(base, factored=name, factor=factor) for factor in (0.5, 2.0))
         yield Change(name, 1.0, 0.5, 2.0, *ends)
-    yield _of_assumed(base, "beta", "beta", assumed.beta / 2, assumed.beta * 2)
+    yield _change_assumption(base, "beta", "beta", assumed.beta / 2, assumed.beta * 2)
     most = min(2.0, (1 + abs(assumed.eta)) / (2 * abs(assumed.eta))) if assumed.eta else 2.0
     ends = (
         replace(base, assumed=replace(assumed, eta=factor * assumed.eta, eta_growth=factor * assumed.eta_growth))
@@ -446,26 +450,26 @@ def changes(base: Setting) -> Iterator[Change]:
     )
     shown = assumed.eta or assumed.eta_growth  # without oscillation η is that of the growth
     yield Change("eta", shown, 0.5 * shown, most * shown, *ends)
-    yield _of_assumed(base, "omega", "omega", assumed.omega / 2, min(2 * assumed.omega, np.pi))
+    yield _change_assumption(base, "omega", "omega", assumed.omega / 2, min(2 * assumed.omega, np.pi))
     middle = (assumed.t_1 + assumed.t_2) // 2
-    yield _of_assumed(base, "T_1", "t_1", assumed.t_1 // 2, middle)
-    yield _of_assumed(base, "T_2", "t_2", middle, max(assumed.t_2, (assumed.t_2 + n - 1) // 2))
+    yield _change_assumption(base, "T_1", "t_1", assumed.t_1 // 2, middle)
+    yield _change_assumption(base, "T_2", "t_2", middle, max(assumed.t_2, (assumed.t_2 + n - 1) // 2))
 
 
-def _of_setting(base: Setting, parameter: str, field: str, low: int, high: int) -> Change:
+def _change_setting(base: Setting, parameter: str, field: str, low: int, high: int) -> Change:
     """A change of one field of a setting."""
     settings: list[dict[str, Any]] = [{field: low}, {field: high}]
     return Change(parameter, getattr(base, field), low, high, *(replace(base, **changed) for changed in settings))
 
 
-def _of_assumed(base: Setting, parameter: str, field: str, low: float, high: float) -> Change:
+def _change_assumption(base: Setting, parameter: str, field: str, low: float, high: float) -> Change:
     """A change of one parameter of the assumptions."""
     settings: list[dict[str, Any]] = [{field: low}, {field: high}]
     ends = (replace(base, assumed=replace(base.assumed, **changed)) for changed in settings)
     return Change(parameter, getattr(base.assumed, field), low, high, *ends)
 
 
-def _longer(base: Setting, keys: int) -> Setting:
+def _lengthen_context(base: Setting, keys: int) -> Setting:
     """A context with ``keys`` more keys on the plateau."""
     moved = replace(base.assumed, t_1=base.assumed.t_1 + keys, t_2=base.assumed.t_2 + keys)
     return replace(base, n=base.n + keys, assumed=moved)
@@ -495,7 +499,7 @@ class End:
         return bool(np.asarray(self.parts.rho_out).mean() > noise)
 
 
-def _printed_at(parts: Ingredients, setting: Setting, kappa: float, scale: Scale) -> End:
+def _evaluate_end(parts: Ingredients, setting: Setting, kappa: float, scale: Scale) -> End:
     """Lower bounds of Precision and Recall, and ln miss, of every draw."""
     factors = {} if setting.factored is None else {setting.factored: setting.factor}
     moved = replace(parts, **{name: np.multiply(getattr(parts, name), factor) for name, factor in factors.items()})
@@ -504,20 +508,20 @@ def _printed_at(parts: Ingredients, setting: Setting, kappa: float, scale: Scale
     return End(setting, moved, *lower.lower_bounds(moved, **given), lower.log_miss(moved, **given))
 
 
-def _effect(change: Change, low: End, high: End) -> Row:
+def _compare_ends(change: Change, low: End, high: End) -> Row:
     """The columns of Table 1 from both ends of a change."""
     row: Row = {"base": float(change.base), "low": float(change.low), "high": float(change.high)}
     for name in ("precision_lower", "recall_lower", "log_miss"):
         row |= {f"{name}_{which}": _mean(getattr(end, name)) for which, end in (("low", low), ("high", high))}
     fall = (low.log_miss - high.log_miss).ravel()
-    effect = None if np.isnan(fall).any() or _unchanged(change) else _sign(fall)
+    effect = None if np.isnan(fall).any() or _is_unchanged(change) else _sign(fall)
     paper = PAPER_EFFECTS[change.parameter]
-    untested = None if effect is None or paper is None else _untested(change.parameter, low, high)
-    agrees = None if untested else _same(effect, paper)
+    untested = None if effect is None or paper is None else _explain_untested(change.parameter, low, high)
+    agrees = None if untested else _compare_effects(effect, paper)
     return row | {"effect": effect, "untested": untested, "paper_effect": paper, "agrees": agrees}
 
 
-def _untested(parameter: str, low: End, high: End) -> str | None:
+def _explain_untested(parameter: str, low: End, high: End) -> str | None:
     """Why a change does not test the paper's claim about a parameter: its term is absent or trivial at both ends."""
     margins, of_sink = (any(positive) for positive in zip(low.positive, high.positive, strict=True))
     if parameter == "a_0":
@@ -533,7 +537,7 @@ def _untested(parameter: str, low: End, high: End) -> str | None:
     return None
 
 
-def _unchanged(change: Change) -> bool:
+def _is_unchanged(change: Change) -> bool:
     """Whether both ends are equal: they differ only in parameters of the weights, and the weights are the same."""
     low, high = (
         replace(setting, assumed=replace(setting.assumed, **PARAMETERS_OF_WEIGHTS))
@@ -550,12 +554,12 @@ def _sign(change: F64) -> int:
     return int(np.sign(mean)) if abs(mean) > STANDARD_ERRORS * _standard_error(change) + LEAST_CHANGE else 0
 
 
-def _same(effect: int | None, paper: int | None) -> bool | None:
+def _compare_effects(effect: int | None, paper: int | None) -> bool | None:
     """Whether two effects are the same, None if one is unknown."""
     return None if effect is None or paper is None else effect == paper
 
 
-def _statistic(name: str, measured: F64, low: F64, high: F64) -> Row:
+def _describe_statistic(name: str, measured: F64, low: F64, high: F64) -> Row:
     """Mean of a measured quantity, means of its bounds, and whether they hold; arrays (draws,)."""
     gap, upper_gap = measured - low, high - measured
     return {
@@ -563,12 +567,12 @@ def _statistic(name: str, measured: F64, low: F64, high: F64) -> Row:
         f"{name}_se": _standard_error(measured),
         f"{name}_lower": _mean(low),
         f"{name}_upper": _mean(high),
-        f"{name}_lower_share": _share(gap),
-        f"{name}_upper_share": _share(upper_gap),
+        f"{name}_lower_share": _compute_share(gap),
+        f"{name}_upper_share": _compute_share(upper_gap),
         f"{name}_gap": _mean(gap),
         f"{name}_upper_gap": _mean(upper_gap),
-        f"{name}_holds": _holds(gap),
-        f"{name}_upper_holds": _holds(upper_gap),
+        f"{name}_holds": _is_satisfied(gap),
+        f"{name}_upper_holds": _is_satisfied(upper_gap),
     }
 
 
@@ -577,12 +581,12 @@ def _mean(array: F64) -> float | None:
     return None if np.isnan(array).any() else float(array.mean())
 
 
-def _share(gap: F64) -> float | None:
+def _compute_share(gap: F64) -> float | None:
     """Share of draws whose gap is not negative, up to rounding."""
     return None if np.isnan(gap).any() else float((gap >= -LEAST_CHANGE).mean())
 
 
-def _holds(gap: F64) -> bool | None:
+def _is_satisfied(gap: F64) -> bool | None:
     """Whether the mean of a gap is at most ``STANDARD_ERRORS`` standard errors below 0."""
     if np.isnan(gap).any():
         return None
@@ -594,13 +598,15 @@ def _standard_error(array: F64) -> float:
     return float(array.std(ddof=1) / np.sqrt(len(array)))
 
 
-def _without_upper(family: str, met: NDArray[np.bool_], values: Mapping[str, F64]) -> Bounds:
+def _make_lower_family(family: str, met: NDArray[np.bool_], values: Mapping[str, F64]) -> Bounds:
     """A family of lower bounds only, without κ, scale and premise."""
     none = np.full(len(met), np.nan)
     return Bounds(family, None, None, met, none, values, {"precision": none, "recall": none})
 
 
-def _of_draw(profiles: Mapping[Scale, SelectionProfile], wanted: NDArray[np.int64], kappas: Sequence[float]) -> Draws:
+def _select_sizes(
+    profiles: Mapping[Scale, SelectionProfile], wanted: NDArray[np.int64], kappas: Sequence[float]
+) -> Draws:
     """One drawn head, from its profiles by scale; arrays (N,)."""
     profile = next(iter(profiles.values()))
     at = wanted - 1
@@ -626,7 +632,7 @@ def _check(draws: int, sizes: Sequence[int], n: int) -> None:
         raise ValueError(msg)
 
 
-def _random(assumed: Assumed, n: int, head_dim: int, seed: int) -> np.random.SeedSequence:
+def _make_seed(assumed: Assumed, n: int, head_dim: int, seed: int) -> np.random.SeedSequence:
     """The seed of one grid point, whose random numbers are independent of those of other points."""
     settings = np.array([*asdict(assumed).values(), n, head_dim], np.float64)
     return np.random.SeedSequence(seed, spawn_key=settings.view(np.uint32).tolist())

@@ -20,7 +20,7 @@ from geometry.resampling import (
     LEAST_KNOWN,
     LEVEL,
     Resampling,
-    means_bytes,
+    estimate_means_bytes,
     percentile_ends,
     weighted_means,
 )
@@ -73,7 +73,7 @@ def head_differences(observed: Floats, null: Floats, drawn: F64, *, level: float
 
     Notes
     -----
-    Takes at most ``difference_bytes`` in addition to the arguments.
+    Takes at most ``estimate_difference_bytes`` in addition to the arguments.
     """
     sequences = len(observed)
     value, null_value = (given.mean(axis=0, dtype=np.float64) for given in (observed, null))
@@ -83,9 +83,9 @@ def head_differences(observed: Floats, null: Floats, drawn: F64, *, level: float
     return NullDifferences(value, null_value, value - null_value, spread / np.sqrt(sequences), low, high)
 
 
-def difference_bytes(sequences: int, size: int, replicates: int) -> int:
+def estimate_difference_bytes(sequences: int, size: int, replicates: int) -> int:
     """Upper bound of the memory of ``head_differences`` of ``size`` measures without its arguments, in bytes."""
-    return means_bytes(sequences, size, replicates) + 8 * size * (2 * sequences + 2 * replicates + 16)
+    return estimate_means_bytes(sequences, size, replicates) + 8 * size * (2 * sequences + 2 * replicates + 16)
 
 
 class ModelDifferences:
@@ -142,7 +142,7 @@ class ModelDifferences:
         self.heads[:reach] += heads * (after - first)
         self._clusters = after
 
-    def result(self, *, level: float = LEVEL) -> NullDifferences:
+    def compute_differences(self, *, level: float = LEVEL) -> NullDifferences:
         """The means over heads, of the given shape; NaN where there is no head.
 
         There is no interval where fewer than ``LEAST_KNOWN`` of the replicates draw one of the heads.
@@ -161,6 +161,6 @@ class ModelDifferences:
         return NullDifferences(value, null_value, value - null_value, se, low, high)
 
 
-def model_bytes(size: int, replicates: int) -> int:
+def estimate_model_bytes(size: int, replicates: int) -> int:
     """Upper bound of the memory of a ``ModelDifferences`` of ``size`` measures, and of its result, in bytes."""
     return 8 * (3 * size + 64) * (replicates + 8)

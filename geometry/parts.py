@@ -7,7 +7,7 @@ Holds ``output_parts``, the norms of the parts of Σ y_i (Section 4.2). For sele
 import numpy as np
 from numpy.typing import NDArray
 
-from geometry.profile import _plain
+from geometry.profile import _reject_masked
 from geometry.quantities import F64, OutputParts
 
 
@@ -36,7 +36,7 @@ def output_parts(weights: NDArray[np.floating], values: NDArray[np.floating], *,
     All sums are computed in float64 directly over their keys, never as differences of other sums, so the rest keeps its
     precision however dominant the sink is. Squares of float32 numbers stay in the range of float64.
     """
-    weights, values = _plain("weights", weights), _plain("values", values)
+    weights, values = _reject_masked("weights", weights), _reject_masked("values", values)
     if 0 in values.shape[-2:] or weights.shape[-1:] != values.shape[-2:-1]:
         msg = f"weights (…, n) and values (…, n, d) must have the same n ≥ 1 keys, got {weights.shape}, {values.shape}"
         raise ValueError(msg)

@@ -12,7 +12,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from geometry.accelerate import compiled_sums, larger
+from geometry.accelerate import compile_sum_kernel, larger
 from geometry.kernels import F64
 
 TILE = 256
@@ -43,7 +43,7 @@ MOST_HALVINGS = 40
 """Largest number of halvings of a step that does not descend."""
 
 
-@compiled_sums
+@compile_sum_kernel
 def cosine_sums(z: F64, known: F64, start: float, omegas: F64, edges: NDArray[np.int64], out: F64) -> None:
     """Σ z cos(ωx), Σ cos(ωx) and Σ cos²(ωx) over the positions before every edge, into ``out``: (3, edges, ω).
 
@@ -75,7 +75,7 @@ def cosine_sums(z: F64, known: F64, start: float, omegas: F64, edges: NDArray[np
                 out[2, index, tile + w] = square[w]
 
 
-@compiled_sums
+@compile_sum_kernel
 def least_squares_by_frequency(prefix: F64, first: NDArray[np.int64], columns: F64) -> F64:
     """The smallest sum of squares over pairs of edges for every ω, (ω,); ∞ if there is no pair.
 
@@ -112,7 +112,7 @@ def least_squares_by_frequency(prefix: F64, first: NDArray[np.int64], columns: F
     return best
 
 
-@compiled_sums
+@compile_sum_kernel
 def _lower(
     weighted_high: F64,
     cosine_high: F64,
@@ -133,8 +133,8 @@ def _lower(
         best[w] = -larger(-best[w], weighted * weighted / larger(square, LEAST_SQUARE) - base)
 
 
-@compiled_sums
-def best_edges(
+@compile_sum_kernel
+def find_best_edges(
     waves: F64, gains: F64, base: F64, slack: F64, count: F64, least_edge: int, shortest: int
 ) -> tuple[int, int]:
     """The pair of edges, at least ``shortest`` apart, with the smallest sum of squares; −1 if there is none.
@@ -151,7 +151,9 @@ def best_edges(
         if base[high] < np.inf:
             last = high - shortest + 1
             offset, inverse = slack[high] - waves[high], 1.0 / count[high]
-            rss = base[high] - gains[high] + _least(waves[least_edge:last], gains[least_edge:last], offset, inverse)
+            rss = (
+                base[high] - gains[high] + _find_least(waves[least_edge:last], gains[least_edge:last], offset, inverse)
+            )
             if rss < best:
                 best, best_high = rss, high
     if best_high < 0:
@@ -166,8 +168,8 @@ def best_edges(
     return best_low, best_high
 
 
-@compiled_sums
-def _least(waves: F64, gains: F64, offset: float, inverse: float) -> float:
+@compile_sum_kernel
+def _find_least(waves: F64, gains: F64, offset: float, inverse: float) -> float:
     """The minimum of gains − (offset + waves)² · inverse."""
     most = -np.inf
     for low in range(waves.size):
@@ -176,7 +178,7 @@ def _least(waves: F64, gains: F64, offset: float, inverse: float) -> float:
     return -most
 
 
-@compiled_sums
+@compile_sum_kernel
 def descend(
     z: F64, known: F64, first: float, low: int, high: int, behind: F64, tied: bool, eta: float, omega: float
 ) -> tuple[float, float, float, float]:
@@ -208,12 +210,12 @@ def descend(
     reach = first + high - 1.0
     waves = np.empty((2, high - low))
     here, there = np.empty(8), np.empty(8)
-    reduced(z, known, first, low, high, behind, tied, eta, omega, waves, here)
+    evaluate_reduced(z, known, first, low, high, behind, tied, eta, omega, waves, here)
     for _ in range(MOST_STEPS):
-        step_eta, step_omega, gain = _newton(here, eta, reach)
+        step_eta, step_omega, gain = _compute_newton_step(here, eta, reach)
         last = gain <= LEAST_GAIN * here[0] or max(abs(step_eta), abs(step_omega) * reach) <= LEAST_STEP
         for _ in range(MOST_HALVINGS):
-            reduced(z, known, first, low, high, behind, tied, eta + step_eta, omega + step_omega, waves, there)
+            evaluate_reduced(z, known, first, low, high, behind, tied, eta + step_eta, omega + step_omega, waves, there)
             if last or there[0] <= here[0]:
                 break
             step_eta, step_omega = 0.5 * step_eta, 0.5 * step_omega
@@ -226,8 +228,8 @@ def descend(
     return np.nan, np.nan, np.nan, np.nan
 
 
-@compiled_sums
-def _newton(state: F64, eta: float, reach: float) -> tuple[float, float, float]:
+@compile_sum_kernel
+def _compute_newton_step(state: F64, eta: float, reach: float) -> tuple[float, float, float]:
     """One step of η and of ω, and the decrease of half the sum of squares in the quadratic approximation.
 
     Steps are measured in units of the distance of η to ±1, and in radians at the last position.
@@ -247,8 +249,8 @@ def _newton(state: F64, eta: float, reach: float) -> tuple[float, float, float]:
     return short * step_eta * unit_eta, short * step_omega * unit_omega, gain
 
 
-@compiled_sums
-def reduced(
+@compile_sum_kernel
+def evaluate_reduced(
     z: F64,
     known: F64,
     first: float,

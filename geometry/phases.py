@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from geometry.kernels import F64
-from geometry.phase_kernels import LEAST_SQUARE, best_edges, cosine_sums, descend, least_squares_by_frequency
+from geometry.phase_kernels import LEAST_SQUARE, cosine_sums, descend, find_best_edges, least_squares_by_frequency
 from geometry.residuals import effective_points
 
 RESOLUTION = 2.0**-24
@@ -245,12 +245,12 @@ def fit_phases(weight: ArrayLike, *, first: int = 0) -> PhaseFit:
     known = content > 0
     count = int(known.sum())
     if count < LEAST_POSITIONS or not np.isfinite(given).all():
-        return _no_fit(given, content, sinks)
-    search = _prepared(content, known, first + sinks, least_edge=1 - sinks)
-    return _described(search, _fits(search), given, first)
+        return _make_empty_fit(given, content, sinks)
+    search = _prepare_search(content, known, first + sinks, least_edge=1 - sinks)
+    return _describe_fit(search, _fit_variants(search), given, first)
 
 
-def _described(search: _Search, fits: dict[PhaseVariant, _Fit], given: F64, first: int) -> PhaseFit:
+def _describe_fit(search: _Search, fits: dict[PhaseVariant, _Fit], given: F64, first: int) -> PhaseFit:
     """The row of the fit with the smallest BIC."""
     count = search.count
     closest = min(fits.values(), key=lambda fit: fit.rss)
@@ -261,7 +261,7 @@ def _described(search: _Search, fits: dict[PhaseVariant, _Fit], given: F64, firs
     sinks = given.size - search.z.size
     influence = np.zeros((4, given.size))
     influence[:, sinks:] = _influence(search, best, residual)
-    present = _present(search, best)
+    present = _find_present(search, best)
     influence[~present | np.isnan(influence).any(axis=1)] = np.nan
     level, eta, rate, omega = np.where(present, best.theta, np.nan)
     before = first + sinks - 1
@@ -295,14 +295,14 @@ def _residual(search: _Search, fit: _Fit) -> F64:
     return left
 
 
-def _present(search: _Search, fit: _Fit) -> NDArray[np.bool_]:
+def _find_present(search: _Search, fit: _Fit) -> NDArray[np.bool_]:
     """Which of theta the curve has, (4,): those of the variant, without the rate if T_2 is the last position."""
     grows = fit.edges[1] < search.z.size
     present: NDArray[np.bool_] = DESIGNS[fit.variant].any(axis=1) & np.array([True, True, grows, True])
     return present
 
 
-def _no_fit(given: F64, content: F64, sinks: int) -> PhaseFit:
+def _make_empty_fit(given: F64, content: F64, sinks: int) -> PhaseFit:
     """Make the row of a head that cannot be fitted."""
     finite = bool(np.isfinite(given).all())
     status: PhaseStatus = "undefined"
@@ -331,17 +331,17 @@ def _no_fit(given: F64, content: F64, sinks: int) -> PhaseFit:
     )
 
 
-def _prepared(content: F64, known: NDArray[np.bool_], start: int, *, least_edge: int) -> _Search:
+def _prepare_search(content: F64, known: NDArray[np.bool_], start: int, *, least_edge: int) -> _Search:
     """Prepare the search for the phases from the weights of positions from ``start``."""
     mask = known.astype(np.float64)
     z = np.log(content, out=np.zeros_like(content), where=known)
     mean = float(z.sum() / mask.sum())
     z[known] -= mean
     position = np.arange(start, start + z.size, dtype=np.float64)
-    return _Search(z, mean, mask, position, _growth_sums(z, mask), float(z @ z), least_edge)
+    return _Search(z, mean, mask, position, _sum_growth(z, mask), float(z @ z), least_edge)
 
 
-def _growth_sums(z: F64, known: F64) -> F64:
+def _sum_growth(z: F64, known: F64) -> F64:
     """Compute ``_Search.sums``: those of u from those of the positions behind the next edge, where u is 1 less."""
 
     def behind(terms: F64) -> F64:
@@ -367,7 +367,7 @@ class _Grid:
     """``cosine_sums``, (3, edges, ω)."""
 
 
-def _grid(search: _Search, growth: _Fit | None) -> _Grid | None:
+def _make_grid(search: _Search, growth: _Fit | None) -> _Grid | None:
     """The grid of a head; None if it has too few positions for an oscillation."""
     size = search.z.size
     if size < LEAST_OSCILLATION:
@@ -384,16 +384,16 @@ def _grid(search: _Search, growth: _Fit | None) -> _Grid | None:
     return _Grid(omegas, edges, first, prefix)
 
 
-def _fits(search: _Search) -> dict[PhaseVariant, _Fit]:
+def _fit_variants(search: _Search) -> dict[PhaseVariant, _Fit]:
     """The best curve of every variant that has one."""
     size = search.z.size
-    growth = _growth(search)
+    growth = _fit_growth(search)
     plateau = _Fit("plateau", (size, size), search.square, (0.0, 0.0, 0.0, 0.0))
-    grid = _grid(search, growth)
-    tied = _oscillating(search, "tied", _starts(search, "tied", grid))
+    grid = _make_grid(search, growth)
+    tied = _fit_oscillation(search, "tied", _find_starts(search, "tied", grid))
     # untied contains tied, except without growth: if its own starts miss the minimum, it must not end above tied
     nested = () if tied is None else ((tied.theta[1], tied.theta[3]),)
-    untied = _oscillating(search, "untied", chain(_starts(search, "untied", grid), nested))
+    untied = _fit_oscillation(search, "untied", chain(_find_starts(search, "untied", grid), nested))
     fits = (plateau, growth, tied, untied)
     return {fit.variant: fit for fit in fits if fit is not None}
 
@@ -417,7 +417,7 @@ class _Reduced:
         return values
 
 
-def _free_growth(search: _Search) -> _Reduced:
+def _reduce_free_growth(search: _Search) -> _Reduced:
     """The sum of squares with a free rate of growth."""
     total, u, u_squares, _, u_z = search.sums
     grows = u_squares > 0
@@ -429,48 +429,48 @@ def _free_growth(search: _Search) -> _Reduced:
     )
 
 
-def _given_growth(search: _Search, rate: float) -> _Reduced:
+def _reduce_given_growth(search: _Search, rate: float) -> _Reduced:
     """The sum of squares with a given rate of growth."""
     total, u, u_squares, _, u_z = search.sums
     return _Reduced(search.square - 2 * rate * u_z + rate**2 * u_squares, -rate * u, np.full_like(u, total[0]))
 
 
-def _growth(search: _Search) -> _Fit | None:
+def _fit_growth(search: _Search) -> _Fit | None:
     """The best fit of the variant growth over all T_1 = T_2."""
-    reduced = _free_growth(search)
+    reduced = _reduce_free_growth(search)
     rss = reduced.rss()
     rss[: search.least_edge] = np.inf
     edge = int(np.argmin(rss))
     if np.isinf(rss[edge]):
         return None
     level = float(reduced.slack[edge] / reduced.count[edge])
-    rate = _rate(search, edge, level)
+    rate = _fit_rate(search, edge, level)
     return _Fit("growth", (edge, edge), float(rss[edge]), (level, 0.0, rate, 0.0))
 
 
-def _rate(search: _Search, edge: int, level: float) -> float:
+def _fit_rate(search: _Search, edge: int, level: float) -> float:
     """The best rate of growth behind an edge for a given level."""
     _, u, u_squares, _, u_z = search.sums[:, edge]
     return float((u_z - level * u) / u_squares)
 
 
-def _oscillating(search: _Search, variant: PhaseVariant, starts: Iterable[tuple[float, float]]) -> _Fit | None:
+def _fit_oscillation(search: _Search, variant: PhaseVariant, starts: Iterable[tuple[float, float]]) -> _Fit | None:
     """The best curve with an oscillation over all starts, each η and ω."""
-    ends = [_followed(search, variant, eta, omega) for eta, omega in starts]
+    ends = [_follow_start(search, variant, eta, omega) for eta, omega in starts]
     return min((end for end in ends if end is not None), key=lambda end: end.rss, default=None)
 
 
-def _starts(search: _Search, variant: PhaseVariant, grid: _Grid | None) -> Iterator[tuple[float, float]]:
+def _find_starts(search: _Search, variant: PhaseVariant, grid: _Grid | None) -> Iterator[tuple[float, float]]:
     """η and ω at the deepest minima over ω of the sum of squares, with a cosine for the oscillation of log weight."""
     if grid is None:
         return
-    columns = _columns(search, variant)[:, grid.edges]
+    columns = _make_columns(search, variant)[:, grid.edges]
     rss = least_squares_by_frequency(grid.prefix, grid.first, columns)
     padded = np.pad(rss, 1, constant_values=np.inf)
     dips = np.flatnonzero((rss < np.inf) & (rss <= padded[:-2]) & (rss < padded[2:]))
     dips = dips[np.argsort(rss[dips], kind="stable")[:STARTS]]
     for amplitude, omega in zip(_amplitudes(grid, columns, dips), grid.omegas[dips], strict=True):
-        yield _eta(float(amplitude)), float(omega)
+        yield _estimate_eta(float(amplitude)), float(omega)
 
 
 def _amplitudes(grid: _Grid, columns: F64, index: NDArray[np.intp]) -> F64:
@@ -487,17 +487,17 @@ def _amplitudes(grid: _Grid, columns: F64, index: NDArray[np.intp]) -> F64:
     return chosen
 
 
-def _columns(search: _Search, variant: PhaseVariant) -> F64:
+def _make_columns(search: _Search, variant: PhaseVariant) -> F64:
     """The ``columns`` of ``least_squares_by_frequency``, which describe the growth, for every edge, (6, m + 1)."""
     none = np.zeros(search.z.size + 1)
     if variant == "tied":
         _, u, u_squares, _, u_z = search.sums
         return np.stack([none + search.square, u_z, u, u_squares, none, none + search.count])
-    reduced = _free_growth(search)
+    reduced = _reduce_free_growth(search)
     return np.stack([reduced.rss(), none, none, none, reduced.slack / reduced.count, reduced.count])
 
 
-def _eta(amplitude: float) -> float:
+def _estimate_eta(amplitude: float) -> float:
     """η of the oscillation whose logarithm has a fundamental of this amplitude.
 
     With η = 2r/(1 + r²), log(1 + η cos θ) = 2r cos θ − r² cos 2θ + … − log(1 + r²).
@@ -506,14 +506,14 @@ def _eta(amplitude: float) -> float:
     return 2 * r / (1 + r**2)
 
 
-def _followed(search: _Search, variant: PhaseVariant, eta: float, omega: float) -> _Fit | None:
+def _follow_start(search: _Search, variant: PhaseVariant, eta: float, omega: float) -> _Fit | None:
     """Alternate edges and parameters from a start; None if the first step leaves the domain."""
     fit = None
     for _ in range(MOST_ROUNDS):
-        edges = _best_edges(search, variant, eta, omega)
+        edges = _find_best_edges(search, variant, eta, omega)
         if edges is None or (fit is not None and edges == fit.edges):
             break
-        descended = _descended(search, variant, edges, eta, omega)
+        descended = _fit_at_edges(search, variant, edges, eta, omega)
         if descended is None:
             break
         fit = descended
@@ -521,14 +521,14 @@ def _followed(search: _Search, variant: PhaseVariant, eta: float, omega: float) 
     return fit
 
 
-def _best_edges(search: _Search, variant: PhaseVariant, eta: float, omega: float) -> Edges | None:
+def _find_best_edges(search: _Search, variant: PhaseVariant, eta: float, omega: float) -> Edges | None:
     """The best pair of edges for an oscillation; None if there are too few positions."""
     wave = np.log1p(eta * np.cos(omega * search.position)) * search.known
     waves = np.append(0.0, np.cumsum(wave))
     gains = np.append(0.0, np.cumsum((2 * search.z - wave) * wave))
-    reduced = _given_growth(search, eta) if variant == "tied" else _free_growth(search)
+    reduced = _reduce_given_growth(search, eta) if variant == "tied" else _reduce_free_growth(search)
     shortest = max(LEAST_OSCILLATION, math.ceil(2 * math.pi / omega))
-    low, high = best_edges(waves, gains, reduced.base, reduced.slack, reduced.count, search.least_edge, shortest)
+    low, high = find_best_edges(waves, gains, reduced.base, reduced.slack, reduced.count, search.least_edge, shortest)
     if low < 0:
         return None
     if search.sums[0, high] == 0:  # no weight behind it: the same curve without growth
@@ -560,7 +560,7 @@ def _jacobian(search: _Search, edges: Edges, theta: Theta) -> F64:
     return rows * search.known
 
 
-def _descended(search: _Search, variant: PhaseVariant, edges: Edges, eta: float, omega: float) -> _Fit | None:
+def _fit_at_edges(search: _Search, variant: PhaseVariant, edges: Edges, eta: float, omega: float) -> _Fit | None:
     """The nearest minimum over all parameters except the edges; None if it is not within the domain."""
     low, high = edges
     behind = np.append(search.sums[:, high], search.count)
@@ -582,7 +582,7 @@ def _influence(search: _Search, fit: _Fit, residual: F64) -> F64:
     if fit.theta[3] == math.pi:
         design = design[:, :-1]
     rows = design.T @ _jacobian(search, fit.edges, fit.theta)
-    hessian = rows @ rows.T - design.T @ _bend(search, fit, residual) @ design
+    hessian = rows @ rows.T - design.T @ _sum_curvature(search, fit, residual) @ design
     if np.linalg.eigvalsh(hessian)[0] <= 0:
         return np.full((4, search.z.size), np.nan)
     influence: F64 = design @ np.linalg.solve(hessian, rows)
@@ -590,7 +590,7 @@ def _influence(search: _Search, fit: _Fit, residual: F64) -> F64:
     return influence
 
 
-def _bend(search: _Search, fit: _Fit, residual: F64) -> F64:
+def _sum_curvature(search: _Search, fit: _Fit, residual: F64) -> F64:
     """Second derivatives of ``_log_curve`` by theta, summed with the residuals as weights, (4, 4)."""
     _, eta, _, omega = fit.theta
     low, high = fit.edges

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from geometry.host import counts_of_head, profile_of_head, tile_rows
+from geometry.host import count_tile_rows, fill_head_counts, fill_head_profile
 from geometry.quantities import Quantity, SelectionCounts, SelectionProfile, declared
 from geometry.threads import one_blas_thread
 
@@ -83,31 +83,31 @@ def selection_profile(
     Notes
     -----
     On the CPU one float32 matrix product (n × d × n) per head, half of another for ρ_out, and O(n²) after them, with
-    ``scratch_bytes`` of memory. Heads are computed one by one on one BLAS thread, so that results do not depend on the
-    number of threads; callers may use threads over heads (``geometry.lazy``).
+    ``estimate_scratch_bytes`` of memory. Heads are computed one by one on one BLAS thread, so that results do not
+    depend on the number of threads; callers may use threads over heads (``geometry.lazy``).
 
     References
     ----------
     *Geometric Analysis of Token Selection in Multi-Head Attention*, arXiv 2602.01893, eq. 1-20.
     """
-    if not _all_positive(kappas):
+    if not _is_positive_sequence(kappas):
         msg = f"kappas must be a sequence of positive numbers, got {kappas!r}"
         raise ValueError(msg)
     if scale not in SCALES:
         msg = f"scale must be one of {', '.join(SCALES)}, got '{scale}'"
         raise ValueError(msg)
-    weights, values = _plain("weights", weights), _plain("values", values)
-    place = _place(weights, values, device)
+    weights, values = _reject_masked("weights", weights), _reject_masked("values", values)
+    place = _choose_device(weights, values, device)
     if place != "cpu":
         from geometry.cuda import profile_of_heads
 
-        on_device = _tensor(weights, place), _tensor(values, place)
+        on_device = _convert_tensor(weights, place), _convert_tensor(values, place)
         _check(*on_device)
         return SelectionProfile(**profile_of_heads(*on_device, kappas=kappas, scale=scale, sink=sink))
-    alpha, states = _array(weights), _array(values)
+    alpha, states = _convert_array(weights), _convert_array(values)
     _check(alpha, states)
     with one_blas_thread:
-        return _each_head(SelectionProfile, alpha, states, kappas=kappas, scale=scale, sink=sink)
+        return _compute_heads(SelectionProfile, alpha, states, kappas=kappas, scale=scale, sink=sink)
 
 
 def selection_counts(weights: ArrayLike, values: ArrayLike) -> SelectionCounts:
@@ -122,29 +122,29 @@ def selection_counts(weights: ArrayLike, values: ArrayLike) -> SelectionCounts:
     SelectionCounts
         NumPy arrays of shape (…, n − 1), the same as those of ``selection_profile``.
     """
-    alpha, states = _array(_plain("weights", weights)), _array(_plain("values", values))
+    alpha, states = _convert_array(_reject_masked("weights", weights)), _convert_array(_reject_masked("values", values))
     _check(alpha, states)
-    return _each_head(SelectionCounts, alpha, states)
+    return _compute_heads(SelectionCounts, alpha, states)
 
 
-def scratch_bytes(n: int, head_dim: int) -> int:
+def estimate_scratch_bytes(n: int, head_dim: int) -> int:
     """Upper bound of the memory of ``selection_profile`` without inputs and outputs, in bytes, for any number of heads.
 
     Per component of a value state: the sorted value states in the given dtype and in float32, a unit vector and its
     temporaries (32 bytes at most). One tile of inner products with the sums of its rows. Vectors of n.
     """
-    rows = tile_rows(n)
+    rows = count_tile_rows(n)
     return 32 * n * head_dim + rows * (4 * n + 20 * head_dim) + 512 * n + 2**16
 
 
-def _all_positive(given: Any) -> bool:
+def _is_positive_sequence(given: Any) -> bool:
     """Whether it is a sequence of finite numbers above 0."""
     return isinstance(given, Sequence | np.ndarray) and all(
         isinstance(x, Real) and 0 < float(x) < np.inf for x in given
     )
 
 
-def _place(weights: Any, values: Any, device: str | None) -> str:
+def _choose_device(weights: Any, values: Any, device: str | None) -> str:
     """Where to compute: ``cpu``, or the name of a CUDA device."""
     given = [str(array.device) for array in (values, weights) if getattr(array, "is_cuda", False)]
     place = str(device) if device is not None else given[0] if given else "cpu"
@@ -154,7 +154,7 @@ def _place(weights: Any, values: Any, device: str | None) -> str:
     return place.removesuffix(":0") if place.startswith("cpu") else place
 
 
-def _tensor(given: Any, place: str) -> Any:
+def _convert_tensor(given: Any, place: str) -> Any:
     """Convert to a tensor on a GPU, at least in single precision: sums in half precision are rounded."""
     import torch
 
@@ -162,11 +162,11 @@ def _tensor(given: Any, place: str) -> Any:
         msg = f"there is no CUDA device that PyTorch can use for device='{place}'; leave device out to use the CPU"
         raise RuntimeError(msg)
     if not _is_tensor(given):
-        given = np.ascontiguousarray(_known(np.asarray(given)))
-    return _widened(torch.as_tensor(given, device=place).detach())
+        given = np.ascontiguousarray(_convert_dtype(np.asarray(given)))
+    return _widen_tensor(torch.as_tensor(given, device=place).detach())
 
 
-def _plain(name: str, given: Any) -> Any:
+def _reject_masked(name: str, given: Any) -> Any:
     """Return the argument, or raise a ValueError for a masked array: NumPy would use the masked numbers."""
     if np.ma.isMaskedArray(given):
         msg = f"{name} must not be a masked array, got one of shape {given.shape}; leave out the keys that it hides"
@@ -174,11 +174,11 @@ def _plain(name: str, given: Any) -> Any:
     return given
 
 
-def _array(given: Any) -> NDArray[Any]:
+def _convert_array(given: Any) -> NDArray[Any]:
     """Convert an array or a tensor to a NumPy array."""
     if _is_tensor(given):  # NumPy has no bfloat16
-        given = _widened(given.detach().cpu())
-    return np.asarray(_plain("input", given))
+        given = _widen_tensor(given.detach().cpu())
+    return np.asarray(_reject_masked("input", given))
 
 
 def _is_tensor(array: Any) -> bool:
@@ -186,7 +186,7 @@ def _is_tensor(array: Any) -> bool:
     return hasattr(array, "detach")
 
 
-def _widened(tensor: Any) -> Any:
+def _widen_tensor(tensor: Any) -> Any:
     """Convert a tensor in half precision to single precision; others are returned unchanged."""
     return tensor.float() if tensor.is_floating_point() and tensor.itemsize < 4 else tensor
 
@@ -232,26 +232,26 @@ def _check_numbers(weights: Any, values: Any) -> None:
     raise ValueError(msg)
 
 
-def _each_head(result: type[Result], weights: NDArray[Any], values: NDArray[Any], **settings: Any) -> Result:
+def _compute_heads(result: type[Result], weights: NDArray[Any], values: NDArray[Any], **settings: Any) -> Result:
     """Compute the result of every head, one by one, on the CPU."""
     n = weights.shape[-1]
     lead = np.broadcast_shapes(weights.shape[:-1], values.shape[:-2])
     weights = np.broadcast_to(weights, (*lead, n))
     values = np.broadcast_to(values, (*lead, *values.shape[-2:]))
     kappas = len(settings.get("kappas", ()))
-    arrays = {name: _unknown(quantity, lead, n, kappas) for name, quantity in declared(result).items()}
-    fill = profile_of_head if result is SelectionProfile else counts_of_head
+    arrays = {name: _make_unknown(quantity, lead, n, kappas) for name, quantity in declared(result).items()}
+    fill = fill_head_profile if result is SelectionProfile else fill_head_counts
     for head in np.ndindex(lead):
         fill(
-            _known(weights[head]),
-            _known(values[head]),
+            _convert_dtype(weights[head]),
+            _convert_dtype(values[head]),
             {name: array[(*head, ...)] for name, array in arrays.items()},
             **settings,
         )
     return result(**arrays)
 
 
-def _known(array: NDArray[Any]) -> NDArray[Any]:
+def _convert_dtype(array: NDArray[Any]) -> NDArray[Any]:
     """Convert floating-point arrays to float32 or float64, the dtypes of the kernels; others are unchanged."""
     if not np.issubdtype(array.dtype, np.floating):
         return array
@@ -259,7 +259,7 @@ def _known(array: NDArray[Any]) -> NDArray[Any]:
     return array.astype(np.float32 if single else np.float64, copy=False)
 
 
-def _unknown(quantity: Quantity, lead: tuple[int, ...], n: int, kappas: int) -> NDArray[Any]:
+def _make_unknown(quantity: Quantity, lead: tuple[int, ...], n: int, kappas: int) -> NDArray[Any]:
     """An array of a profile filled with missing values: −1 for counts, NaN for all others."""
     lengths = {"kappa": kappas, "n": n - 1}
     shape = (*lead, *(lengths[axis] for axis in quantity.axes if axis in lengths))

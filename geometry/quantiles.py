@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from geometry.accelerate import compiled
+from geometry.accelerate import compile_kernel
 
 SHIFTS = (20, 10, 0)
 """Lowest bit of the digit that each pass counts; the sign bit is 0."""
@@ -50,21 +50,21 @@ def stream_quantiles(
 
     Notes
     -----
-    Takes ``quantile_bytes`` of memory in addition to the blocks, for any number of numbers, and time proportional to
-    numbers times probabilities.
+    Takes ``estimate_quantile_bytes`` of memory in addition to the blocks, for any number of numbers, and time
+    proportional to numbers times probabilities.
     """
     wanted = np.asarray(probabilities, np.float64)
     if wanted.ndim != 1 or not ((wanted >= 0) & (wanted <= 1)).all():
         msg = f"probabilities must be a list of numbers between 0 and 1, got {probabilities!r}"
         raise ValueError(msg)
-    first = _counted(blocks(), np.zeros((heads, 1), np.int32), SHIFTS[0])
+    first = _count_digits(blocks(), np.zeros((heads, 1), np.int32), SHIFTS[0])
     total = int(first[:1].sum())
     if total == 0:
         return np.full((heads, wanted.size), np.nan)
     position = wanted * (total - 1)
     below = np.floor(position).astype(np.int64)
     ranks = np.concatenate([below, np.minimum(below + 1, total - 1)])
-    low, high = np.split(_of_rank(blocks, first, ranks), 2, axis=1)
+    low, high = np.split(_select_ranks(blocks, first, ranks), 2, axis=1)
     return low + (high - low) * (position - below)
 
 
@@ -134,25 +134,25 @@ def quantiles_of_replicates(replicates: NDArray[np.floating], probabilities: Seq
     return found
 
 
-def quantile_bytes(heads: int, probabilities: int) -> int:
+def estimate_quantile_bytes(heads: int, probabilities: int) -> int:
     """Upper bound of the memory of ``stream_quantiles`` without the blocks, in bytes: counts and their sums."""
     return 4 * 8 * DIGITS * heads * (2 * probabilities + 1)
 
 
-def _of_rank(
+def _select_ranks(
     blocks: Callable[[], Iterable[NDArray[np.float32]]], first: NDArray[np.int64], ranks: NDArray[np.int64]
 ) -> NDArray[np.float64]:
     """The numbers of the given ranks, counted from 0, of each head: (head, rank); ``first``: the counts of pass 1."""
     shape = (len(first), ranks.size)
     patterns, left = np.zeros(shape, np.int32), np.broadcast_to(ranks, shape)
     for shift in SHIFTS:
-        counts = first if shift == SHIFTS[0] else _counted(blocks(), patterns, shift)
-        digit, left = _descended(counts, left)
+        counts = first if shift == SHIFTS[0] else _count_digits(blocks(), patterns, shift)
+        digit, left = _find_digits(counts, left)
         patterns |= (digit << shift).astype(np.int32)
     return patterns.view(np.float32).astype(np.float64)
 
 
-def _descended(counts: NDArray[np.int64], rank: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _find_digits(counts: NDArray[np.int64], rank: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The digit of the number of each rank, and its rank among the numbers with the same digit.
 
     ``counts`` is (head, rank or 1, digit), ``rank`` (head, rank).
@@ -166,7 +166,7 @@ def _descended(counts: NDArray[np.int64], rank: NDArray[np.int64]) -> tuple[NDAr
     return digit, rank - np.where(digit > 0, before, 0)
 
 
-def _counted(blocks: Iterable[NDArray[np.float32]], patterns: NDArray[np.int32], shift: int) -> NDArray[np.int64]:
+def _count_digits(blocks: Iterable[NDArray[np.float32]], patterns: NDArray[np.int32], shift: int) -> NDArray[np.int64]:
     """Count the numbers with each digit among those with the higher bits of a pattern: (head, pattern, digit)."""
     heads = len(patterns)
     counts = np.zeros((*patterns.shape, DIGITS), np.int64)
@@ -182,7 +182,7 @@ def _counted(blocks: Iterable[NDArray[np.float32]], patterns: NDArray[np.int32],
     return counts
 
 
-@compiled
+@compile_kernel
 def _count(bits: NDArray[np.int32], patterns: NDArray[np.int32], shift: int, counts: NDArray[np.int64]) -> None:
     """Add the numbers of one block to ``counts``; the digit of the first pass has no higher bits."""
     heads, numbers = bits.shape

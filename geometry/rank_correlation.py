@@ -78,7 +78,7 @@ def rank_correlation(
         return RankCorrelation(np.nan, np.nan, np.nan, np.nan, int(xs.size), len(members))
     rng = np.random.default_rng(seed)
     low, high = _interval(xs, ys, members, replicates, rng)
-    permuted = _spearman(np.stack([xs[_exchanged(members, rng)] for _ in range(replicates)]), ys[None])
+    permuted = _spearman(np.stack([xs[_exchange_groups(members, rng)] for _ in range(replicates)]), ys[None])
     as_far = (np.abs(permuted) >= abs(found) - 1e-12).sum()
     return RankCorrelation(found, low, high, float((1 + as_far) / (1 + replicates)), int(xs.size), len(members))
 
@@ -111,7 +111,7 @@ def _interval(
     return float(low), float(high)
 
 
-def _exchanged(members: list[NDArray[np.int64]], rng: np.random.Generator) -> NDArray[np.int64]:
+def _exchange_groups(members: list[NDArray[np.int64]], rng: np.random.Generator) -> NDArray[np.int64]:
     """Indices of the heads after a random permutation of groups of equal size."""
     index = np.empty(sum(map(len, members)), np.int64)
     for size in {len(group) for group in members}:

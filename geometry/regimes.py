@@ -38,7 +38,7 @@ class Regimes:
     """Share of ln N with Δ > 0, among the N with a margin."""
 
 
-def classes_of(positions: ArrayLike, *, eta: float, omega: float, t_1: int, t_2: int) -> I64:
+def classify_keys(positions: ArrayLike, *, eta: float, omega: float, t_1: int, t_2: int) -> I64:
     """Classify the keys at some positions by a fit of Assumption 3, each into one of the five classes.
 
     Position 0 is the sink, positions up to T_1 are the plateau, positions beyond T_2 the tail; in between, a key is a
@@ -51,7 +51,7 @@ def classes_of(positions: ArrayLike, *, eta: float, omega: float, t_1: int, t_2:
     return classes
 
 
-def regime_starts(weights: ArrayLike, classes: ArrayLike) -> I64:
+def find_regime_starts(weights: ArrayLike, classes: ArrayLike) -> I64:
     """m_1, m_2 and m_3 of each head: the first N of the regimes III, IV and V, even if these are empty.
 
     Keys are taken in order of weight, ties to the earlier position. m_1 is the rank of the first peak, or m_2 if
@@ -88,13 +88,13 @@ def regime_starts(weights: ArrayLike, classes: ArrayLike) -> I64:
     return np.stack([m_1, m_2, np.maximum(m_2, last_high)], axis=1)
 
 
-def regimes_of(weights: ArrayLike, classes: ArrayLike, margins: F64) -> Regimes:
+def find_regimes(weights: ArrayLike, classes: ArrayLike, margins: F64) -> Regimes:
     """The regimes of some heads in one sequence, composition and margin of the same I_N.
 
     Parameters
     ----------
     weights, classes
-        As for ``regime_starts``, n at least 2.
+        As for ``find_regime_starts``, n at least 2.
     margins
         Δ/B for N = 1 to n − 1, (H, n − 1); NaN where nothing but the sink is selected.
 
@@ -103,7 +103,7 @@ def regimes_of(weights: ArrayLike, classes: ArrayLike, margins: F64) -> Regimes:
     ValueError
         If the shapes do not match.
     """
-    starts = regime_starts(weights, classes)
+    starts = find_regime_starts(weights, classes)
     heads, n = np.shape(weights)
     if margins.shape != (heads, n - 1):
         msg = f"margins must have the shape {(heads, n - 1)}, got {margins.shape}"
@@ -111,12 +111,12 @@ def regimes_of(weights: ArrayLike, classes: ArrayLike, margins: F64) -> Regimes:
     edges = np.column_stack([np.ones(heads, np.int64), np.full(heads, 2), np.minimum(starts, n), np.full(heads, n)])
     first, last = edges[:, :-1], edges[:, 1:] - 1
     there = first <= last
-    parts = [_within(margins, first[:, regime], last[:, regime]) for regime in range(len(REGIMES))]
+    parts = [_measure_margins(margins, first[:, regime], last[:, regime]) for regime in range(len(REGIMES))]
     found = np.where(there, np.stack(parts, axis=-1), np.nan)
     return Regimes(np.where(there, first, 0), np.where(there, last, 0), *found)
 
 
-def _within(margins: F64, first: I64, last: I64) -> F64:
+def _measure_margins(margins: F64, first: I64, last: I64) -> F64:
     """First and last margin, slope over ln N and share of ln N above 0, for a range of N of each head, (4, H)."""
     n = np.arange(1, margins.shape[1] + 1)
     low, high = first[:, None], last[:, None]
@@ -127,10 +127,10 @@ def _within(margins: F64, first: I64, last: I64) -> F64:
     with np.errstate(invalid="ignore"):  # 0/0 where no N has a margin
         share = (length * positive).sum(axis=1) / length.sum(axis=1)
     ends = (np.take_along_axis(margins, np.clip(at - 1, 0, n.size - 1)[:, None], 1)[:, 0] for at in (first, last))
-    return np.stack([*ends, _slopes(np.log(n), np.where(known, margins, 0.0), known), share])
+    return np.stack([*ends, _fit_slopes(np.log(n), np.where(known, margins, 0.0), known), share])
 
 
-def _slopes(x: F64, y: F64, known: NDArray[np.bool_]) -> F64:
+def _fit_slopes(x: F64, y: F64, known: NDArray[np.bool_]) -> F64:
     """Slope of the straight line through the known points of each head by least squares; NaN for fewer than two."""
     count = np.maximum(known.sum(axis=1, keepdims=True), 1)
     apart = np.where(known, x - (known * x).sum(axis=1, keepdims=True) / count, 0.0)

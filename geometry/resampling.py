@@ -66,7 +66,7 @@ class Resampling:
         """The smaller of the numbers of sequences and clusters, which limits the precision of an interval's width."""
         return min(len(self.sequences), len(self.clusters))
 
-    def of_heads(self, clusters: ArrayLike) -> F64:
+    def count_head_draws(self, clusters: ArrayLike) -> F64:
         """How often each head is drawn, (H, R + 1), from the index of its cluster, (H,)."""
         return self.clusters[np.asarray(clusters, np.int64)]
 
@@ -100,10 +100,10 @@ def resample(sequences: int, clusters: int, replicates: int = REPLICATES, *, see
         msg = f"sequences, clusters and replicates must be at least 1, got {sequences}, {clusters} and {replicates}"
         raise ValueError(msg)
     rng = np.random.default_rng([seed, sequences, clusters, replicates])
-    return Resampling(*(_draws(rng, count, replicates) for count in (sequences, clusters)))
+    return Resampling(*(_draw_units(rng, count, replicates) for count in (sequences, clusters)))
 
 
-def _draws(rng: np.random.Generator, count: int, replicates: int) -> F64:
+def _draw_units(rng: np.random.Generator, count: int, replicates: int) -> F64:
     """How often each of ``count`` units is drawn, (count, replicates + 1), the first column ones."""
     drawn = np.ones((count, replicates + 1))
     for replicate in range(1, replicates + 1):
@@ -124,7 +124,7 @@ def weighted_means(values: ArrayLike, weights: F64) -> F64:
 
     Notes
     -----
-    Takes at most ``means_bytes`` in addition to its arguments.
+    Takes at most ``estimate_means_bytes`` in addition to its arguments.
     """
     given = np.asarray(values, np.float64)
     if len(given) != len(weights):
@@ -142,12 +142,12 @@ def weighted_means(values: ArrayLike, weights: F64) -> F64:
     return means.reshape(*given.shape[1:], weights.shape[1])
 
 
-def means_bytes(sequences: int, size: int, replicates: int) -> int:
+def estimate_means_bytes(sequences: int, size: int, replicates: int) -> int:
     """Upper bound of the memory of ``weighted_means`` of ``size`` quantities without its arguments, in bytes."""
     return 8 * size * (2 * (replicates + 1) + 4 * sequences + 4) + 2**20
 
 
-def over_heads(values: F64, weights: F64) -> F64:
+def mean_over_heads(values: F64, weights: F64) -> F64:
     """Weighted means over heads, without NaN: (…, H, R) and (H, R) → (…, R); NaN where none is drawn."""
     known = ~np.isnan(values)
     total = np.where(known, weights, 0.0).sum(axis=-2)
@@ -178,7 +178,7 @@ def correlation_over_heads(x: F64, y: F64, weights: F64) -> F64:
     """
     known = ~(np.isnan(x) | np.isnan(y))
     drawn = np.where(known, weights, 0.0)
-    apart_x, apart_y = (_apart(values, drawn) for values in (x, y))
+    apart_x, apart_y = (_centre_values(values, drawn) for values in (x, y))
     spread_x, spread_y, both = (
         (drawn * first * second).sum(axis=-2)
         for first, second in ((apart_x, apart_x), (apart_y, apart_y), (apart_x, apart_y))
@@ -189,7 +189,7 @@ def correlation_over_heads(x: F64, y: F64, weights: F64) -> F64:
     return np.where(correlated, np.clip(both / np.where(correlated, scale, 1.0), -1, 1), np.nan)
 
 
-def _apart(values: F64, weights: F64) -> F64:
+def _centre_values(values: F64, weights: F64) -> F64:
     """Differences to the weighted mean over heads; 0 where all values are equal up to rounding."""
     total = np.maximum(weights.sum(axis=-2, keepdims=True), 1.0)
     filled = np.where(weights > 0, values, 0.0)
@@ -253,7 +253,7 @@ def percentile_interval(
     value, drawn = float(found[0]), found[1:]
     known = drawn[~np.isnan(drawn)]
     if math.isnan(value) or known.size < LEAST_KNOWN * drawn.size or not known.size:
-        _each(level, family)
+        _adjust_level(level, family)
         return Interval(value, math.nan, math.nan)
     data = np.concatenate([[value], known])
     low, high = percentile_ends(data, units=units, family=family, level=level, domain=domain)
@@ -287,13 +287,13 @@ def percentile_ends(
     ValueError
         For the reasons given in ``percentile_interval``.
     """
-    each = _each(level, family)
+    each = _adjust_level(level, family)
     value, drawn = replicates[..., 0], replicates[..., 1:]
     if units < 2:
         return np.full(value.shape, np.nan), np.full(value.shape, np.nan)
     tails = [(1 - level) / 2, (1 + level) / 2, (1 - each) / 2, (1 + each) / 2]
     low, high, far_low, far_high = quantiles_of_replicates(drawn, tails)
-    factor = _student(units - 1, each) / stats.norm.ppf((1 + level) / 2) * math.sqrt(units / (units - 1))
+    factor = _student_quantile(units - 1, each) / stats.norm.ppf((1 + level) / 2) * math.sqrt(units / (units - 1))
     below = np.minimum.reduce([value - factor * (value - low), far_low, value])
     above = np.maximum.reduce([value + factor * (high - value), far_high, value])
     return np.clip(below, *domain), np.clip(above, *domain)
@@ -328,21 +328,21 @@ def jackknife_interval(
     ValueError
         For the reasons given in ``percentile_interval``.
     """
-    each, kinds = _each(level, family), [np.asarray(values, np.float64) for values in left_out]
+    each, kinds = _adjust_level(level, family), [np.asarray(values, np.float64) for values in left_out]
     fewest = min(len(values) for values in kinds)
     if fewest < 2 or math.isnan(value):
         return Interval(value, math.nan, math.nan)
     error = math.sqrt(sum(((len(values) - 1) * values.var()) for values in kinds))
-    reach = _student(fewest - 1, each) * error
+    reach = _student_quantile(fewest - 1, each) * error
     return Interval(value, *(float(np.clip(end, *domain)) for end in (value - reach, value + reach)))
 
 
-def groups_of(units: int, groups: int = GROUPS) -> I64:
+def assign_groups(units: int, groups: int = GROUPS) -> I64:
     """Group of each unit, (units,): one group per unit, but at most ``groups``, of sizes that differ by at most 1."""
     return np.arange(units, dtype=np.int64) % min(units, groups)
 
 
-def linearised(value: F64, left_out: F64, weights: F64) -> F64:
+def linearise(value: F64, left_out: F64, weights: F64) -> F64:
     """First-order replicates of a statistic from its values with one group left out at a time.
 
     Parameters
@@ -366,7 +366,7 @@ def linearised(value: F64, left_out: F64, weights: F64) -> F64:
     return replicates
 
 
-def _each(level: float, family: int) -> float:
+def _adjust_level(level: float, family: int) -> float:
     """The level of each interval of a family."""
     if not 0 < level < 1 or family < 1:
         msg = f"level must be between 0 and 1 and family at least 1, got {level} and {family}"
@@ -374,12 +374,12 @@ def _each(level: float, family: int) -> float:
     return 1 - (1 - level) / family
 
 
-def _student(degrees: int, level: float) -> float:
+def _student_quantile(degrees: int, level: float) -> float:
     """Quantile of Student's t such that ± the quantile encloses ``level`` of the distribution."""
     return float(stats.t.ppf((1 + level) / 2, degrees))
 
 
-def log_cells(n: ArrayLike, first: int, last: int) -> F64:
+def compute_log_weights(n: ArrayLike, first: int, last: int) -> F64:
     """Weights of the numbers of a grid, uniform in ln N from ``first`` to ``last``, (grid,); their sum is 1.
 
     The weight of a number is proportional to the length in ln N of the points that are nearer to it than to its

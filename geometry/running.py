@@ -25,7 +25,7 @@ class Mean:
         """The mean; NaN where all elements were NaN."""
         return _divide(self._total, self._known)
 
-    def over_heads(self) -> F64:
+    def mean_over_heads(self) -> F64:
         """The mean also over the first axis, which is kept with length 1."""
         return _divide(self._total.sum(axis=0, keepdims=True), self._known.sum(axis=0, keepdims=True))
 
@@ -62,7 +62,7 @@ class Spread:
         return np.sqrt(_divide(self._squares, self._known * np.maximum(self._known - 1, 0)))
 
 
-def mean_of(parts: Iterable[F64]) -> F64:
+def average_arrays(parts: Iterable[F64]) -> F64:
     """Mean of arrays of the same shape, element by element, without NaN."""
     mean = Mean()
     for part in parts:

@@ -12,7 +12,7 @@ separates the two parts. Φ(γ) is the rate of the tails: each bound is exp(−d
 import numpy as np
 from numpy.typing import ArrayLike
 
-from geometry.accelerate import compiled
+from geometry.accelerate import compile_kernel
 from geometry.quantities import F64, ScaleFreeBounds
 
 TAILS = 0.75 * 1.5 ** np.arange(9)
@@ -64,7 +64,7 @@ def scale_free_lower_bounds(weights: ArrayLike, norms: ArrayLike, head_dim: int)
     ----------
     ``geometry/scale_free.md``; the reduction to pairs is that of eq. 21-24 of arXiv 2602.01893.
     """
-    alpha, lengths = _checked(weights, norms, head_dim)
+    alpha, lengths = _check_input(weights, norms, head_dim)
     lead, n = alpha.shape[:-1], alpha.shape[-1]
     order = np.argsort(-alpha, axis=-1, kind="stable")
     a = np.take_along_axis(alpha * lengths, order, axis=-1)
@@ -73,11 +73,11 @@ def scale_free_lower_bounds(weights: ArrayLike, norms: ArrayLike, head_dim: int)
         if np.isfinite(a[head]).all():
             largest = a[head].max()
             square = (a[head] / largest) ** 2 if largest > 0 else a[head]
-            lower_rows(square, float(head_dim), precision[head], recall[head])
+            bound_rows(square, float(head_dim), precision[head], recall[head])
     return ScaleFreeBounds(precision, recall)
 
 
-def _checked(weights: ArrayLike, norms: ArrayLike, head_dim: int) -> tuple[F64, F64]:
+def _check_input(weights: ArrayLike, norms: ArrayLike, head_dim: int) -> tuple[F64, F64]:
     """Weights and norms as float64 arrays of one shape (…, n), or a ValueError if they are invalid."""
     alpha, lengths = np.asarray(weights, np.float64), np.asarray(norms, np.float64)
     if head_dim < 1:
@@ -93,14 +93,14 @@ def _checked(weights: ArrayLike, norms: ArrayLike, head_dim: int) -> tuple[F64, 
     return alpha, lengths
 
 
-@compiled
+@compile_kernel
 def rate(square: float) -> float:
     """Φ(γ) = max over z of γz + ln(1 − z²)/2, from γ² (equation 2 of the note)."""
     h = 2.0 * square / (1.0 + np.sqrt(1.0 + 4.0 * square))
     return float(h - 0.5 * np.log1p(h))
 
 
-@compiled
+@compile_kernel
 def pair_square(own: float, total: float, least: float, most: float) -> float:
     """The least γ² of X_ij over keys left out with a_j² between ``least`` and ``most`` (equation 5 of the note).
 
@@ -112,7 +112,7 @@ def pair_square(own: float, total: float, least: float, most: float) -> float:
     return float(g * g / (4.0 * (g * (total - own + SLACK * total) + own * (g - own))))
 
 
-@compiled
+@compile_kernel
 def own_square(own: float, total: float, tau: float) -> float:
     """γ² of U_i ≤ τ, 0 where the bound is trivial (equation 6); own: a_i²."""
     if own <= max(tau, LEAST):
@@ -120,7 +120,7 @@ def own_square(own: float, total: float, tau: float) -> float:
     return (own - tau) ** 2 / (4.0 * own * (total - own + SLACK * total))
 
 
-@compiled
+@compile_kernel
 def level(tail: float, total: float, most: float, dim: float) -> float:
     """τ at which no key left out with a_j² ≤ ``most`` has V_j ≤ −τ with probability above e^−tail (equation 8)."""
     square = np.expm1(2.0 * tail / dim)
@@ -129,8 +129,8 @@ def level(tail: float, total: float, most: float, dim: float) -> float:
     return float(square * total)
 
 
-@compiled
-def passing(tau: float, total: float, left: F64, dim: float) -> float:
+@compile_kernel
+def count_passing(tau: float, total: float, left: F64, dim: float) -> float:
     """Bound of the expected number of keys left out with V_j ≤ −τ (equation 7); left: their a², rising.
 
     From the largest down, keys form groups of 1, 2, 4, …, and each key has the probability of the largest of its group.
@@ -147,9 +147,9 @@ def passing(tau: float, total: float, left: F64, dim: float) -> float:
     return expected
 
 
-@compiled
-def useful_levels(largest: float, total: float, left: F64, dim: float, taus: F64, passes: F64) -> int:
-    """Fill in the levels of one N and their ``passing``, and return their number.
+@compile_kernel
+def fill_levels(largest: float, total: float, left: F64, dim: float, taus: F64, passes: F64) -> int:
+    """Fill in the levels of one N and their ``count_passing``, and return their number.
 
     largest: the largest a² selected, which no useful level exceeds. Levels beyond one that hardly any key passes are
     not useful either.
@@ -158,17 +158,17 @@ def useful_levels(largest: float, total: float, left: F64, dim: float, taus: F64
         taus[m] = level(TAILS[m], total, left[-1], dim)
         if taus[m] >= largest:
             return m
-        passes[m] = passing(taus[m], total, left, dim)
+        passes[m] = count_passing(taus[m], total, left, dim)
         if passes[m] < TRIFLE:
             return m + 1
     return int(TAILS.size)
 
 
-@compiled
-def outdone(own: float, total: float, left: F64, taus: F64, passes: F64, dim: float) -> float:
+@compile_kernel
+def bound_outdone(own: float, total: float, left: F64, taus: F64, passes: F64, dim: float) -> float:
     """q_i, an upper bound of the probability that any key left out passes the selected key i (equation 9).
 
-    own: a_i²; left: a² of the keys left out, rising; taus, passes: levels and ``passing``.
+    own: a_i²; left: a² of the keys left out, rising; taus, passes: levels and ``count_passing``.
     """
     union = left.size * np.exp(-dim * rate(pair_square(own, total, left[0], left[-1])))
     least = min(1.0, union)
@@ -178,20 +178,20 @@ def outdone(own: float, total: float, left: F64, taus: F64, passes: F64, dim: fl
     return float(least)
 
 
-@compiled
+@compile_kernel
 def recall_row(own: F64, total: float, left: F64, taus: F64, passes: F64, dim: float) -> float:
-    """1 − Σ_i q_i / N; own: a² of the selected keys, (N,), the others as for ``outdone``.
+    """1 − Σ_i q_i / N; own: a² of the selected keys, (N,), the others as for ``bound_outdone``.
 
     A key with a_i² ≤ A_i / 2d has d Φ ≤ 1/16 for U_i ≤ 0: its q_i is taken as 1, which saves most of the work.
     """
     kept = 0.0
     for i in range(own.size):
         if (2.0 * dim + 1.0) * own[i] > total:
-            kept += 1.0 - outdone(own[i], total, left, taus, passes, dim)
+            kept += 1.0 - bound_outdone(own[i], total, left, taus, passes, dim)
     return kept / own.size
 
 
-@compiled
+@compile_kernel
 def pair_precision(own: F64, total: float, left: F64, dim: float) -> float:
     """Lower bound of Precision by a union over pairs (equation 10); parameters as for ``recall_row``."""
     probability = 0.0
@@ -202,7 +202,7 @@ def pair_precision(own: F64, total: float, left: F64, dim: float) -> float:
     return own.size / (own.size + left.size * min(1.0, probability))
 
 
-@compiled
+@compile_kernel
 def level_precision(own: F64, total: float, n: int, tau: float, expected: float, dim: float) -> float:
     """Lower bound of Precision by one level τ that ``expected`` keys left out pass (equation 11), or N/n."""
     floor = own.size / n
@@ -214,15 +214,15 @@ def level_precision(own: F64, total: float, n: int, tau: float, expected: float,
     return bound
 
 
-@compiled
+@compile_kernel
 def remove(ordered: F64, element: float) -> None:
     """Remove one element of a rising array: the elements above it move down by one."""
     for k in range(np.searchsorted(ordered, element), ordered.size - 1):
         ordered[k] = ordered[k + 1]
 
 
-@compiled
-def lower_rows(square: F64, dim: float, precision: F64, recall: F64) -> None:
+@compile_kernel
+def bound_rows(square: F64, dim: float, precision: F64, recall: F64) -> None:
     """The bounds for N = 1, …, n − 1.
 
     square: a² in order of falling weight, the largest 1 or all 0, (n,); outputs (n − 1,).
@@ -241,7 +241,7 @@ def lower_rows(square: F64, dim: float, precision: F64, recall: F64) -> None:
         precision[size - 1], recall[size - 1] = size / n, 0.0
         if total < LEAST:
             continue
-        levels = useful_levels(largest, total, left, dim, taus, passes)
+        levels = fill_levels(largest, total, left, dim, taus, passes)
         recall[size - 1] = recall_row(own, total, left, taus[:levels], passes[:levels], dim)
         best = max(size / n, pair_precision(own, total, left, dim))
         for m in range(levels):

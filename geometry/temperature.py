@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from geometry import kernels
 from geometry.host import Head, arrange
 from geometry.kernels import F64, I32
-from geometry.profile import _array, _check, _known, selection_counts
+from geometry.profile import _check, _convert_array, _convert_dtype, selection_counts
 
 TEMPERATURES = (0.25, 0.5, 1.0, 2.0, 4.0)
 """Default temperatures; 1 gives the weights of the model."""
@@ -76,16 +76,16 @@ def temper(weights: ArrayLike, temperature: float, learned_sink: ArrayLike | Non
     ----------
     *Limitations of Normalization in Attention Mechanism*, arXiv 2508.17821: temperature; softmax(l / T) by definition.
     """
-    alpha, share = rows_of(weights, learned_sink)
+    alpha, share = check_rows(weights, learned_sink)
     check_temperature(temperature)
     if temperature == 1:
         return alpha.copy()
-    tempered, sink = over_largest(alpha, share, temperature)
+    tempered, sink = divide_by_largest(alpha, share, temperature)
     tempered /= tempered.sum(axis=-1, keepdims=True) + sink[..., None]
     return tempered
 
 
-def over_largest(alpha: F64, share: F64, temperature: float) -> tuple[F64, F64]:
+def divide_by_largest(alpha: F64, share: F64, temperature: float) -> tuple[F64, F64]:
     """The weights at a temperature and that of a learned sink, both divided by the largest of them: (…, n) and (…).
 
     ``temper`` divides them by their sum. They keep the digits of 1 minus the largest weight.
@@ -128,7 +128,7 @@ def counts_by_temperature(
     ValueError
         For the reasons given in ``temper`` and ``selection_counts``, or if ``n`` is not as described.
     """
-    alpha, states = _array(weights), _array(values)
+    alpha, states = _convert_array(weights), _convert_array(values)
     _check(alpha, states)
     keys = alpha.shape[-1]
     sizes = np.arange(1, keys) if n is None else np.asarray(n)
@@ -138,7 +138,7 @@ def counts_by_temperature(
     parts = []
     for temperature in temperatures:
         tempered = temper(alpha, temperature)
-        k_in, k_out, r_min, r_max = _of_heads(tempered, states, sizes, every=n is None)
+        k_in, k_out, r_min, r_max = _measure_heads(tempered, states, sizes, every=n is None)
         if learned_sink is not None and temperature != 1:  # it takes the same share from every key
             kept = temper(alpha, temperature, learned_sink).sum(axis=-1, keepdims=True)
             r_min, r_max = kept * r_min, kept * r_max
@@ -147,7 +147,7 @@ def counts_by_temperature(
     return CountsByTemperature(np.array(temperatures, np.float64), sizes.astype(np.int32), *arrays)
 
 
-def _of_heads(alpha: F64, states: NDArray[Any], sizes: NDArray[np.integer], *, every: bool) -> list[NDArray[Any]]:
+def _measure_heads(alpha: F64, states: NDArray[Any], sizes: NDArray[np.integer], *, every: bool) -> list[NDArray[Any]]:
     """The measures of all heads, (…, N) each, for ``every`` N or only ``sizes``; alpha (…, n), states (…, n, d)."""
     if every:
         counts = selection_counts(alpha, states)
@@ -158,13 +158,13 @@ def _of_heads(alpha: F64, states: NDArray[Any], sizes: NDArray[np.integer], *, e
     kinds = (np.int32, np.int32, np.float64, np.float64)
     out: list[NDArray[Any]] = [np.empty((*lead, sizes.size), kind) for kind in kinds]
     for head in np.ndindex(lead):
-        rows = _of_head(arrange(alpha[head], _known(states[head]), sink=False), sizes)
+        rows = _measure_head(arrange(alpha[head], _convert_dtype(states[head]), sink=False), sizes)
         for array, row in zip(out, rows, strict=True):
             array[head] = row
     return out
 
 
-def _of_head(head: Head, sizes: NDArray[np.integer]) -> Iterator[tuple[float, ...]]:
+def _measure_head(head: Head, sizes: NDArray[np.integer]) -> Iterator[tuple[float, ...]]:
     """The measures of one head for some N: products of the centres with all keys, then one row per N."""
     weighted = head.alpha[: sizes[-1], None] * head.states[: sizes[-1]]
     s = np.cumsum(np.add.reduceat(weighted, np.append(0, sizes[:-1]), axis=0), axis=0)
@@ -186,10 +186,10 @@ def check_temperature(temperature: float) -> None:
         raise ValueError(msg)
 
 
-def rows_of(weights: ArrayLike, learned_sink: ArrayLike | None) -> tuple[F64, F64]:
+def check_rows(weights: ArrayLike, learned_sink: ArrayLike | None) -> tuple[F64, F64]:
     """Weights (…, n) and shares of learned sinks (…), 0 by default, in float64; a ValueError if invalid."""
-    alpha = np.asarray(_array(weights), np.float64)
-    share = np.zeros(alpha.shape[:-1]) if learned_sink is None else np.asarray(_array(learned_sink), np.float64)
+    alpha = np.asarray(_convert_array(weights), np.float64)
+    share = np.zeros(alpha.shape[:-1]) if learned_sink is None else np.asarray(_convert_array(learned_sink), np.float64)
     if alpha.ndim < 1 or share.shape != alpha.shape[:-1]:
         msg = f"weights (…, n) and learned_sink (…) must match, got {alpha.shape} and {share.shape}"
         raise ValueError(msg)

@@ -13,11 +13,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from geometry import chance
 from geometry.distances import random_subset_distance, rest_distance
-from geometry.effective_keys import concentration, concentration_bytes
-from geometry.grids import I64, grid_of
+from geometry.effective_keys import concentration, estimate_concentration_bytes
+from geometry.grids import I64, choose_grid
 from geometry.kernels import F64
 from geometry.parts import output_parts
-from geometry.profile import _array, _check
+from geometry.profile import _check, _convert_array
 from geometry.temperature import TEMPERATURES, temper
 
 MEASURES = ("precision", "recall", "specificity", "auc")
@@ -86,24 +86,25 @@ def selection_by_temperature(
 
     Notes
     -----
-    Temperatures are computed one by one, each O(grid · n d) per head, with ``scratch_bytes`` of memory.
+    Temperatures are computed one by one, each O(grid · n d) per head, with ``estimate_scratch_bytes`` of memory.
 
     References
     ----------
     *Limitations of Normalization in Attention Mechanism*, arXiv 2508.17821: temperature; softmax(l / T) by definition.
     """
-    alpha, states = _array(weights), _array(values)
+    alpha, states = _convert_array(weights), _convert_array(values)
     _check(alpha, states, least_keys=1)
-    sizes = grid_of(n, alpha.shape[-1]) if alpha.shape[-1] > 1 else np.empty(0, np.int64)
+    sizes = choose_grid(n, alpha.shape[-1]) if alpha.shape[-1] > 1 else np.empty(0, np.int64)
     lead = np.broadcast_shapes(alpha.shape[:-1], states.shape[:-2])
     found = [
-        _at_temperature(temper(alpha, temperature), states, sizes, lead, sink=sink) for temperature in temperatures
+        _measure_at_temperature(temper(alpha, temperature), states, sizes, lead, sink=sink)
+        for temperature in temperatures
     ]
     measures, distance, random_distance, spreads, underflowed = (
         np.stack(parts, axis=len(lead)) for parts in zip(*found, strict=True)
     )
     if learned_sink is not None:  # it takes the same share from every key, which changes only lengths
-        shares = [_kept(alpha, temperature, learned_sink) for temperature in temperatures]
+        shares = [_compute_kept_share(alpha, temperature, learned_sink) for temperature in temperatures]
         kept = np.broadcast_to(np.stack(shares, axis=-1), (*lead, len(shares)))[..., None]
         distance, random_distance = kept * distance, kept * random_distance
     return SelectionByTemperature(
@@ -111,7 +112,7 @@ def selection_by_temperature(
     )
 
 
-def scratch_bytes(heads: int, n: int, head_dim: int, grid: int, temperatures: int) -> int:
+def estimate_scratch_bytes(heads: int, n: int, head_dim: int, grid: int, temperatures: int) -> int:
     """Upper bound of the memory of ``selection_by_temperature`` without its inputs, results included, in bytes.
 
     It includes the weights at one temperature and their temporaries, the numbers of every temperature, twice while they
@@ -130,11 +131,11 @@ def scratch_bytes(heads: int, n: int, head_dim: int, grid: int, temperatures: in
     results = 2 * 8 * heads * temperatures * ((len(MEASURES) + 2) * grid + len(SPREADS) + 1)
     distances = 4 * 8 * n * head_dim + 3 * 8 * grid * head_dim
     norms = 8 * heads * n * (1 + head_dim)
-    measured = 8 * heads * len(chance.MEASURES) * 3 * grid + chance.scratch_bytes(n, head_dim, grid)
-    return weights + results + max(distances, norms, measured, concentration_bytes(heads, n)) + 2**16
+    measured = 8 * heads * len(chance.MEASURES) * 3 * grid + chance.estimate_scratch_bytes(n, head_dim, grid)
+    return weights + results + max(distances, norms, measured, estimate_concentration_bytes(heads, n)) + 2**16
 
 
-def _kept(alpha: NDArray[Any], temperature: float, learned_sink: ArrayLike) -> F64:
+def _compute_kept_share(alpha: NDArray[Any], temperature: float, learned_sink: ArrayLike) -> F64:
     """Sum of the weights with a learned sink divided by their sum from ``temper`` without it, (…)."""
     if temperature == 1:
         return np.ones(alpha.shape[:-1])
@@ -142,7 +143,7 @@ def _kept(alpha: NDArray[Any], temperature: float, learned_sink: ArrayLike) -> F
     return kept
 
 
-def _at_temperature(
+def _measure_at_temperature(
     alpha: F64, states: NDArray[Any], sizes: I64, lead: tuple[int, ...], *, sink: bool
 ) -> tuple[F64, F64, F64, F64, F64]:
     """The results for one temperature with weights ``alpha`` (…, n), in the order of the fields."""

@@ -28,7 +28,7 @@ class _OneBlasThread(ContextDecorator):
     def __enter__(self) -> None:
         with self._lock:
             if self._inside == 0:
-                threads = [(library, library.get_num_threads()) for library in self._blas()]
+                threads = [(library, library.get_num_threads()) for library in self._find_blas()]
                 self._before = [(library, number) for library, number in threads if number not in {1, None}]
                 _set_threads([(library, 1) for library, _ in self._before])
             self._inside += 1
@@ -39,7 +39,7 @@ class _OneBlasThread(ContextDecorator):
             if self._inside == 0:
                 _set_threads(self._before)
 
-    def _blas(self) -> list[threadpoolctl.LibController]:
+    def _find_blas(self) -> list[threadpoolctl.LibController]:
         """The BLAS libraries of the process, looked up once."""
         if self._libraries is None:
             import scipy.linalg  # noqa: F401  loads its own BLAS library, which must be found as well

@@ -26,7 +26,7 @@ def bundle() -> str:
     return text.replace("</script", "<\\/script")
 
 
-def packed(value: Any) -> str:
+def pack(value: Any) -> str:
     """Compress JSON and encode it in base 64: about a third of its size, and inert anywhere in a page.
 
     The same value gives the same text; ``report.js`` unpacks it.
@@ -40,7 +40,7 @@ def packed(value: Any) -> str:
     return b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 
-def policy(*scripts: str) -> str:
+def make_policy(*scripts: str) -> str:
     """A Content-Security-Policy under which only these inline scripts run, if any, and nothing is fetched."""
     hashes = (
         " ".join(f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" for script in scripts) or "'none'"

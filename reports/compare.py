@@ -38,18 +38,20 @@ def write_comparison(
         If the warehouse holds nothing of one of them, or the file cannot be written.
     """
     sources = [find_source(connection, study, map_n=1) for study in studies]
-    claims = {source.study: source.of_study("claims").rows() for source in sources}
+    claims = {source.study: source.ask_study("claims").rows() for source in sources}
     shared = set.intersection(*({row["claim"] for row in rows} for rows in claims.values()))
     claims = {study: [row for row in rows if row["claim"] in shared] for study, rows in claims.items()}
     html = render(
         "compare.html.j2",
-        across.sections(sources),
+        across.build_sections(sources),
         name="+".join(studies),
         studies=[(source.study, reports.get(source.study)) for source in sources],
         home=home,
-        agreement=claims_findings.agreement(claims),
-        claims=listings.claims_of_studies(claims),
-        settings=listings.settings({source.study: settings_findings.facts(source.overview) for source in sources}),
+        agreement=claims_findings.describe_agreement(claims),
+        claims=listings.tabulate_studies(claims),
+        settings=listings.tabulate_settings(
+            {source.study: settings_findings.list_facts(source.overview) for source in sources}
+        ),
     )
     write_atomically(path, html.encode(), remedy="name another folder with --home DIR")
     return path

@@ -11,7 +11,7 @@ from pyarrow import csv, parquet
 from tqdm import tqdm
 
 from reports.figures import Chart, Figure, Section
-from reports.rendering import figures
+from reports.rendering import iterate_figures
 from storage.files.staging import write_atomically
 
 SCALE = 2
@@ -39,7 +39,7 @@ def write_images(sections: Sequence[Section], folder: Path) -> list[Path]:
     UserError
         If the folder cannot be written.
     """
-    drawn = [(key, _sized(figure, chart)) for figure in figures(sections) for key, chart in figure.drawn]
+    drawn = [(key, _set_width(figure, chart)) for figure in iterate_figures(sections) for key, chart in figure.drawn]
     written = []
     for key, chart in tqdm(drawn, desc="pictures", unit="chart", disable=None):
         svg, pdf, png = StringIO(), BytesIO(), BytesIO()
@@ -55,10 +55,10 @@ def write_images(sections: Sequence[Section], folder: Path) -> list[Path]:
 def draw_previews(sections: Sequence[Section]) -> dict[str, Png]:
     """Draw the charts of ``PREVIEWS`` that a study has: PNGs by the titles of their figures."""
     pictures = {}
-    for figure in figures(sections):
+    for figure in iterate_figures(sections):
         for chart in figure.charts if figure.key in PREVIEWS else ():
             png = BytesIO()
-            _sized(figure, chart).save(png, format="png", engine="vl-convert")
+            _set_width(figure, chart).save(png, format="png", engine="vl-convert")
             pictures[figure.title] = png.getvalue()
     return pictures
 
@@ -74,15 +74,15 @@ def write_tables(sections: Sequence[Section], folder: Path) -> list[Path]:
         If the folder cannot be written.
     """
     written = []
-    for figure in tqdm(list(figures(sections)), desc="tables", unit="table", disable=None):
+    for figure in tqdm(list(iterate_figures(sections)), desc="tables", unit="table", disable=None):
         table = figure.table if figure.whole is None else figure.whole
-        for ending, content in (("csv", _csv(table)), ("parquet", _parquet(table))):
+        for ending, content in (("csv", _encode_csv(table)), ("parquet", _encode_parquet(table))):
             written.append(folder / f"{figure.key}.{ending}")
             write_atomically(written[-1], content, remedy=REMEDY)
     return written
 
 
-def _sized(figure: Figure, chart: Chart) -> Chart:
+def _set_width(figure: Figure, chart: Chart) -> Chart:
     """Give a chart a fixed width in place of that of its container."""
     if isinstance(chart, alt.ConcatChart) or chart.width != "container":
         return chart
@@ -91,7 +91,7 @@ def _sized(figure: Figure, chart: Chart) -> Chart:
     return sized
 
 
-def _csv(table: pa.Table) -> bytes:
+def _encode_csv(table: pa.Table) -> bytes:
     nested = [name for name in table.column_names if pa.types.is_nested(table[name].type)]
     for name in nested:
         texts = [None if value is None else json.dumps(value) for value in table[name].to_pylist()]
@@ -101,7 +101,7 @@ def _csv(table: pa.Table) -> bytes:
     return buffer.getvalue()
 
 
-def _parquet(table: pa.Table) -> bytes:
+def _encode_parquet(table: pa.Table) -> bytes:
     buffer = BytesIO()
     parquet.write_table(table, buffer)
     return buffer.getvalue()

@@ -56,7 +56,7 @@ class Heads:
             raise UserError(msg)
         return cls({(row["layer"], row["head"]): row["kv_head"] for row in rows})
 
-    def by_kv_head(self) -> NDArray[np.int64]:
+    def count_kv_heads(self) -> NDArray[np.int64]:
         """Count the KV heads of each layer, (layers,); 0 for layers without attention."""
         counts = np.zeros(1 + max(layer for layer, _ in self.kv_head), np.int64)
         for (layer, _), kv_head in self.kv_head.items():
@@ -103,29 +103,29 @@ def read_scores(path: Path, form: str, heads: Heads) -> dict[Place, float]:
     return found
 
 
-def _duo(file: Path, text: str, heads: Heads) -> dict[Place, float]:
+def _parse_duo(file: Path, text: str, heads: Heads) -> dict[Place, float]:
     """Parse one line per layer, with one number per KV head, separated by tabs."""
     lines = [line.split("\t") for line in text.splitlines() if line.strip()]
     try:
         scores = [[float(cell) for cell in line] for line in lines]
     except ValueError as error:
         _refuse(file, f"{error}; a pattern has only numbers, separated by tabs")
-    counts, given = heads.by_kv_head(), [len(line) for line in scores]
+    counts, given = heads.count_kv_heads(), [len(line) for line in scores]
     if given != counts.tolist():
         most = max(given, default=0)
         _refuse(file, f"it has {len(given)} lines of up to {most} numbers, but the model has {len(counts)} layers with "
-                      f"these numbers of KV heads: {_shape(counts)}")  # fmt: skip
+                      f"these numbers of KV heads: {_describe_counts(counts)}")  # fmt: skip
     return {(layer, head): scores[layer][kv_head] for (layer, head), kv_head in heads.kv_head.items()}
 
 
-def _shape(counts: NDArray[np.int64]) -> str:
+def _describe_counts(counts: NDArray[np.int64]) -> str:
     """Describe the numbers of KV heads of the layers."""
     if (counts == counts[0]).all():
         return f"{counts[0]} in each"
     return ", ".join(map(str, counts.tolist()))
 
 
-def _retrieval(file: Path, text: str, heads: Heads) -> dict[Place, float]:  # noqa: ARG001 (readers share a signature)
+def _parse_retrieval(file: Path, text: str, heads: Heads) -> dict[Place, float]:  # noqa: ARG001 (readers share a signature)
     """Parse a JSON object of lists of scores by "layer-head", and average each list."""
     try:
         content = json.loads(text)
@@ -148,7 +148,7 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _csv(file: Path, text: str, heads: Heads) -> dict[Place, float]:  # noqa: ARG001 (readers share a signature)
+def _parse_csv(file: Path, text: str, heads: Heads) -> dict[Place, float]:  # noqa: ARG001 (readers share a signature)
     """Parse the columns layer, head and score."""
     kinds = {"layer": pa.int64(), "head": pa.int64(), "score": pa.float64()}
     try:
@@ -168,9 +168,9 @@ def _csv(file: Path, text: str, heads: Heads) -> dict[Place, float]:  # noqa: AR
 
 
 READERS: Mapping[str, Callable[[Path, str, Heads], dict[Place, float]]] = {
-    "duo": _duo,
-    "retrieval": _retrieval,
-    "csv": _csv,
+    "duo": _parse_duo,
+    "retrieval": _parse_retrieval,
+    "csv": _parse_csv,
 }
 """Reader of each format."""
 
@@ -181,7 +181,7 @@ def _refuse(file: Path, why: str) -> NoReturn:
     raise UserError(msg)
 
 
-def correlations(
+def correlate_scores(
     connection: duckdb.DuckDBPyConnection, study: str, scores: Mapping[Place, float]
 ) -> dict[str, RankCorrelation]:
     """Correlate scores over heads with each measure of a landed study; results by the measure's name."""

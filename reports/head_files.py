@@ -80,38 +80,38 @@ def write(connection: duckdb.DuckDBPyConnection, study: str, choice: Choice, pat
         msg = f"The warehouse holds nothing of the study '{study}'; run it first: attention-geometry run {study}"
         raise UserError(msg)
     if choice.form in {"csv", "parquet", "json"}:
-        rows, content = _rows(connection, study, choice)
+        rows, content = _encode_rows(connection, study, choice)
         files = {path: content}
     elif choice.measure is None:
         msg = f"The format '{choice.form}' holds one measure; name it with --by, such as --by effective_keys"
         raise UserError(msg)
     else:
-        rows = _measured(connection, study, choice.measure)
-        files = _for_tools(connection, study, choice, rows, path)
+        rows = _read_measure(connection, study, choice.measure)
+        files = _encode_for_tools(connection, study, choice, rows, path)
     beside = path / "made_from.json" if choice.form == "duo" else path.with_name(f"{path.name}.made_from.json")
-    files[beside] = _json(_made_from(connection, study, choice, rows))
+    files[beside] = _encode_json(_describe_origin(connection, study, choice, rows))
     for file, content in files.items():
         write_atomically(file, content, remedy=REMEDY)
     return list(files)
 
 
-def _for_tools(
+def _encode_for_tools(
     connection: duckdb.DuckDBPyConnection, study: str, choice: Choice, rows: pa.Table, path: Path
 ) -> dict[Path, bytes]:
     """Encode the content of each file in one of the formats of other tools."""
     if choice.form == "retrieval":
-        return {path: _retrieval(connection, study, choice, rows)}
-    scores = _by_kv_head(connection, study, choice, rows)
+        return {path: _encode_retrieval(connection, study, choice, rows)}
+    scores = _group_by_kv_head(connection, study, choice, rows)
     if choice.form == "lukv":
         buffer = BytesIO()
-        np.save(buffer, pruned_shares(scores), allow_pickle=False)
+        np.save(buffer, compute_pruned_shares(scores), allow_pickle=False)
         return {path: buffer.getvalue()}
-    text = "".join("\t".join(f"{share:.9f}" for share in layer) + "\n" for layer in ranks(scores))
+    text = "".join("\t".join(f"{share:.9f}" for share in layer) + "\n" for layer in rank_scores(scores))
     sizes = {"sink_size": choice.sink_size, "recent_size": choice.recent_size}
-    return {path / "full_attention_heads.tsv": text.encode(), path / "config.json": _json(sizes)}
+    return {path / "full_attention_heads.tsv": text.encode(), path / "config.json": _encode_json(sizes)}
 
 
-def ranks(scores: F64) -> F64:
+def rank_scores(scores: F64) -> F64:
     """Rank heads from 0, the lowest score, to 1, the highest: the share of the other heads that are lower.
 
     Equal heads count half. A threshold on a share of heads depends on the order alone, so a measure may have any unit.
@@ -127,7 +127,7 @@ def ranks(scores: F64) -> F64:
     return found
 
 
-def pruned_shares(scores: F64) -> F64:
+def compute_pruned_shares(scores: F64) -> F64:
     """Compute shares of keys to prune in each head, with means over heads of ``SHARES``; (99, layers, KV heads).
 
     A head keeps keys in proportion to its score, and at most all of them; the remainder is shared among the other
@@ -152,7 +152,7 @@ def pruned_shares(scores: F64) -> F64:
     return found.reshape(len(SHARES), *scores.shape)
 
 
-def _measured(connection: duckdb.DuckDBPyConnection, study: str, measure: str) -> pa.Table:
+def _read_measure(connection: duckdb.DuckDBPyConnection, study: str, measure: str) -> pa.Table:
     """Read one measure of every head; raise an error if any is missing."""
     rows = ask(connection, "head_measure", study=study, measure=measure).table
     values = rows["value"].to_numpy()
@@ -182,7 +182,7 @@ def _check_layers(connection: duckdb.DuckDBPyConnection, study: str, form: str, 
         raise UserError(msg)
 
 
-def _by_kv_head(connection: duckdb.DuckDBPyConnection, study: str, choice: Choice, rows: pa.Table) -> F64:
+def _group_by_kv_head(connection: duckdb.DuckDBPyConnection, study: str, choice: Choice, rows: pa.Table) -> F64:
     """Combine scores by KV head, (layers, KV heads); higher scores keep more keys."""
     layer, head, value = (rows[name].to_numpy().astype(kind) for name, kind in _COLUMNS.items())
     places = np.unique(np.stack([layer, head], axis=1), axis=0)
@@ -212,7 +212,7 @@ def _by_kv_head(connection: duckdb.DuckDBPyConnection, study: str, choice: Choic
 _COLUMNS: Mapping[str, type[np.generic]] = {"layer": np.int64, "kv_head": np.int64, "value": np.float64}
 
 
-def _retrieval(connection: duckdb.DuckDBPyConnection, study: str, choice: Choice, rows: pa.Table) -> bytes:
+def _encode_retrieval(connection: duckdb.DuckDBPyConnection, study: str, choice: Choice, rows: pa.Table) -> bytes:
     """Encode one line of JSON: scores of each query head, one per sequence, or one if the measure covers them all."""
     heads = np.array([rows["layer"].to_numpy(), rows["head"].to_numpy()], np.int64).T
     _check_layers(connection, study, choice.form, heads)
@@ -227,22 +227,24 @@ def _retrieval(connection: duckdb.DuckDBPyConnection, study: str, choice: Choice
     return json.dumps(found, allow_nan=False).encode() + b"\n"
 
 
-def _rows(connection: duckdb.DuckDBPyConnection, study: str, choice: Choice) -> tuple[pa.Table, bytes]:
+def _encode_rows(connection: duckdb.DuckDBPyConnection, study: str, choice: Choice) -> tuple[pa.Table, bytes]:
     """Read rows of ``head_measures`` and encode them as a file."""
     if choice.measure is None:
         rows = ask(connection, "measures_of_heads", study=study).table
     else:
         rows = ask(connection, "head_measure", study=study, measure=choice.measure).table
         if rows["measure"].null_count == len(rows):
-            _measured(connection, study, choice.measure)  # raises an error that lists the existing measures
+            _read_measure(connection, study, choice.measure)  # raises an error that lists the existing measures
     if choice.form == "json":
-        return rows, _json(rows.to_pylist())
+        return rows, _encode_json(rows.to_pylist())
     buffer = BytesIO()
     (csv.write_csv if choice.form == "csv" else parquet.write_table)(rows, buffer)
     return rows, buffer.getvalue()
 
 
-def _made_from(connection: duckdb.DuckDBPyConnection, study: str, choice: Choice, rows: pa.Table) -> dict[str, Any]:
+def _describe_origin(
+    connection: duckdb.DuckDBPyConnection, study: str, choice: Choice, rows: pa.Table
+) -> dict[str, Any]:
     """Describe the origin of a file for JSON: the study, what was exported, and the intervals of the values."""
     (known,) = ask(connection, "origin_of_study", study=study).rows()
     known["versions"] = json.loads(known["versions"] or "null")
@@ -254,6 +256,6 @@ def _made_from(connection: duckdb.DuckDBPyConnection, study: str, choice: Choice
     return {"study": study, **known, **asdict(choice), "intervals": intervals}
 
 
-def _json(content: Any) -> bytes:
+def _encode_json(content: Any) -> bytes:
     """Encode indented JSON."""
     return json.dumps(content, indent=1, ensure_ascii=False).encode() + b"\n"

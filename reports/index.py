@@ -34,7 +34,7 @@ def write_index(
         If the file cannot be written.
     """
     studies = [
-        {**row, "report": reports.get(row["study"]), "kinds": _kinds(row)}
+        {**row, "report": reports.get(row["study"]), "kinds": _list_kind_shares(row)}
         for row in ask(connection, "studies_overview").rows()
     ]
     html = render("index.html.j2", studies=studies, comparisons=comparisons)
@@ -42,7 +42,7 @@ def write_index(
     return path
 
 
-def _kinds(study: numbers.Row) -> list[tuple[str, float]]:
+def _list_kind_shares(study: numbers.Row) -> list[tuple[str, float]]:
     """List the share of each kind of head (``studies_overview``); empty if unknown."""
     shares = [(label, study[f"{label.lower()}_share"]) for label in findings.LABELS]
     return [] if any(share is None for _, share in shares) else shares

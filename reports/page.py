@@ -15,8 +15,8 @@ from reports.figures import Section, Source, find_source, sections
 from reports.findings import headlines as headlines_findings
 from reports.findings import numbers
 from reports.findings import settings as settings_findings
-from reports.queries import ask, literal
-from reports.rendering import figures, render, unvalidated
+from reports.queries import ask, quote_literal
+from reports.rendering import iterate_figures, render, unvalidated
 from reports.summary import summarise
 from storage.files.staging import write_atomically
 
@@ -114,13 +114,13 @@ def write_report(
         raise ValueError(msg)
     source = find_source(connection, study, map_n=map_n)
     parts = sections(source)
-    html = _page(source, parts, home, origin)
-    charts = sum(len(figure.charts) for figure in figures(parts))
+    html = _render_page(source, parts, home, origin)
+    charts = sum(len(figure.charts) for figure in iterate_figures(parts))
     written = write_atomically(path, html.encode(), remedy=REMEDY)
     return ReportSummary(path, written, charts, draw_previews(parts))
 
 
-def _page(source: Source, parts: tuple[Section, ...], home: str | None, origin: str) -> str:
+def _render_page(source: Source, parts: tuple[Section, ...], home: str | None, origin: str) -> str:
     """Render the page as text."""
     study = source.overview
     return render(
@@ -130,55 +130,53 @@ def _page(source: Source, parts: tuple[Section, ...], home: str | None, origin: 
         study=study,
         home=home,
         origin=origin,
-        sentence=_sentence(source),
-        headlines=_headlines(source),
+        sentence=_describe_model(source),
+        headlines=_build_headlines(source),
         outstanding=summarise(source.connection, source.study),
-        facts=settings_findings.facts(study).items(),
-        provenance=settings_findings.entries(json.loads(study["provenance"])),
-        texts=_texts(source.connection, source.study) if study["model"] != "synthetic" else [],
-        examples=_examples(source.study, source.query),
+        facts=settings_findings.list_facts(study).items(),
+        provenance=settings_findings.iterate_entries(json.loads(study["provenance"])),
+        texts=_read_texts(source.connection, source.study) if study["model"] != "synthetic" else [],
+        examples=_list_examples(source.study, source.query),
     )
 
 
-def _headlines(source: Source) -> list[headlines_findings.Headline]:
-    return headlines_findings.headlines(
-        source.of_study("claims").rows(),
-        _numbers(source),
-        None if source.twin is None else _numbers(source.twin),
-        source.of_query("separability_by_n").rows(),
+def _build_headlines(source: Source) -> list[headlines_findings.Headline]:
+    return headlines_findings.build_headlines(
+        source.ask_study("claims").rows(),
+        _read_measured(source),
+        None if source.twin is None else _read_measured(source.twin),
+        source.ask_query("separability_by_n").rows(),
         source.n,
     )
 
 
-def _sentence(source: Source) -> str:
+def _describe_model(source: Source) -> str:
     """Describe in one sentence how well the model separates what it selects."""
-    heads = source.of_query("heads_at_n", n=source.n).rows()
-    twins = [] if source.twin is None else source.twin.of_query("heads_at_n", n=source.n).rows()
-    return headlines_findings.separates(heads, twins, source.of_query("separability_by_n").rows(), source.n)
+    heads = source.ask_query("heads_at_n", n=source.n).rows()
+    twins = [] if source.twin is None else source.twin.ask_query("heads_at_n", n=source.n).rows()
+    return headlines_findings.describe_separation(heads, twins, source.ask_query("separability_by_n").rows(), source.n)
 
 
-def _numbers(source: Source) -> headlines_findings.Measured:
+def _read_measured(source: Source) -> headlines_findings.Measured:
     """Read the rows behind the numbers at the top of the page."""
     return headlines_findings.Measured(
-        source.of_query("heads_at_n", n=source.n).rows(),
-        source.of_query("sink_by_head").rows(),
-        source.of_study("norm_variation_by_head").rows(),
+        source.ask_query("heads_at_n", n=source.n).rows(),
+        source.ask_query("sink_by_head").rows(),
+        source.ask_study("norm_variation_by_head").rows(),
     )
 
 
-def _texts(connection: duckdb.DuckDBPyConnection, study: str) -> list[tuple[int, list[numbers.Row]]]:
+def _read_texts(connection: duckdb.DuckDBPyConnection, study: str) -> list[tuple[int, list[numbers.Row]]]:
     """Read the first tokens of the first sequences: (sequence, tokens)."""
     rows = ask(connection, "opening_tokens", study=study, sequences=TEXTS, positions=TOKENS).rows()
     return [(sequence, list(tokens)) for sequence, tokens in groupby(rows, key=lambda row: row["sequence"])]
 
 
-def _examples(study: str, position: int) -> list[tuple[str, str]]:
+def _list_examples(study: str, position: int) -> list[tuple[str, str]]:
     """List questions a reader may have with the commands that answer them, for the query that the report shows."""
     quote = '"{}"'.format if re.fullmatch(r"[\w.-]+", study) else shlex.quote
+    name = quote_literal(study)
     return [
-        (
-            question,
-            f"attention-geometry sql {quote(query.replace('$query', str(position)).replace('$study', literal(study)))}",
-        )
+        (question, f"attention-geometry sql {quote(query.replace('$query', str(position)).replace('$study', name))}")
         for question, query in EXAMPLES.items()
     ]

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 import sql
 from storage.errors import UserError
-from storage.warehouse.connection import damage
+from storage.warehouse.connection import describe_damage
 
 Parameter = str | int | None
 
@@ -26,17 +26,17 @@ class Answer:
     @property
     def text(self) -> str:
         """The SQL that was run."""
-        return sql.statement("queries", self.query).text
+        return sql.read_statement("queries", self.query).text
 
     @property
     def sql(self) -> str:
         """The SQL with its parameters filled in, ready to be run."""
 
-        def filled(match: re.Match[str]) -> str:
+        def fill(match: re.Match[str]) -> str:
             value = self.parameters[match[1]]
-            return "NULL" if value is None else literal(value) if isinstance(value, str) else str(value)
+            return "NULL" if value is None else quote_literal(value) if isinstance(value, str) else str(value)
 
-        return re.sub(r"\$(\w+)", filled, sql.statement("queries", self.query).code)
+        return re.sub(r"\$(\w+)", fill, sql.read_statement("queries", self.query).code)
 
     def rows(self) -> list[dict[str, Any]]:
         """The table as plain rows; NULL is ``None``."""
@@ -44,7 +44,7 @@ class Answer:
         return rows
 
 
-def literal(text: str) -> str:
+def quote_literal(text: str) -> str:
     """Quote text as a SQL string literal."""
     return "'" + text.replace("'", "''") + "'"
 
@@ -61,10 +61,10 @@ def ask(connection: duckdb.DuckDBPyConnection, query: str, /, **parameters: Para
     UserError
         If a file of the warehouse is damaged.
     """
-    text = sql.statement("queries", query).text
+    text = sql.read_statement("queries", query).text
     try:
         return Answer(query, parameters, connection.sql(text, params=parameters).to_arrow_table())
     except duckdb.Error as error:
-        if said := damage(connection, str(error)):
+        if said := describe_damage(connection, str(error)):
             raise UserError(said) from error
         raise

@@ -39,17 +39,17 @@ def render(template: str, sections: Sequence[Section] = (), *, name: str = "", *
         Other variables of the template.
     """
     folder = files(__package__) / "templates"
-    drawn = any(figure.charts for figure in figures(sections))
+    drawn = any(figure.charts for figure in iterate_figures(sections))
     scripts = [browser.bundle(), (folder / "report.js").read_text(encoding="utf-8")] if drawn else []
     return (
-        _environment()
+        _make_environment()
         .get_template(template)
         .render(
             sections=sections,
-            numbered=numbered(sections),
-            charts=_charts(name, sections),
+            numbered=number_figures(sections),
+            charts=_pack_charts(name, sections),
             scripts=scripts,
-            policy=browser.policy(*scripts),
+            policy=browser.make_policy(*scripts),
             light=theme.LIGHT,
             dark=theme.DARK,
             font=theme.FONT,
@@ -59,17 +59,17 @@ def render(template: str, sections: Sequence[Section] = (), *, name: str = "", *
     )
 
 
-def figures(sections: Sequence[Section]) -> Iterator[Figure]:
+def iterate_figures(sections: Sequence[Section]) -> Iterator[Figure]:
     """Iterate over the figures of sections, in reading order."""
     for section in sections:
         yield from section.figures
 
 
-def numbered(sections: Sequence[Section]) -> dict[str, str]:
+def number_figures(sections: Sequence[Section]) -> dict[str, str]:
     """Number the figures that are not empty, by key: ``Figure 3``, ``Table 1``."""
     found: dict[str, str] = {}
     counts = {"Figure": 0, "Table": 0}
-    for figure in figures(sections):
+    for figure in iterate_figures(sections):
         if not figure.empty:
             kind = "Figure" if figure.charts else "Table"
             counts[kind] += 1
@@ -78,41 +78,41 @@ def numbered(sections: Sequence[Section]) -> dict[str, str]:
 
 
 @cache
-def _environment() -> jinja2.Environment:
+def _make_environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader(__package__), autoescape=True, undefined=jinja2.StrictUndefined
     )
     environment.filters |= {
-        "cells": _cells,
-        "same": _same,
+        "cells": _render_cells,
+        "same": _find_constants,
         "typeset": _typeset,
         "count_of": numbers.count,
         "percent": numbers.percent,
     }
-    environment.filters |= {"number": numbers.number, "together": _together, "visible": _visible}
-    environment.tests["numbers"] = _numeric
+    environment.filters |= {"number": numbers.number, "together": _keep_together, "visible": _replace_controls}
+    environment.tests["numbers"] = _is_numeric
     return environment
 
 
-def _charts(name: str, sections: Sequence[Section]) -> str:
+def _pack_charts(name: str, sections: Sequence[Section]) -> str:
     """Pack the specifications of all charts, with the theme once for light and once for dark."""
     specs = []
-    for figure in figures(sections):
+    for figure in iterate_figures(sections):
         for key, chart in figure.drawn:
             spec = chart.to_dict(validate=False)  # the tests validate the charts of every figure
             del spec["config"]
             if len(figure.charts) == 1 and not figure.titled:
                 del spec["title"]  # it is shown above the chart, where it can wrap
             specs.append({"key": key, "spec": spec})
-    configs = {"light": theme.config(theme.LIGHT), "dark": theme.config(theme.DARK)}
-    return browser.packed({"name": name, "charts": specs, **configs})
+    configs = {"light": theme.make_config(theme.LIGHT), "dark": theme.make_config(theme.DARK)}
+    return browser.pack({"name": name, "charts": specs, **configs})
 
 
 LONG = 100
 """Tables with more rows show a value that is the same in all rows only once, above the table."""
 
 
-def _same(table: pa.Table) -> dict[str, str]:
+def _find_constants(table: pa.Table) -> dict[str, str]:
     """Find the columns of a long table with one value in all rows, and that value as its cells would show it."""
     if table.num_rows <= LONG:
         return {}
@@ -121,13 +121,13 @@ def _same(table: pa.Table) -> dict[str, str]:
     return {name: f"{value:.6g}" if isinstance(value, float) else str(value) for name, value in found.items()}
 
 
-def _cells(table: pa.Table) -> Markup:
+def _render_cells(table: pa.Table) -> Markup:
     """Render the rows of a table as HTML without optional end tags: a page may have thousands of rows."""
     rows = zip(*(column.to_pylist() for column in table.columns), strict=True)
-    return Markup("\n").join(Markup("<tr>") + Markup("").join(_cell(value) for value in row) for row in rows)
+    return Markup("\n").join(Markup("<tr>") + Markup("").join(_render_cell(value) for value in row) for row in rows)
 
 
-def _cell(value: Any) -> Markup:
+def _render_cell(value: Any) -> Markup:
     """Render a value: six significant digits, a dash for NULL; a value that is not a number has a class."""
     if value is None:
         return Markup("<td>–")
@@ -138,7 +138,7 @@ def _cell(value: Any) -> Markup:
     return Markup('<td class="text">{}').format(value)
 
 
-def _together(sentence: str) -> str:
+def _keep_together(sentence: str) -> str:
     """Keep equations such as ``N = 4`` on one line."""
     return sentence.replace(" = ", "\u00a0=\u00a0")
 
@@ -152,7 +152,7 @@ def _typeset(text: str) -> Markup:
     return Markup(_SUBSCRIPT.sub(r"\1<sub>\2</sub>", str(Markup.escape(text))))  # noqa: S704 (escaped first)
 
 
-def _numeric(column: pa.ChunkedArray) -> bool:
+def _is_numeric(column: pa.ChunkedArray) -> bool:
     """Whether a column holds numbers, so that its heading is aligned with them."""
     return bool(pa.types.is_integer(column.type) or pa.types.is_floating(column.type))
 
@@ -161,6 +161,6 @@ _PICTURES: dict[int, int | str] = {code: 0x2400 + code for code in range(0x20)}
 _PICTURES |= {0x7F: 0x2421, ord("\n"): "↵", ord("\t"): "⇥"}
 
 
-def _visible(token: str) -> str:
+def _replace_controls(token: str) -> str:
     """Replace the control characters of a token by visible symbols, so that each token stays on its line."""
     return token.translate(_PICTURES)

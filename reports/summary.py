@@ -2,7 +2,7 @@
 
 import duckdb
 
-from reports.findings.headlines import outstanding
+from reports.findings.headlines import describe_highlights
 from reports.queries import ask
 
 
@@ -20,4 +20,4 @@ def summarise(connection: duckdb.DuckDBPyConnection, study: str) -> list[str]:
     claims = ask(connection, "claims", study=study).rows()
     names = ("sink_by_head", "learned_sinks", "taxonomy_of_heads")
     answers = (ask(connection, name, study=study, query=overview["query"] or 0) for name in names)
-    return outstanding(claims, *(answer.rows() for answer in answers))
+    return describe_highlights(claims, *(answer.rows() for answer in answers))

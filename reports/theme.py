@@ -85,7 +85,7 @@ DARK = Palette(
 )
 
 
-def config(palette: Palette) -> dict[str, Any]:
+def make_config(palette: Palette) -> dict[str, Any]:
     """Vega-Lite configuration that draws every chart of this package in ``palette``."""
     return {
         "background": palette.surface,
@@ -93,7 +93,7 @@ def config(palette: Palette) -> dict[str, Any]:
         "padding": 4,
         "view": {"stroke": None, "continuousHeight": HEIGHT},
         "title": {"anchor": "start", "color": palette.ink, "fontSize": 15, "fontWeight": 600, "offset": 14},
-        "axis": _axis(palette),
+        "axis": _make_axis(palette),
         "axisXPoint": {"grid": False},
         "axisBand": {"grid": False, "ticks": False, "domain": False},
         "legend": {
@@ -120,11 +120,11 @@ def config(palette: Palette) -> dict[str, Any]:
         "point": {"opacity": 1},
         "line": {"strokeWidth": 2.25, "strokeCap": "round", "strokeJoin": "round"},
         "rect": {"stroke": palette.surface, "strokeWidth": 1},
-        "style": _styles(palette),
+        "style": _make_styles(palette),
     }
 
 
-def _axis(palette: Palette) -> dict[str, Any]:
+def _make_axis(palette: Palette) -> dict[str, Any]:
     return {
         "domain": False,
         "ticks": False,
@@ -139,7 +139,7 @@ def _axis(palette: Palette) -> dict[str, Any]:
     }
 
 
-def _styles(palette: Palette) -> dict[str, Any]:
+def _make_styles(palette: Palette) -> dict[str, Any]:
     """Named styles: a mark names its role, and the style sets its appearance."""
     return {
         "mean": {"color": palette.series[0]},
@@ -173,4 +173,4 @@ def _styles(palette: Palette) -> dict[str, Any]:
 @alt.theme.register(NAME, enable=True)
 def attention_geometry() -> alt.theme.ThemeConfig:
     """Theme for a light surface, used if a chart is saved or shown on its own."""
-    return {"config": config(LIGHT)}  # type: ignore[typeddict-item]
+    return {"config": make_config(LIGHT)}  # type: ignore[typeddict-item]

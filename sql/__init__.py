@@ -11,7 +11,7 @@
   name is the asset's.
 
 Every file begins with a header of three comments, ``grain``, ``inputs`` and ``meaning``; an indented line continues the
-one before. ``inputs`` names every table, view and macro that the statement reads; ``in_order`` relies on it. In
+one before. ``inputs`` names every table, view and macro that the statement reads; ``sort_statements`` relies on it. In
 ``schema`` and ``views`` a comment at the end of a column's line is that column's COMMENT in the database.
 
 A file ``NAME.sql`` whose template uses ``model`` holds two statements: ``NAME``, for every head, and ``NAME_model``,
@@ -66,13 +66,13 @@ class Statement:
 
 
 @cache
-def names(kind: Kind) -> tuple[str, ...]:
+def list_names(kind: Kind) -> tuple[str, ...]:
     """Names of all statements of a kind, in alphabetical order."""
-    return tuple(sorted(_templates(kind)))
+    return tuple(sorted(_find_templates(kind)))
 
 
 @cache
-def _templates(kind: Kind) -> dict[str, str]:
+def _find_templates(kind: Kind) -> dict[str, str]:
     """Name of each statement of a kind, and of its file."""
     found = {}
     for entry in (files(__package__) / kind).iterdir():
@@ -85,7 +85,7 @@ def _templates(kind: Kind) -> dict[str, str]:
 
 
 @cache
-def statement(kind: Kind, name: str) -> Statement:
+def read_statement(kind: Kind, name: str) -> Statement:
     """Read one statement.
 
     Raises
@@ -93,21 +93,21 @@ def statement(kind: Kind, name: str) -> Statement:
     KeyError
         If there is no such statement, or its header lacks a line.
     """
-    templates = _templates(kind)
+    templates = _find_templates(kind)
     if name not in templates:
         msg = f"there is no sql/{kind}/{name}.sql"
         raise KeyError(msg)
     source = (files(__package__) / kind / templates[name]).read_text(encoding="utf-8")
     text = source
     if "{{" in source or "{%" in source:
-        text = _environment().from_string(source).render(model=f"{name}.sql" != templates[name])
+        text = _make_environment().from_string(source).render(model=f"{name}.sql" != templates[name])
     matches = [_HEADER.match(line) for line in _UNFINISHED.sub(" ", text).splitlines()]
     header = {match["key"]: match["text"] for match in matches if match}
-    return Statement(kind, name, text, header["grain"], header["inputs"], header["meaning"], _columns(kind, text))
+    return Statement(kind, name, text, header["grain"], header["inputs"], header["meaning"], _parse_columns(kind, text))
 
 
 @cache
-def _environment() -> "Environment":
+def _make_environment() -> "Environment":
     """The Jinja environment, with the globals that templates may use."""
     from jinja2 import Environment, StrictUndefined
 
@@ -127,11 +127,11 @@ def _environment() -> "Environment":
         "roles": quantities.ROLES,
         "concentration": columns.CONCENTRATION,
         "stored": quantities.SELECTION,
-        "by_n": _stored(quantities.BY_N),
-        "by_kappa": _stored(quantities.BY_KAPPA),
+        "by_n": _select_quantities(quantities.BY_N),
+        "by_kappa": _select_quantities(quantities.BY_KAPPA),
         "of_attention": columns.OF_ATTENTION,
         "of_kinds": columns.OF_KINDS,
-        "by_kv_head": _stored(quantities.BY_KV_HEAD),
+        "by_kv_head": _select_quantities(quantities.BY_KV_HEAD),
         "followed": dict(quantities.derived(quantities.SelectionCounts)),
         "metrics": columns.METRICS,
         "means": columns.MEANS,
@@ -146,14 +146,14 @@ def _environment() -> "Environment":
     return environment
 
 
-def _stored(axes: tuple[str, ...]) -> list[object]:
+def _select_quantities(axes: tuple[str, ...]) -> list[object]:
     """The declared quantities with these axes, in the order of their declaration."""
     from geometry.quantities import SELECTION
 
     return [quantity for quantity in SELECTION.values() if quantity.axes == axes]
 
 
-def in_order(*kinds: Kind) -> Iterator[Statement]:
+def sort_statements(*kinds: Kind) -> Iterator[Statement]:
     """All statements of some kinds, each after the statements that its ``inputs`` name.
 
     Raises
@@ -161,14 +161,14 @@ def in_order(*kinds: Kind) -> Iterator[Statement]:
     graphlib.CycleError
         If statements depend on each other in a circle.
     """
-    found = {name: statement(kind, name) for kind in kinds for name in names(kind)}
+    found = {name: read_statement(kind, name) for kind in kinds for name in list_names(kind)}
     inputs = {
         name: [used for used in _NAME.findall(described.inputs) if used in found] for name, described in found.items()
     }
     return (found[name] for name in TopologicalSorter(inputs).static_order())
 
 
-def _columns(kind: Kind, text: str) -> dict[str, str]:
+def _parse_columns(kind: Kind, text: str) -> dict[str, str]:
     """Comment of each column of a table or view."""
     if kind not in {"schema", "views"}:
         return {}

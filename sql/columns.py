@@ -134,11 +134,11 @@ def quantity_names(quantities: Iterable[Quantity]) -> str:
 
 def violations(quantities: Iterable[Quantity]) -> str:
     """The condition that a row has a value outside the domain of one of its quantities."""
-    conditions = [condition for quantity in quantities for condition in _outside(quantity)]
+    conditions = [condition for quantity in quantities for condition in _list_conditions(quantity)]
     return "\n        OR ".join(conditions)
 
 
-def _outside(quantity: Quantity) -> Iterable[str]:
+def _list_conditions(quantity: Quantity) -> Iterable[str]:
     """The conditions that one value is outside its domain; NULL meets none of them."""
     name = quantity.name
     if quantity.dtype != "int32":

@@ -53,7 +53,7 @@ def refuse_newer(what: str, was: object, now: object, study: str) -> None:
         raise NewerError(msg)
 
 
-def in_a_line(error: Exception) -> str:
+def format_error(error: Exception) -> str:
     """Format an error as one line, which begins with the type of the error unless it is a ``UserError``."""
     said = " ".join(str(error).split())
     return said if isinstance(error, UserError) else f"{type(error).__name__}: {said}"

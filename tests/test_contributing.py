@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dagster_project.steps.documentation import assets_section
+from dagster_project.steps.documentation import render_assets_section
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 PACKAGES = ("dagster_project", "extract", "geometry", "reports", "sql", "storage")
@@ -74,7 +74,9 @@ def test_a_metric_that_is_declared_and_computed_is_in_stores_tables_and_checks(c
 
 def test_the_page_on_the_architecture_lists_the_assets() -> None:
     page = (CHECKOUT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    assert page.endswith(assets_section()), "run the command that the page names, and put what it prints at the end"
+    assert page.endswith(render_assets_section()), (
+        "run the command that the page names, and put what it prints at the end"
+    )
 
 
 def test_the_files_that_the_pages_for_contributors_name_exist() -> None:

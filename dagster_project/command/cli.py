@@ -21,21 +21,21 @@ from dagster_project.command import interrupts
 from dagster_project.command.completion import complete_asset, complete_one_of, complete_relation, complete_study
 from dagster_project.command.output import (
     FORMATS,
+    build_table,
     check_format,
     check_text,
-    console,
-    counted,
-    harmless,
-    prompt,
-    rich_table,
-    rows_of,
+    escape_control_codes,
+    format_count,
+    list_rows,
+    make_console,
+    run_prompt,
     write,
     write_object,
 )
 from dagster_project.command.serving import serve
-from dagster_project.command.streams import OUTPUT, give_up_output
+from dagster_project.command.streams import OUTPUT, discard_output
 from dagster_project.study.home import DEFAULT_HOME, HOME_VARIABLE, Home
-from extract.hub import exists, local_path
+from extract.hub import exists, expand_path
 from reports.findings.numbers import count
 from storage.errors import QuotingError, UserError
 from storage.files.places import Local
@@ -62,17 +62,17 @@ HomeOption = Annotated[
 ]
 
 
-def _flag(*names: str, **settings: Any) -> Any:
+def _make_flag(*names: str, **settings: Any) -> Any:
     """Make an option that takes no value; help shows no placeholder for one."""
     return typer.Option(*names, metavar="", **settings)
 
 
-def _format(*names: str, help: str) -> Any:  # noqa: A002 (called as in typer)
+def _make_format_option(*names: str, help: str) -> Any:  # noqa: A002 (called as in typer)
     """Make the option ``--format``, with shell completion of its values."""
     return typer.Option("--format", help=help, autocompletion=complete_one_of(*names))
 
 
-JsonOption = Annotated[bool, _flag("--json", help="Print results as JSON.")]
+JsonOption = Annotated[bool, _make_flag("--json", help="Print results as JSON.")]
 
 
 def _print_version(asked: bool) -> None:
@@ -85,9 +85,9 @@ def _print_version(asked: bool) -> None:
 @app.callback()
 def attention_geometry(
     home: HomeOption = None,
-    quiet: Annotated[bool, _flag("--quiet", "-q", help="Print only results, warnings and errors.")] = False,
+    quiet: Annotated[bool, _make_flag("--quiet", "-q", help="Print only results, warnings and errors.")] = False,
     version: Annotated[  # noqa: ARG001 (its callback does the work)
-        bool, _flag("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+        bool, _make_flag("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Measure every attention head of a language model as a geometric classifier.
@@ -112,7 +112,9 @@ def run(
         typer.Argument(help="A study defined in studies.yaml; omit with --name.", autocompletion=complete_study),
     ] = None,
     home: HomeOption = None,
-    fresh: Annotated[bool, _flag("--fresh", help="Rebuild everything, ignoring what is stored for the study.")] = False,
+    fresh: Annotated[
+        bool, _make_flag("--fresh", help="Rebuild everything, ignoring what is stored for the study.")
+    ] = False,
     force: Annotated[
         str | None,
         typer.Option(
@@ -126,7 +128,7 @@ def run(
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of the hub id.")] = None,
     random_weights: Annotated[
         bool,
-        _flag("--random-weights", help="Use the model's architecture with random weights, drawn from the seed."),
+        _make_flag("--random-weights", help="Use the model's architecture with random weights, drawn from the seed."),
     ] = False,
     corpus: Annotated[
         str | None, typer.Option(help="`embedded`, a .txt/.jsonl/.parquet file, a folder of them, or a hub dataset.")
@@ -135,7 +137,7 @@ def run(
     subset: Annotated[str | None, typer.Option(help="Configuration of the hub dataset.")] = None,
     split: Annotated[str | None, typer.Option(help="Split of the hub dataset (default: train).")] = None,
     column: Annotated[str | None, typer.Option(help="Column or field that holds the text (default: text).")] = None,
-    pack: Annotated[bool, _flag("--pack", help="Join short documents instead of skipping them.")] = False,
+    pack: Annotated[bool, _make_flag("--pack", help="Join short documents instead of skipping them.")] = False,
     context_length: Annotated[int | None, typer.Option(help="Tokens in each sequence.")] = None,
     sequences: Annotated[int | None, typer.Option(help="Number of sequences.")] = None,
     queries: Annotated[
@@ -177,11 +179,13 @@ def run(
     """
     root = _use_home(home)
     given = {
-        "model": _part(model, revision=revision, weights="random" if random_weights else None),
-        "corpus": _part(corpus, revision=corpus_revision, subset=subset, split=split, column=column, pack=pack or None),
+        "model": _build_input_settings(model, revision=revision, weights="random" if random_weights else None),
+        "corpus": _build_input_settings(
+            corpus, revision=corpus_revision, subset=subset, split=split, column=column, pack=pack or None
+        ),
         "context_length": context_length,
         "sequences": sequences,
-        "queries": _positions(queries),
+        "queries": _parse_positions(queries),
         "seed": seed,
         "dtype": dtype,
         "device": device,
@@ -191,7 +195,7 @@ def run(
         "twin": twin,
     }
     settings = {key: value for key, value in given.items() if value is not None}
-    with _chosen(root, study, name, settings) as chosen:
+    with _select_study(root, study, name, settings) as chosen:
         from dagster_project.command.runs import run_study  # here, so that invalid input is refused quickly
 
         run_study(root, chosen, fresh=fresh, force=force)
@@ -217,17 +221,18 @@ def extract(
     `attention-geometry extract mine --shard 1/4` to `--shard 4/4`, then `attention-geometry finalise mine`.
     """
     root = _use_home(home)
-    _check(root, study)
-    from dagster_project.steps.catalogue import work_on
+    _check_study(root, study)
+    from dagster_project.steps.catalogue import prepare_work
     from dagster_project.steps.tensors import extract_tensors
     from extract.settings import Shard
 
-    work = work_on(root, study)
+    work = prepare_work(root, study)
     part = None if shard is None else Shard.parse(shard)
     root.prepare()
     report = extract_tensors(work, part)
     typer.echo(
-        f"{report.path}: {counted(report.written, 'sequence')} written, {report.missing} of {report.sequences} still "
+        f"{report.path}: {format_count(report.written, 'sequence')} written, {report.missing} of "
+        f"{report.sequences} still "
         "missing"
     )
 
@@ -262,14 +267,14 @@ def drop(
     `keep_tensors: false` in the settings of a study does the same as soon as it has landed.
     """
     from dagster_project.steps.landing import drop_tensors
-    from dagster_project.steps.space import gigabytes
+    from dagster_project.steps.space import format_bytes
     from dagster_project.study.studies import find_study
 
     root = _use_home(home)
     found = find_study(root, study)
-    with root.running(study):
+    with root.reserve(study):
         freed = drop_tensors(root, study, found)
-    typer.echo(f"{study}: {gigabytes(freed)} freed in {root.tensors(study)}")
+    typer.echo(f"{study}: {format_bytes(freed)} freed in {root.tensors(study)}")
 
 
 @app.command()
@@ -280,22 +285,22 @@ def studies(
     """List all studies with their model, corpus, size and state."""
     from rich.table import Table
 
-    from dagster_project.study.studies import readable_studies
-    from dagster_project.upkeep.progress import states
+    from dagster_project.study.studies import list_readable_studies
+    from dagster_project.upkeep.progress import describe_states
 
     root = _use_home(home)
-    found, unreadable = readable_studies(root)
+    found, unreadable = list_readable_studies(root)
     table = Table("study", "model", "corpus", "context", "sequences", "state")
-    for name, state in states(root, found).items():
+    for name, state in describe_states(root, found).items():
         study = found[name]
         cells = (name, study.model.id, study.corpus.id, study.context_length, study.sequences, state)
         if as_json:
             keys = ("study", "model", "corpus", "context_length", "sequences", "state")
             write_object(dict(zip(keys, cells, strict=True)))
             continue
-        table.add_row(*(harmless(str(cell)) for cell in cells))
+        table.add_row(*(escape_control_codes(str(cell)) for cell in cells))
     if not as_json:
-        console().print(table)
+        make_console().print(table)
     for error in unreadable.values():
         raise error
 
@@ -311,7 +316,7 @@ def report(
         Path | None,
         typer.Option(metavar="DIR", help="Also write the table behind each figure to DIR, as CSV and Parquet."),
     ] = None,
-    show: Annotated[bool, _flag("--open", help="Open the page in the browser.")] = False,
+    show: Annotated[bool, _make_flag("--open", help="Open the page in the browser.")] = False,
 ) -> None:
     """Rewrite the report of a landed study, and print its path.
 
@@ -329,9 +334,9 @@ def report(
     run_report(root, study)
     typer.echo(root.report(study))
     if images or tables:
-        written = export(root, study, images=_folder(images), tables=_folder(tables))
+        written = export(root, study, images=_resolve_folder(images), tables=_resolve_folder(tables))
         folders = ", ".join(str(folder) for folder in (images, tables) if folder)
-        typer.echo(f"{counted(len(written), 'file')} in {folders}")
+        typer.echo(f"{format_count(len(written), 'file')} in {folders}")
     if show and typer.launch(str(root.report(study))):
         msg = f"No browser could be started; open {root.report(study)} by hand"
         raise UserError(msg)
@@ -350,7 +355,7 @@ def publish(
 
     target = folder.expanduser().resolve()
     written = publish_pages(_use_home(home), target)
-    typer.echo(f"{counted(len(written), 'file')} in {target}")
+    typer.echo(f"{format_count(len(written), 'file')} in {target}")
 
 
 @app.command(no_args_is_help=True)
@@ -380,7 +385,7 @@ def export(
     home: HomeOption = None,
     form: Annotated[
         str,
-        _format(
+        _make_format_option(
             "duo",
             "lukv",
             "retrieval",
@@ -395,7 +400,7 @@ def export(
         typer.Option("--by", metavar="MEASURE", help="Measure of head_measures (default: all of them, as rows)."),
     ] = None,
     group: Annotated[str, typer.Option(help="How to combine the query heads of one KV head: max or mean.")] = "max",
-    invert: Annotated[bool, _flag("--invert", help="Rank heads with the lowest measure first.")] = False,
+    invert: Annotated[bool, _make_flag("--invert", help="Rank heads with the lowest measure first.")] = False,
     sink_size: Annotated[
         int, typer.Option(help="For duo: number of first keys that heads without full attention see.")
     ] = 128,
@@ -436,7 +441,7 @@ def scores(
     file: Annotated[Path, typer.Argument(help="File of scores; for duo, its folder.")],
     home: HomeOption = None,
     form: Annotated[
-        str, _format("duo", "retrieval", "csv", help="duo, retrieval, or csv (layer, head, score).")
+        str, _make_format_option("duo", "retrieval", "csv", help="duo, retrieval, or csv (layer, head, score).")
     ] = "csv",
     source: Annotated[
         str | None, typer.Option("--name", help="Name of the scores (default: the name of the file).")
@@ -456,7 +461,7 @@ def scores(
     from dagster_project.command.heads import add_scores
 
     found = add_scores(root, study, file.expanduser().resolve(), form=form, source=source)
-    console().print(rich_table(found, title=f"{study}: rank correlation over heads"))
+    make_console().print(build_table(found, title=f"{study}: rank correlation over heads"))
 
 
 @app.command("sql")
@@ -465,9 +470,9 @@ def sql_command(
         str | None, typer.Argument(help="Read-only statement (default: a prompt, or standard input if piped).")
     ] = None,
     home: HomeOption = None,
-    form: Annotated[str, _format(*FORMATS, help="table, vertical, csv, json or parquet.")] = "table",
+    form: Annotated[str, _make_format_option(*FORMATS, help="table, vertical, csv, json or parquet.")] = "table",
     unlocked: Annotated[
-        bool, _flag("--unlocked", help="Allow other files and the network: read_parquet, COPY … TO.")
+        bool, _make_flag("--unlocked", help="Allow other files and the network: read_parquet, COPY … TO.")
     ] = False,
 ) -> None:
     """Query the warehouse in SQL (DuckDB), read-only; only results are written to standard output.
@@ -491,7 +496,7 @@ def sql_command(
     with closing(Reader(folder, unlocked=unlocked)) as reader:
         if query is None and sys.stdin.isatty():
             interrupts.leave()
-            prompt(reader, form, unlocked=unlocked)
+            run_prompt(reader, form, unlocked=unlocked)
         else:
             text = query if query is not None else sys.stdin.read()
             check_text(text)
@@ -509,9 +514,9 @@ def tour(
             autocompletion=complete_study,
         ),
     ] = None,
-    only_sql: Annotated[bool, _flag("--sql", help="Print only the SQL statement, to paste or edit.")] = False,
+    only_sql: Annotated[bool, _make_flag("--sql", help="Print only the SQL statement, to paste or edit.")] = False,
     form: Annotated[
-        str, _format("table", "markdown", help="table, or markdown for a page of all questions.")
+        str, _make_format_option("table", "markdown", help="table, or markdown for a page of all questions.")
     ] = "table",
 ) -> None:
     """Show example questions with their SQL and their answers from your own data.
@@ -533,7 +538,9 @@ def schema(
         str | None,
         typer.Argument(help="Table, view or macro (default: list all).", autocompletion=complete_relation),
     ] = None,
-    form: Annotated[str, _format("table", "markdown", help="table, or markdown for a page of all of them.")] = "table",
+    form: Annotated[
+        str, _make_format_option("table", "markdown", help="table, or markdown for a page of all of them.")
+    ] = "table",
 ) -> None:
     """Describe the tables, views and macros of the warehouse, and their columns.
 
@@ -548,7 +555,9 @@ def schema(
 
 @app.command()
 def assets(
-    form: Annotated[str, _format("table", "markdown", help="table, or markdown for docs/architecture.md.")] = "table",
+    form: Annotated[
+        str, _make_format_option("table", "markdown", help="table, or markdown for docs/architecture.md.")
+    ] = "table",
 ) -> None:
     """List the assets of a study, and what each is made from.
 
@@ -566,8 +575,8 @@ def refresh(
         typer.Argument(help="Studies to refresh (default: all that were ever run).", autocompletion=complete_study),
     ] = None,
     home: HomeOption = None,
-    dry_run: Annotated[bool, _flag("--dry-run", help="Print what is stale and why, and change nothing.")] = False,
-    report: Annotated[bool, _flag("--report", help="Print the latest report, also of the schedule.")] = False,
+    dry_run: Annotated[bool, _make_flag("--dry-run", help="Print what is stale and why, and change nothing.")] = False,
+    report: Annotated[bool, _make_flag("--report", help="Print the latest report, also of the schedule.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Rebuild what is missing or stale in all studies, one after the other, and print what was done and why.
@@ -580,20 +589,20 @@ def refresh(
     What the last refresh did: `attention-geometry refresh --report`
     """
     from dagster_project.command.refreshing import refresh as run_refresh
-    from dagster_project.upkeep.plan import latest
+    from dagster_project.upkeep.plan import read_latest
 
     root = _use_home(home)
-    found = latest(root) if report else run_refresh(root, studies or (), dry_run=dry_run)
+    found = read_latest(root) if report else run_refresh(root, studies or (), dry_run=dry_run)
     if as_json:
         for entry in found.entries:
             write_object(asdict(entry) | {"reasons": entry.reasons})
     else:
-        console().print(_refreshed(found))
+        make_console().print(_build_refresh_table(found))
     if any(entry.failed for entry in found.entries):
         raise typer.Exit(1)
 
 
-def _refreshed(found: "Report") -> "Table":
+def _build_refresh_table(found: "Report") -> "Table":
     """Build the table of what a refresh found and did."""
     from rich.table import Table
 
@@ -603,21 +612,25 @@ def _refreshed(found: "Report") -> "Table":
     for entry in found.entries:
         outcome = f"{entry.outcome}: {entry.message}" if entry.outcome and entry.message else entry.outcome
         seconds = "" if entry.seconds is None else f"{entry.seconds:.1f}"
-        table.add_row(*(harmless(cell) for cell in (entry.study, entry.state, entry.reasons, outcome, seconds)))
+        table.add_row(
+            *(escape_control_codes(cell) for cell in (entry.study, entry.state, entry.reasons, outcome, seconds))
+        )
     return table
 
 
 @app.command()
 def doctor(
     home: HomeOption = None,
-    clean: Annotated[bool, _flag("--clean", help="Remove leftovers of killed processes, without asking.")] = False,
+    clean: Annotated[bool, _make_flag("--clean", help="Remove leftovers of killed processes, without asking.")] = False,
     verify: Annotated[
-        bool, _flag("--verify", help="Verify all checksums; exit with 1 if anything is damaged.")
+        bool, _make_flag("--verify", help="Verify all checksums; exit with 1 if anything is damaged.")
     ] = False,
     as_json: JsonOption = False,
     rebuild_records: Annotated[
         bool,
-        _flag("--rebuild-records", help="Replace Dagster's records: the history of runs is lost, results are kept."),
+        _make_flag(
+            "--rebuild-records", help="Replace Dagster's records: the history of runs is lost, results are kept."
+        ),
     ] = False,
 ) -> None:
     """Show installed versions, available devices, and what is incomplete in the data root.
@@ -626,24 +639,24 @@ def doctor(
     pools. Complete results, and files that a running process uses, are kept.
     """
     from dagster_project.upkeep.clearing import clean as removed_leftovers
-    from dagster_project.upkeep.doctor import examine, removals, verdicts
+    from dagster_project.upkeep.doctor import examine, tabulate_removals, tabulate_verdicts
     from dagster_project.upkeep.doctor import verify as read_everything
 
     root = _use_home(home)
-    asked = [removals(removed_leftovers(root))] if clean else []
+    asked = [tabulate_removals(removed_leftovers(root))] if clean else []
     if rebuild_records:
         from dagster_project.records.opening import rebuild_records as rebuild
 
         rebuild(root)
         typer.echo(f"{root.dagster}: Dagster's records rebuilt; if the schedule was on, turn it on again", err=True)
     found = list(read_everything(root)) if verify else []
-    asked += [verdicts(found)] if verify else []
+    asked += [tabulate_verdicts(found)] if verify else []
     tables = asked if clean or verify or rebuild_records else examine(root)
     if as_json:
-        write_object({str(table.title).lower(): rows_of(table) for table in tables})
+        write_object({str(table.title).lower(): list_rows(table) for table in tables})
     else:
         for table in tables:
-            console().print(table)
+            make_console().print(table)
     if any(each.damage for each in found):
         raise typer.Exit(1)
 
@@ -652,22 +665,22 @@ def doctor(
 def clear(
     study: Annotated[str, typer.Argument(help="A study with stored files.", autocompletion=complete_study)],
     home: HomeOption = None,
-    yes: Annotated[bool, _flag("--yes", help="Delete without asking.")] = False,
+    yes: Annotated[bool, _make_flag("--yes", help="Delete without asking.")] = False,
 ) -> None:
     """Delete all files of a study: tensors, metrics, tables, report, and pages that compare it with others.
 
     Its entry in studies.yaml and Dagster's records of its runs are kept; `attention-geometry run STUDY` rebuilds
     everything. To delete only the largest files and keep the results: `attention-geometry drop STUDY`.
     """
-    from dagster_project.upkeep.clearing import clear_study, what_is_stored
-    from dagster_project.upkeep.doctor import removals
+    from dagster_project.upkeep.clearing import clear_study, list_stored
+    from dagster_project.upkeep.doctor import tabulate_removals
 
     root = _use_home(home)
     if not yes:
-        for path in what_is_stored(root, study):
-            typer.echo(f"{path.bytes_on_disk():>16,} bytes  {path}")
+        for path in list_stored(root, study):
+            typer.echo(f"{path.measure_size():>16,} bytes  {path}")
         typer.confirm(f"Delete all files of study '{study}'?", abort=True)
-    console().print(removals(clear_study(root, study)))
+    make_console().print(tabulate_removals(clear_study(root, study)))
 
 
 @app.command()
@@ -726,7 +739,7 @@ def _run_app() -> None:
 
 def _end_without_output(error: OSError) -> NoReturn:
     """End a command whose results cannot be written; a pipe that its reader has closed is not an error."""
-    give_up_output()
+    discard_output()
     if isinstance(error, BrokenPipeError):
         raise SystemExit(0) from None
     _end(f"Standard output cannot be written ({error.strerror}); redirect it to a disk with free space", 1)
@@ -734,7 +747,7 @@ def _end_without_output(error: OSError) -> NoReturn:
 
 def _end(message: str, code: int) -> NoReturn:
     """End the program with a message on standard error, with its control codes escaped."""
-    typer.echo(f"attention-geometry: {harmless(message)}", err=True)
+    typer.echo(f"attention-geometry: {escape_control_codes(message)}", err=True)
     raise SystemExit(code) from None
 
 
@@ -745,17 +758,17 @@ def _use_home(home: Path | None) -> Home:
     return Home.from_environment()
 
 
-def _part(identity: str | None, **fields: Any) -> dict[str, Any] | str | None:
+def _build_input_settings(identity: str | None, **fields: Any) -> dict[str, Any] | str | None:
     """Model or corpus settings from options: the id alone, or the id with the given fields."""
     given = {key: value for key, value in fields.items() if value is not None}
     if identity is None:
         return given or None
-    local = local_path(identity)
+    local = expand_path(identity)
     identity = str(local.resolve()) if exists(identity) or identity.startswith((".", "/", "~")) else identity
     return {"id": identity, **given} if given else identity
 
 
-def _positions(given: str | None) -> list[int] | None:
+def _parse_positions(given: str | None) -> list[int] | None:
     """Parse the query positions of an option: integers separated by commas."""
     if given is None:
         return None
@@ -766,32 +779,32 @@ def _positions(given: str | None) -> list[int] | None:
         raise UserError(msg) from error
 
 
-def _folder(given: Path | None) -> Path | None:
+def _resolve_folder(given: Path | None) -> Path | None:
     """The folder of an option as an absolute path."""
     return None if given is None else given.expanduser().resolve()
 
 
 @contextmanager
-def _chosen(home: Home, study: str | None, name: str | None, settings: dict[str, Any]) -> Iterator[str]:
+def _select_study(home: Home, study: str | None, name: str | None, settings: dict[str, Any]) -> Iterator[str]:
     """Yield the name of the study to run; a new one is recorded."""
-    from dagster_project.study.studies import recorded
+    from dagster_project.study.studies import record_tentatively
 
     if (study is None) == (name is None):
         msg = "Name the study to run (attention-geometry run STUDY), or define a new one with --name; see run --help"
         raise UserError(msg)
     if name is not None:
-        with recorded(home, name, settings):
-            _check(home, name)
+        with record_tentatively(home, name, settings):
+            _check_study(home, name)
             yield name
         return
     if settings:
         msg = f"The settings of study '{study}' are in studies.yaml; to run with others, define a new one with --name"
         raise UserError(msg)
-    _check(home, str(study))
+    _check_study(home, str(study))
     yield str(study)
 
 
-def _check(home: Home, study: str) -> None:
+def _check_study(home: Home, study: str) -> None:
     """Refuse a study that cannot be run before heavy libraries are loaded, which takes seconds.
 
     Raises
@@ -841,10 +854,10 @@ def _print_results(home: Home, study: str, *, as_json: bool) -> None:
         write_object({"study": study, "results": found.rows(), "claims": claims, **pages})
         return
     if heads:
-        sentences.append(effects_findings.glance(heads))
-    console().print(rich_table(found.table, title=f"{study}: mean over heads and sequences"))
+        sentences.append(effects_findings.summarise_effects(heads))
+    make_console().print(build_table(found.table, title=f"{study}: mean over heads and sequences"))
     for sentence in sentences:
-        console().print(f"• {sentence}", highlight=False, markup=False)
+        make_console().print(f"• {sentence}", highlight=False, markup=False)
     typer.echo(f"Claims and intervals: attention-geometry sql \"FROM claims WHERE study = '{study}'\"")
     typer.echo(f"Report: {home.report(study)}")
     typer.echo(f"All studies: {home.index}")

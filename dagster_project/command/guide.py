@@ -8,11 +8,18 @@ import duckdb
 import pyarrow as pa
 
 import sql
-from dagster_project.command.output import PROSE, console, harmless, rich_table, write
+from dagster_project.command.output import PROSE, build_table, escape_control_codes, make_console, write
 from dagster_project.study.home import Home
 from storage.errors import UserError
 from storage.warehouse.connection import connect
-from storage.warehouse.documentation import Relation, pasteable, relations, schema_page, tour, tour_page
+from storage.warehouse.documentation import (
+    Relation,
+    list_examples,
+    list_relations,
+    render_example,
+    render_schema_page,
+    render_tour_page,
+)
 from storage.warehouse.query import query
 
 FORMATS = ("table", "markdown")
@@ -29,7 +36,7 @@ def show_tour(home: Home, number: int | None, study: str | None, *, only_sql: bo
     UserError
         If the number, study or format does not exist, no study has landed, or the options contradict one another.
     """
-    _check(form)
+    _check_format(form)
     if form == "markdown" and (number is not None or only_sql):
         msg = "--format markdown prints the page of all questions; omit it to answer one, or to print its --sql"
         raise UserError(msg)
@@ -37,18 +44,18 @@ def show_tour(home: Home, number: int | None, study: str | None, *, only_sql: bo
         msg = "--sql prints the statement of one question; give its number, as in: attention-geometry tour 7 --sql"
         raise UserError(msg)
     if number is None and form == "table":
-        questions = [(place, example.meaning) for place, example in enumerate(tour(), start=1)]
+        questions = [(place, example.meaning) for place, example in enumerate(list_examples(), start=1)]
         _print_rows(("number", "question"), questions)
         return
-    example = None if number is None else _example(number)
+    example = None if number is None else _find_example(number)
     with closing(connect(home.warehouse)) as connection:
-        chosen = _landed(connection, study)
+        chosen = _select_landed_study(connection, study)
         if example is None:
-            sys.stdout.write(tour_page(connection, chosen))
+            sys.stdout.write(render_tour_page(connection, chosen))
         elif only_sql:
-            sys.stdout.write(f"-- {example.meaning}\n{pasteable(example, chosen)}\n")
+            sys.stdout.write(f"-- {example.meaning}\n{render_example(example, chosen)}\n")
         else:
-            _answer(connection, example, chosen)
+            _print_answer(connection, example, chosen)
 
 
 def show_assets(form: str) -> None:
@@ -60,11 +67,11 @@ def show_assets(form: str) -> None:
         If the format does not exist.
     """
     from dagster_project.steps.catalogue import ASSETS
-    from dagster_project.steps.documentation import assets_section
+    from dagster_project.steps.documentation import render_assets_section
 
-    _check(form)
+    _check_format(form)
     if form == "markdown":
-        sys.stdout.write(assets_section())
+        sys.stdout.write(render_assets_section())
         return
     rows = [(asset.name, ", ".join(parent.name for parent in asset.parents), asset.about) for asset in ASSETS]
     _print_rows(("asset", "made from", "description"), rows)
@@ -78,32 +85,32 @@ def show_schema(name: str | None, form: str) -> None:
     UserError
         If the relation or format does not exist, or a relation is named together with the page of all.
     """
-    _check(form)
+    _check_format(form)
     if form == "markdown" and name is not None:
         msg = f"--format markdown prints the page of all relations; omit it to see '{name}'"
         raise UserError(msg)
     if form == "markdown":
-        sys.stdout.write(schema_page())
+        sys.stdout.write(render_schema_page())
     elif name is None:
-        rows = [(relation.kind, relation.name, relation.meaning) for relation in relations()]
+        rows = [(relation.kind, relation.name, relation.meaning) for relation in list_relations()]
         _print_rows(("kind", "name", "meaning"), rows)
     else:
-        _print_relation(_relation(name))
+        _print_relation(_find_relation(name))
 
 
-def _answer(connection: duckdb.DuckDBPyConnection, example: sql.Statement, study: str) -> None:
+def _print_answer(connection: duckdb.DuckDBPyConnection, example: sql.Statement, study: str) -> None:
     """Print a question, its statement with syntax highlighting, and its result."""
     from rich.syntax import Syntax
 
-    text = pasteable(example, study)
-    console(PROSE).print(f"{example.meaning}\n")
-    console(PROSE).print(Syntax("", "sql").highlight(harmless(text)))
+    text = render_example(example, study)
+    make_console(PROSE).print(f"{example.meaning}\n")
+    make_console(PROSE).print(Syntax("", "sql").highlight(escape_control_codes(text)))
     write(query(connection, text), "table")
 
 
 def _print_relation(relation: Relation) -> None:
     """Print the meaning of a relation and its columns."""
-    console(PROSE).print(f"{relation.kind} {relation.signature}\n{relation.grain}\n{relation.meaning}")
+    make_console(PROSE).print(f"{relation.kind} {relation.signature}\n{relation.grain}\n{relation.meaning}")
     if relation.columns:
         _print_rows(("column", "type", "meaning"), relation.columns)
 
@@ -111,24 +118,26 @@ def _print_relation(relation: Relation) -> None:
 def _print_rows(names: tuple[str, ...], rows: Sequence[Sequence[object]]) -> None:
     """Print rows as a table."""
     columns = {name: [row[place] for row in rows] for place, name in enumerate(names)}
-    console(PROSE).print(rich_table(pa.table(columns)))
+    make_console(PROSE).print(build_table(pa.table(columns)))
 
 
-def _check(form: str) -> None:
+def _check_format(form: str) -> None:
     if form not in FORMATS:
         msg = f"--format {form} is unknown; choose from {', '.join(FORMATS)}"
         raise UserError(msg)
 
 
-def _example(number: int) -> sql.Statement:
+def _find_example(number: int) -> sql.Statement:
     """Find the example with this number."""
-    if not 1 <= number <= len(tour()):
-        msg = f"The tour has no question {number}; choose from 1 to {len(tour())}, see: attention-geometry tour"
+    if not 1 <= number <= len(list_examples()):
+        msg = (
+            f"The tour has no question {number}; choose from 1 to {len(list_examples())}, see: attention-geometry tour"
+        )
         raise UserError(msg)
-    return tour()[number - 1]
+    return list_examples()[number - 1]
 
 
-def _landed(connection: duckdb.DuckDBPyConnection, study: str | None) -> str:
+def _select_landed_study(connection: duckdb.DuckDBPyConnection, study: str | None) -> str:
     """The requested study, else the default one, else the first by name."""
     landed = [name for (name,) in connection.execute("SELECT study FROM studies ORDER BY study").fetchall()]
     if not landed:
@@ -142,9 +151,9 @@ def _landed(connection: duckdb.DuckDBPyConnection, study: str | None) -> str:
     return study
 
 
-def _relation(name: str) -> Relation:
+def _find_relation(name: str) -> Relation:
     """Find a table, view or macro by name."""
-    for relation in relations():
+    for relation in list_relations():
         if relation.name == name:
             return relation
     msg = f"There is no table, view or macro '{name}'; see: attention-geometry schema"

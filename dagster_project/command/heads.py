@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dagster_project.steps.landing import external_scores, keep_external_scores
+from dagster_project.steps.landing import keep_external_scores, read_external_scores
 from dagster_project.study.home import Home
 from geometry.rank_correlation import RankCorrelation
-from reports.external import Heads, correlations, read_scores
+from reports.external import Heads, correlate_scores, read_scores
 from reports.head_files import FORMS, GROUPS, Choice, write
 from storage.errors import UserError
 from storage.warehouse.additions import replace_rows
@@ -69,20 +69,20 @@ def add_scores(home: Home, study: str, path: Path, *, form: str, source: str | N
     name = source or (path.parent if path.name == "full_attention_heads.tsv" else path).stem
     with closing(connect(home.warehouse)) as connection:
         scores = read_scores(path, form, Heads.of(connection, study))
-        found = correlations(connection, study, scores)
+        found = correlate_scores(connection, study, scores)
     rows = [
         {"source": name, "format": form, "layer": layer, "head": head, "score": score}
         for (layer, head), score in sorted(scores.items())
     ]
-    with home.claimed(study):
-        others = [row for row in external_scores(home, study) if row["source"] != name]
+    with home.claim(study):
+        others = [row for row in read_external_scores(home, study) if row["source"] != name]
         replace_rows(home.warehouse, study, "external_scores", pa.Table.from_pylist(others + rows))
         keep_external_scores(home, study, others + rows)
     ordered = sorted(found.items(), key=lambda item: -abs(np.nan_to_num(item[1].correlation)))
-    return pa.Table.from_pylist([_shown(measure, one) for measure, one in ordered])
+    return pa.Table.from_pylist([_build_row(measure, one) for measure, one in ordered])
 
 
-def _shown(measure: str, found: RankCorrelation) -> dict[str, Any]:
+def _build_row(measure: str, found: RankCorrelation) -> dict[str, Any]:
     """A row of the printed table."""
     says = "together" if found.low > 0 else "opposed" if found.high < 0 else "none" if found.low <= 0 else None
     numbers = {name: getattr(found, name) for name in ("correlation", "low", "high", "p")}

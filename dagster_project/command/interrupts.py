@@ -44,7 +44,7 @@ def leave() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def stopping(within: float = 0.0) -> bool:
+def is_stopping(within: float = 0.0) -> bool:
     """Whether the process has been interrupted and the line been written, now or within some seconds."""
     return _stopping.wait(within)
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def loading() -> Iterator[None]:
+def suspend_gc() -> Iterator[None]:
     """Suspend garbage collection while libraries are imported, and exclude their objects from later collections.
 
     A collection visits all objects, and the libraries of a run hold a million of them permanently.

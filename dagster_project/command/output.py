@@ -73,7 +73,7 @@ def check_format(form: str) -> None:
         raise UserError(msg)
 
 
-def counted(number: int, what: str) -> str:
+def format_count(number: int, what: str) -> str:
     """Format a number of things, with the plural if there is not exactly one: ``1 file``, ``2 files``."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
@@ -93,7 +93,7 @@ def check_text(statement: str) -> None:
         raise UserError(msg) from error
 
 
-def rows_of(table: "Table") -> list[dict[str, str]]:
+def list_rows(table: "Table") -> list[dict[str, str]]:
     """The rows of a terminal table, as dictionaries keyed by its headings."""
     names = [str(column.header) for column in table.columns]
     cells = zip(*(column.cells for column in table.columns), strict=True)
@@ -102,7 +102,7 @@ def rows_of(table: "Table") -> list[dict[str, str]]:
 
 def write_object(found: object) -> None:
     """Write one JSON document in a line to standard output, as UTF-8 regardless of the terminal's encoding."""
-    _write_line(json.dumps(_json(found), default=_plain, ensure_ascii=False))
+    _write_line(json.dumps(_replace_non_finite(found), default=_convert_to_json, ensure_ascii=False))
 
 
 def _write_line(text: str) -> None:
@@ -128,7 +128,7 @@ def write(reader: "pa.RecordBatchReader", form: str) -> None:
         raise UserError(msg) from error
 
 
-def console(width: int = WIDE) -> "Console":
+def make_console(width: int = WIDE) -> "Console":
     """A console on standard output: text is never markup; a file or a pipe has ``width``, unless COLUMNS is set."""
     from rich.console import Console
 
@@ -136,7 +136,7 @@ def console(width: int = WIDE) -> "Console":
     return Console(markup=False, highlight=False, width=width if wide else None)
 
 
-def harmless(text: str) -> str:
+def escape_control_codes(text: str) -> str:
     """Text with its control codes escaped, so that no terminal acts on them; line breaks stay."""
     return "".join(
         character if character.isprintable() or character == "\n" else character.encode("unicode_escape").decode()
@@ -144,7 +144,7 @@ def harmless(text: str) -> str:
     )
 
 
-def rich_table(rows: "pa.Table", title: str | None = None, room: int | None = None) -> "Table":
+def build_table(rows: "pa.Table", title: str | None = None, room: int | None = None) -> "Table":
     """A result as a table for the terminal; text is never taken as markup, and control codes are escaped.
 
     If ``room`` is given, in characters, each row is one line: long values are cut, and columns that do not fit are
@@ -154,10 +154,13 @@ def rich_table(rows: "pa.Table", title: str | None = None, room: int | None = No
     from rich.table import Table
     from rich.text import Text
 
-    cells = [[_shorten(harmless(_shown(value)), room) for value in column.to_pylist()] for column in rows.columns]
-    names = [harmless(name) for name in rows.schema.names]
+    cells = [
+        [_shorten(escape_control_codes(_format_value(value)), room) for value in column.to_pylist()]
+        for column in rows.columns
+    ]
+    names = [escape_control_codes(name) for name in rows.schema.names]
     widths = [max(map(len, [name, *column])) for name, column in zip(names, cells, strict=True)]
-    before, after = (len(widths), 0) if room is None else _outermost(widths, room)
+    before, after = (len(widths), 0) if room is None else _count_outer_columns(widths, room)
     left_out = len(names) - before - after
     table = Table(title=title, box=box.SIMPLE_HEAD)
     columns: list[list[str]] = []
@@ -175,7 +178,7 @@ def rich_table(rows: "pa.Table", title: str | None = None, room: int | None = No
     return table
 
 
-def _outermost(widths: Sequence[int], room: int) -> tuple[int, int]:
+def _count_outer_columns(widths: Sequence[int], room: int) -> tuple[int, int]:
     """How many columns from the left and from the right fit into a table of ``room`` characters."""
     taken = [width + GAP for width in widths]
     if sum(taken) <= room:
@@ -190,7 +193,7 @@ def _shorten(text: str, room: int | None) -> str:
     return text if room is None or len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
 
 
-def prompt(reader: "Reader", form: str, *, unlocked: bool = False) -> None:
+def run_prompt(reader: "Reader", form: str, *, unlocked: bool = False) -> None:
     """Read statements, each ended by a semicolon, and print their results until the input ends.
 
     Before each statement, newly landed studies are opened and named on standard error.
@@ -200,7 +203,7 @@ def prompt(reader: "Reader", form: str, *, unlocked: bool = False) -> None:
     from prompt_toolkit.lexers import PygmentsLexer
     from pygments.lexers.sql import SqlLexer
 
-    from storage.warehouse.query import interruptible
+    from storage.warehouse.query import translate_interrupts
 
     names = "SELECT DISTINCT unnest([table_name, column_name]) FROM duckdb_columns()"
     words = [word for (word,) in reader.connection.execute(names).fetchall()]
@@ -209,7 +212,7 @@ def prompt(reader: "Reader", form: str, *, unlocked: bool = False) -> None:
     )
     sys.stderr.write("Read-only. End statements with ';'. Type 'help' for commands, Ctrl-D to exit.\n")
     sys.stderr.write("Start with: FROM studies;\n")
-    for text in _statements(session):
+    for text in _read_statements(session):
         if text == TURN:
             form = "table" if form == "vertical" else "vertical"
             continue
@@ -217,7 +220,7 @@ def prompt(reader: "Reader", form: str, *, unlocked: bool = False) -> None:
             sys.stderr.write(MANUAL)
             continue
         try:
-            with interruptible():
+            with translate_interrupts():
                 answer(reader, text, form, unlocked=unlocked)
         except KeyboardInterrupt:
             sys.stderr.write("Interrupted\n")
@@ -232,17 +235,17 @@ def answer(reader: "Reader", text: str, form: str, *, unlocked: bool = False) ->
     try:
         news = reader.refresh()
     except UserError as error:
-        news = harmless(str(error))
+        news = escape_control_codes(str(error))
     if news:
         Console(stderr=True, markup=False, highlight=False, soft_wrap=True).print(news, style="dim")
     try:
         with closing(reader.connection.cursor()) as cursor:
             write(query(cursor, text, unlocked=unlocked), form)
     except UserError as error:
-        sys.stderr.write(f"{harmless(str(error))}\n")
+        sys.stderr.write(f"{escape_control_codes(str(error))}\n")
 
 
-def _statements(session: Any) -> Iterable[str]:
+def _read_statements(session: Any) -> Iterable[str]:
     """Yield what is typed, statement by statement, with commands of the prompt replaced by their SQL."""
     text = ""
     while True:
@@ -268,11 +271,11 @@ def _is_text(kind: "pa.DataType") -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_nested(kind))
 
 
-def _shown(value: object) -> str:
+def _format_value(value: object) -> str:
     return "NULL" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def _first_rows(reader: "pa.RecordBatchReader") -> "pa.Table":
+def _read_first_rows(reader: "pa.RecordBatchReader") -> "pa.Table":
     """The first ``TABLE_ROWS`` rows, with a note on standard error if there are more."""
     import pyarrow as pa
 
@@ -287,19 +290,19 @@ def _first_rows(reader: "pa.RecordBatchReader") -> "pa.Table":
 
 
 def _write_table(reader: "pa.RecordBatchReader") -> None:
-    place = console()
-    place.print(rich_table(_first_rows(reader), room=place.width))
+    place = make_console()
+    place.print(build_table(_read_first_rows(reader), room=place.width))
 
 
 def _write_vertical(reader: "pa.RecordBatchReader") -> None:
     """Write one line for each value, and a heading for each row."""
-    rows, place = _first_rows(reader), console()
-    names = [harmless(name) for name in rows.schema.names]
+    rows, place = _read_first_rows(reader), make_console()
+    names = [escape_control_codes(name) for name in rows.schema.names]
     wide = max(map(len, names), default=0)
     for number, row in enumerate(zip(*(column.to_pylist() for column in rows.columns), strict=True), 1):
         place.rule(f"row {number}", align="left", characters="-") if place.is_terminal else place.print(f"row {number}")
         for name, value in zip(names, row, strict=True):
-            place.print(f"{name:>{wide}} | {harmless(_shown(value))}", soft_wrap=True)
+            place.print(f"{name:>{wide}} | {escape_control_codes(_format_value(value))}", soft_wrap=True)
 
 
 def _write_csv(reader: "pa.RecordBatchReader") -> None:
@@ -314,7 +317,11 @@ def _write_json(reader: "pa.RecordBatchReader") -> None:
     if doubles := sorted({name for name in reader.schema.names if reader.schema.names.count(name) > 1}):
         msg = f"Several columns are named '{doubles[0]}'; JSON needs distinct names: SELECT … AS …"
         raise UserError(msg)
-    rows = (json.dumps(_json(row), default=_plain, ensure_ascii=False) for batch in reader for row in batch.to_pylist())
+    rows = (
+        json.dumps(_replace_non_finite(row), default=_convert_to_json, ensure_ascii=False)
+        for batch in reader
+        for row in batch.to_pylist()
+    )
     before = "[" + "".join(islice(rows, 1))
     for row in rows:
         _write_line(f"{before},")
@@ -322,16 +329,16 @@ def _write_json(reader: "pa.RecordBatchReader") -> None:
     _write_line(f"{before}]")
 
 
-def _json(value: Any) -> Any:
+def _replace_non_finite(value: Any) -> Any:
     """A value with None for every infinity and NaN, which JSON cannot represent."""
     if isinstance(value, dict):
-        return {name: _json(inner) for name, inner in value.items()}
+        return {name: _replace_non_finite(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_json(inner) for inner in value]
+        return [_replace_non_finite(inner) for inner in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _plain(value: object) -> object:
+def _convert_to_json(value: object) -> object:
     """Convert a value without a JSON type: decimals to numbers, bytes to hexadecimal, anything else to text."""
     if isinstance(value, Decimal):
         return int(value) if value == value.to_integral_value() else float(value)

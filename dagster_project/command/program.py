@@ -20,16 +20,16 @@ def program() -> None:
         main()
         status.code = 0
     except KeyboardInterrupt:
-        if not interrupts.stopping(within=interrupts.GRACE / 2):  # a library's handler raises it earlier
+        if not interrupts.is_stopping(within=interrupts.GRACE / 2):  # a library's handler raises it earlier
             raise
     except SystemExit as end:
-        if not interrupts.stopping():
+        if not interrupts.is_stopping():
             status.code = end.code if isinstance(end.code, int) else int(end.code is not None)
             raise
     except BaseException:
-        if not interrupts.stopping():
+        if not interrupts.is_stopping():
             raise
-    if interrupts.stopping():
+    if interrupts.is_stopping():
         interrupts.end()
 
 

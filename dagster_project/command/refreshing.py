@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from dagster_project.command.runs import run_assets
 from dagster_project.study.home import Home
-from dagster_project.study.studies import find_study, readable_studies
+from dagster_project.study.studies import find_study, list_readable_studies
 from dagster_project.upkeep.plan import Entry, Report, plan, write
-from storage.errors import in_a_line
+from storage.errors import format_error
 
 logger = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ def refresh(home: Home, names: Sequence[str] = (), *, dry_run: bool = False) -> 
     UserError
         If a study is named that does not exist.
     """
-    unreadable = readable_studies(home)[1] if names else {}
+    unreadable = list_readable_studies(home)[1] if names else {}
     for name in set(names) - unreadable.keys():
         find_study(home, name)
     from dagster_project.records.opening import open_records
@@ -52,6 +52,6 @@ def _run(home: Home, report: Report, entry: Entry) -> Entry:
         run_assets(home, entry.study, list(entry.why), report.tags(entry))
         outcome, message = "done", ""
     except Exception as error:  # noqa: BLE001 (the other studies are still refreshed)
-        outcome, message = "failed", in_a_line(error)
+        outcome, message = "failed", format_error(error)
         logger.warning("%s: %s", entry.study, message)
     return replace(entry, outcome=outcome, message=message, seconds=time.monotonic() - started)

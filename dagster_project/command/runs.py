@@ -5,14 +5,14 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from dagster_project.command.loading import loading
+from dagster_project.command.loading import suspend_gc
 from dagster_project.steps.assets import UNREADABLE
 from dagster_project.steps.catalogue import ASSETS
 from dagster_project.steps.memory import check_start
 from dagster_project.study.home import Home
 from dagster_project.study.studies import check_twin, find_study
-from dagster_project.study.twins import twin_of
-from dagster_project.upkeep.freshness import needed_of_twin, stale, stale_of_twin
+from dagster_project.study.twins import find_twin_name
+from dagster_project.upkeep.freshness import find_stale_assets, find_stale_of_twin, select_twin_assets
 from storage.errors import DerivedDamageError, UserError
 
 logger = logging.getLogger(__name__)
@@ -53,17 +53,17 @@ def run_study(home: Home, name: str, *, fresh: bool = False, force: str | None =
         msg = f"There is no asset '{force}'; the assets of a study are {', '.join(known)}"
         raise UserError(msg)
     check_twin(home, name, study)
-    if (twin := twin_of(name, study)) is not None:
-        _make_stale(home, twin, needed_of_twin(home, twin), partial(stale_of_twin, home, twin))
+    if (twin := find_twin_name(name, study)) is not None:
+        _rebuild_stale(home, twin, select_twin_assets(home, twin), partial(find_stale_of_twin, home, twin))
     if fresh:
         home.prepare()
-        with home.running(name), home.without_stores(name):
+        with home.reserve(name), home.set_stores_aside(name):
             _materialise(home, name, known, force="warehouse")
         return known
-    return _make_stale(home, name, known, partial(stale, home, name, study), force)
+    return _rebuild_stale(home, name, known, partial(find_stale_assets, home, name, study), force)
 
 
-def _make_stale(
+def _rebuild_stale(
     home: Home,
     name: str,
     needed: Sequence[str],
@@ -113,7 +113,7 @@ def run_assets(
         As ``run_study``.
     """
     home.prepare()
-    with home.running(name):
+    with home.reserve(name):
         _materialise(home, name, assets, tags=tags, force=force)
 
 
@@ -139,7 +139,7 @@ def _materialise(
 ) -> None:
     """Run some assets of the job ``study`` for one partition, and wait."""
     check_start()
-    with loading():
+    with suspend_gc():
         import dagster as dg
         from dagster._core.errors import (  # Dagster exports no names for them
             DagsterAssetCheckFailedError,
@@ -150,11 +150,11 @@ def _materialise(
         from dagster_project.definitions import defs
         from dagster_project.defs.assets import configure_assets
         from dagster_project.records.opening import open_records
-        from dagster_project.records.registration import living_run
+        from dagster_project.records.registration import hold_run_lock
 
     try:
         run_id = make_new_run_id()
-        with open_records(home) as instance, living_run(home, run_id) as living:
+        with open_records(home) as instance, hold_run_lock(home, run_id) as living:
             defs().resolve_job_def("study").execute_in_process(
                 instance=instance,
                 run_id=run_id,

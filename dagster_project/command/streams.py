@@ -34,11 +34,11 @@ def prepare() -> None:
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
     codecs.register_error(SPELLED, _spell)
-    sys.stdout = _text(_Output(1, "w", closefd=False), sys.stdout.encoding, lines=sys.stdout.isatty())
-    sys.stderr = _text(io.FileIO(2, "w", closefd=False), sys.stderr.encoding, lines=True)
+    sys.stdout = _open_text(_Output(1, "w", closefd=False), sys.stdout.encoding, lines=sys.stdout.isatty())
+    sys.stderr = _open_text(io.FileIO(2, "w", closefd=False), sys.stderr.encoding, lines=True)
 
 
-def _text(file: io.FileIO, encoding: str, *, lines: bool) -> io.TextIOWrapper:
+def _open_text(file: io.FileIO, encoding: str, *, lines: bool) -> io.TextIOWrapper:
     """Open a file as text; characters that the encoding lacks are spelled in ASCII; line- or block-buffered."""
     return io.TextIOWrapper(io.BufferedWriter(file), encoding=encoding, errors=SPELLED, line_buffering=lines)
 
@@ -55,7 +55,7 @@ class _Output(io.FileIO):
             raise
 
 
-def give_up_output() -> None:
+def discard_output() -> None:
     """Discard what is buffered for standard output, which cannot be written."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
@@ -64,10 +64,10 @@ def _spell(error: UnicodeError) -> tuple[str, int]:
     """Spell characters that an encoding lacks: the replacement, and the position at which to continue."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
-    return "".join(map(spelled, error.object[error.start : error.end])), error.end
+    return "".join(map(spell_in_ascii, error.object[error.start : error.end])), error.end
 
 
-def spelled(character: str) -> str:
+def spell_in_ascii(character: str) -> str:
     """Spell a character in ASCII: Greek letters by name, accented letters without accent, others by their code."""
     if character in WORDS:
         return WORDS[character]

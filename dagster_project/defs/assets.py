@@ -55,14 +55,16 @@ def build_asset(record: Asset) -> dg.AssetsDefinition:
     def make_asset(context: dg.AssetExecutionContext, config: MakeConfig, data_root: DataRoot) -> dg.MaterializeResult:
         made = make(data_root.home(), context.partition_key, record, replace=config.replace, force=config.force)
         return dg.MaterializeResult(
-            metadata={name: _as_metadata(value) for name, value in made.metadata.items()},
-            check_results=[_as_result(result, checks[result.name], context.partition_key) for result in made.checks],
+            metadata={name: _convert_metadata(value) for name, value in made.metadata.items()},
+            check_results=[
+                _convert_result(result, checks[result.name], context.partition_key) for result in made.checks
+            ],
         )
 
     return make_asset
 
 
-def _as_result(result: Checked, check: Check, study: str) -> dg.AssetCheckResult:
+def _convert_result(result: Checked, check: Check, study: str) -> dg.AssetCheckResult:
     """The result of a check; a failure of a non-blocking check is a warning.
 
     It names its study: Dagster stores the results of all partitions together, and plots numbers over time by name.
@@ -72,11 +74,11 @@ def _as_result(result: Checked, check: Check, study: str) -> dg.AssetCheckResult
         passed=result.passed,
         severity=dg.AssetCheckSeverity.ERROR if check.blocking else dg.AssetCheckSeverity.WARN,
         description=": ".join(filter(None, (study, result.description))),
-        metadata={f"{study}: {name}": _as_metadata(value) for name, value in result.metadata.items()},
+        metadata={f"{study}: {name}": _convert_metadata(value) for name, value in result.metadata.items()},
     )
 
 
-def _as_metadata(value: Any) -> Any:
+def _convert_metadata(value: Any) -> Any:
     """A value as Dagster metadata."""
     match value:
         case Path() | Local() | Remote():

@@ -11,7 +11,7 @@ from pathlib import Path
 import dagster as dg
 from pydantic import PrivateAttr
 
-from dagster_project.records.registration import LOCK_TAG, PARTITION_TAG, living_run
+from dagster_project.records.registration import LOCK_TAG, PARTITION_TAG, hold_run_lock
 from dagster_project.study.home import Home
 
 _LIVING = ExitStack()
@@ -51,8 +51,8 @@ class DataRoot(dg.ConfigurableResource[None]):
         if run is not None and instance is not None and run.tags.get(LOCK_TAG) != run.run_id:
             home = self.home()
             if PARTITION_TAG in run.tags:
-                self._kept.enter_context(home.running(run.tags[PARTITION_TAG]))
-            instance.add_run_tags(run.run_id, _LIVING.enter_context(living_run(home, run.run_id)))
+                self._kept.enter_context(home.reserve(run.tags[PARTITION_TAG]))
+            instance.add_run_tags(run.run_id, _LIVING.enter_context(hold_run_lock(home, run.run_id)))
 
     def teardown_for_execution(self, context: dg.InitResourceContext) -> None:  # noqa: ARG002 (Dagster's signature)
         """Release the study."""

@@ -26,7 +26,7 @@ study_job = dg.define_asset_job(
 )
 
 
-def _refreshing(context: dg.ScheduleEvaluationContext) -> Iterator[dg.RunRequest | dg.SkipReason]:
+def _request_runs(context: dg.ScheduleEvaluationContext) -> Iterator[dg.RunRequest | dg.SkipReason]:
     """Materialise only what is missing or stale, with one run for each study."""
     home, when = Home.from_environment(), context.scheduled_execution_time
     register_studies(context.instance, home)
@@ -45,7 +45,7 @@ def _refreshing(context: dg.ScheduleEvaluationContext) -> Iterator[dg.RunRequest
         yield dg.SkipReason("; ".join(f"{entry.study}: {entry.reasons}" for entry in report.entries))
 
 
-def _schedule() -> dg.ScheduleDefinition:
+def _build_schedule() -> dg.ScheduleDefinition:
     """Build the schedule with the times of the environment."""
     cron = os.environ.get(SCHEDULE_VARIABLE) or DAILY
     try:
@@ -54,14 +54,14 @@ def _schedule() -> dg.ScheduleDefinition:
             job=study_job,
             cron_schedule=cron,
             default_status=dg.DefaultScheduleStatus.STOPPED,
-            description=_refreshing.__doc__,
-        )(_refreshing)
+            description=_request_runs.__doc__,
+        )(_request_runs)
     except dg.DagsterInvalidDefinitionError as error:
         msg = f"{SCHEDULE_VARIABLE} is '{cron}', which is not a cron expression; set it to one, such as '{DAILY}'"
         raise UserError(msg) from error
 
 
-all_studies_daily = _schedule()
+all_studies_daily = _build_schedule()
 
 
 @dg.sensor(job=study_job, default_status=dg.DefaultSensorStatus.RUNNING, minimum_interval_seconds=30)

@@ -14,7 +14,7 @@ from dagster._core.errors import DagsterEventLogInvalidForRun  # Dagster exports
 from dagster_shared.serdes.errors import DeserializationError
 from sqlalchemy.exc import SQLAlchemyError
 
-from dagster_project.records.registration import bury_dead_runs, register_studies, use_instance
+from dagster_project.records.registration import mark_dead_runs, register_studies, use_instance
 from dagster_project.study.home import Home, is_held
 from storage.errors import UserError
 from storage.files.staging import delete, set_aside
@@ -36,24 +36,24 @@ def open_records(home: Home) -> Iterator[dg.DagsterInstance]:
         try:
             instance = stack.enter_context(use_instance(home, in_process=True))
             register_studies(instance, home)
-            bury_dead_runs(instance, home)
+            mark_dead_runs(instance, home)
         except (UserError, OSError):
             raise
         except Exception as error:
-            raise UserError(_complaint(home, error)) from error
+            raise UserError(_describe_error(home, error)) from error
         try:
             yield instance
         except (SQLAlchemyError, DeserializationError, DagsterEventLogInvalidForRun) as error:
-            raise UserError(_complaint(home, error)) from error
+            raise UserError(_describe_error(home, error)) from error
 
 
-def damaged_records(home: Home) -> Iterator[tuple[Path, str | None]]:
+def examine_databases(home: Home) -> Iterator[tuple[Path, str | None]]:
     """Yield every database of the data root's own records with its damage in one line, or None."""
     for path in sorted(home.dagster.rglob("*.db")) if is_own(home) else []:
-        yield path, _damage(path)
+        yield path, _find_damage(path)
 
 
-def unreadable_records(home: Home) -> str | None:
+def find_unreadable_records(home: Home) -> str | None:
     """Read all runs and events of the data root's own records; the first error in one line, or None."""
     if not home.dagster.is_dir() or not is_own(home):
         return None
@@ -64,7 +64,7 @@ def unreadable_records(home: Home) -> str | None:
             for record in instance.get_run_records():
                 instance.all_logs(record.dagster_run.run_id)
     except Exception as error:  # noqa: BLE001 (damage can raise anything)
-        return _in_a_line(error)
+        return _shorten_error(error)
     return None
 
 
@@ -95,22 +95,26 @@ def rebuild_records(home: Home) -> None:
         delete(old)
 
 
-def _complaint(home: Home, error: Exception) -> str:
+def _describe_error(home: Home, error: Exception) -> str:
     """Describe an error of the records; the remedy depends on whether they are damaged."""
     if not is_own(home):
-        return f"Dagster's records in {os.environ['DAGSTER_HOME']} cannot be used ({_in_a_line(error)}); repair them"
-    if isinstance(error, SQLAlchemyError) and not any(why for _, why in damaged_records(home)):
-        return f"Dagster's records in {home.dagster} cannot be written ({_in_a_line(error)}); make room and run again"
-    return f"Dagster's records in {home.dagster} are damaged ({_in_a_line(error)}); rebuild them: {REBUILD}"
+        return (
+            f"Dagster's records in {os.environ['DAGSTER_HOME']} cannot be used ({_shorten_error(error)}); repair them"
+        )
+    if isinstance(error, SQLAlchemyError) and not any(why for _, why in examine_databases(home)):
+        return (
+            f"Dagster's records in {home.dagster} cannot be written ({_shorten_error(error)}); make room and run again"
+        )
+    return f"Dagster's records in {home.dagster} are damaged ({_shorten_error(error)}); rebuild them: {REBUILD}"
 
 
-def _in_a_line(error: Exception) -> str:
+def _shorten_error(error: Exception) -> str:
     """The first line of an error; for one of a database, the message of the database."""
     said = str(getattr(error, "orig", None) or error).strip().splitlines()
     return said[0] if said else type(error).__name__
 
 
-def _damage(path: Path) -> str | None:
+def _find_damage(path: Path) -> str | None:
     """The damage of an SQLite database in one line; None if there is none."""
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:

@@ -12,9 +12,9 @@ from filelock import FileLock, Timeout
 
 from dagster_project.records.partitions import studies
 from dagster_project.study.home import HOME_VARIABLE, Home, is_held
-from dagster_project.study.studies import readable_studies
+from dagster_project.study.studies import list_readable_studies
 from storage.errors import UserError
-from storage.files.locks import exclusive, make_lock
+from storage.files.locks import hold_lock, make_lock
 from storage.files.staging import write_atomically
 
 logger = logging.getLogger(__name__)
@@ -95,23 +95,23 @@ def use_instance(home: Home, *, in_process: bool = False) -> dg.DagsterInstance:
         os.environ.setdefault(variable, value)
     if "DAGSTER_HOME" in os.environ and Path(os.environ["DAGSTER_HOME"]) != home.dagster:
         try:
-            return _with_tables(Path(os.environ["DAGSTER_HOME"]), dg.DagsterInstance.get)
+            return _open_with_tables(Path(os.environ["DAGSTER_HOME"]), dg.DagsterInstance.get)
         except dg.DagsterInvariantViolationError as error:
             msg = f"{error} Unset DAGSTER_HOME to store Dagster's records in the data root, or create the folder"
             raise UserError(msg) from error
-    with _alone(home.dagster):
+    with _lock_records(home.dagster):
         for name, text in SETTINGS.items():
             _write_settings(home.dagster / name, text)
     os.environ["DAGSTER_HOME"] = str(home.dagster)
     file = "in-process.yaml" if in_process else "dagster.yaml"
-    return _with_tables(home.dagster, lambda: dg.DagsterInstance.from_config(str(home.dagster), file))
+    return _open_with_tables(home.dagster, lambda: dg.DagsterInstance.from_config(str(home.dagster), file))
 
 
-def _with_tables(folder: Path, connect: Callable[[], dg.DagsterInstance]) -> dg.DagsterInstance:
+def _open_with_tables(folder: Path, connect: Callable[[], dg.DagsterInstance]) -> dg.DagsterInstance:
     """Connect to an instance and create its tables, one process at a time: Dagster does not lock this."""
     if not folder.is_dir():
         return connect()
-    with _alone(folder):
+    with _lock_records(folder):
         instance = connect()
         instance.get_runs_count()
         instance.get_dynamic_partitions(str(studies.name))
@@ -119,9 +119,9 @@ def _with_tables(folder: Path, connect: Callable[[], dg.DagsterInstance]) -> dg.
     return instance
 
 
-def _alone(folder: Path) -> AbstractContextManager[None]:
+def _lock_records(folder: Path) -> AbstractContextManager[None]:
     """Hold the lock for changes to the records of a folder; other processes wait."""
-    return exclusive(folder / "records.lock", f"Dagster's records in {folder}", wait=PATIENT)
+    return hold_lock(folder / "records.lock", f"Dagster's records in {folder}", wait=PATIENT)
 
 
 def _write_settings(path: Path, text: str) -> None:
@@ -152,8 +152,8 @@ def register_studies(instance: dg.DagsterInstance, home: Home) -> list[str]:
     Partitions of other names are deleted, unless some study cannot be read.
     """
     folder = Path(instance.root_directory)
-    with _alone(folder):
-        readable, unreadable = readable_studies(home)
+    with _lock_records(folder):
+        readable, unreadable = list_readable_studies(home)
         names = list(readable)
         known = set(instance.get_dynamic_partitions(str(studies.name)))
         if new := [name for name in names if name not in known]:
@@ -166,9 +166,9 @@ def register_studies(instance: dg.DagsterInstance, home: Home) -> list[str]:
 
 
 @contextmanager
-def living_run(home: Home, run_id: str) -> Iterator[dict[str, str]]:
+def hold_run_lock(home: Home, run_id: str) -> Iterator[dict[str, str]]:
     """Hold a lock for a run of this process, and yield the tags by which others can tell whether it is alive."""
-    lock = FileLock(_lock_path(home, run_id))
+    lock = FileLock(_locate_run_lock(home, run_id))
     make_lock(Path(lock.lock_file))
     with lock:
         try:
@@ -177,44 +177,44 @@ def living_run(home: Home, run_id: str) -> Iterator[dict[str, str]]:
             Path(lock.lock_file).unlink(missing_ok=True)
 
 
-def bury_dead_runs(instance: dg.DagsterInstance, home: Home) -> list[str]:
+def mark_dead_runs(instance: dg.DagsterInstance, home: Home) -> list[str]:
     """Mark runs whose process was killed as failed, free the pool slots they held, and return their ids.
 
     A run of this data root is dead if no process holds its lock; in this data root's own records, also one that has
     taken no lock for ``ABANDONED`` seconds. Locks that no run needs any more are deleted.
     """
     unended = instance.get_run_records(dg.RunsFilter(statuses=UNENDED))
-    dead = [record.dagster_run for record in unended if _died(instance, home, record)]
+    dead = [record.dagster_run for record in unended if _is_dead(instance, home, record)]
     for run in dead:
         instance.report_run_failed(run, "The process of this run ended without finishing it.")
         instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
     ids = {run.run_id for run in dead}
     needed = {record.dagster_run.run_id for record in unended} - ids
-    for lock in _lock_path(home, "none").parent.glob("*.lock"):
+    for lock in _locate_run_lock(home, "none").parent.glob("*.lock"):
         if lock.stem not in needed:
             _delete_if_free(lock)
     return sorted(ids)
 
 
-def unended_runs(instance: dg.DagsterInstance) -> dict[str, str]:
-    """The studies with a queued or unfinished run, and its id; call ``bury_dead_runs`` before."""
+def find_unended_runs(instance: dg.DagsterInstance) -> dict[str, str]:
+    """The studies with a queued or unfinished run, and its id; call ``mark_dead_runs`` before."""
     unended = instance.get_runs(filters=dg.RunsFilter(statuses=UNENDED))
     return {run.tags[PARTITION_TAG]: run.run_id for run in unended if PARTITION_TAG in run.tags}
 
 
-def _died(instance: dg.DagsterInstance, home: Home, record: dg.RunRecord) -> bool:
+def _is_dead(instance: dg.DagsterInstance, home: Home, record: dg.RunRecord) -> bool:
     """Whether no process is working on a run of this data root, or will start it."""
     run = record.dagster_run
     own = Path(instance.root_directory) == home.dagster
     if run.tags.get(LOCK_TAG) == run.run_id:
-        return (own or run.tags.get(ROOT_TAG) == str(home.root)) and not is_held(_lock_path(home, run.run_id))
+        return (own or run.tags.get(ROOT_TAG) == str(home.root)) and not is_held(_locate_run_lock(home, run.run_id))
     seen = record.update_timestamp.timestamp()
     if run.status is dg.DagsterRunStatus.QUEUED:
-        seen = max(seen, _last_sign_of_a_daemon(instance))
+        seen = max(seen, _find_last_heartbeat(instance))
     return own and seen < time.time() - ABANDONED
 
 
-def _last_sign_of_a_daemon(instance: dg.DagsterInstance) -> float:
+def _find_last_heartbeat(instance: dg.DagsterInstance) -> float:
     """The last heartbeat of the daemon that starts queued runs, in seconds since the epoch; 0 if there is none."""
     beat = instance.get_daemon_heartbeats().get("QUEUED_RUN_COORDINATOR")
     return beat.timestamp if beat else 0.0
@@ -228,5 +228,5 @@ def _delete_if_free(lock: Path) -> None:
         pass
 
 
-def _lock_path(home: Home, name: str) -> Path:
+def _locate_run_lock(home: Home, name: str) -> Path:
     return home.root / "locks" / "runs" / f"{name}.lock"

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from dagster_project.study.home import Home
 from dagster_project.study.studies import Study
-from dagster_project.study.twins import twin_of
-from extract.settings import changes
+from dagster_project.study.twins import find_twin_name
+from extract.settings import describe_changes
 from storage.errors import NewerError, UserError, refuse_newer
 from storage.files.places import Place
 
@@ -74,7 +74,7 @@ class Snapshot:
         """The provenance in the database of the study's twin; None also if it has no twin."""
         from storage.warehouse.connection import read_provenance
 
-        twin = twin_of(self.name, self.study)
+        twin = find_twin_name(self.name, self.study)
         return None if twin is None else read_provenance(self.home.warehouse, twin)
 
 
@@ -83,7 +83,7 @@ def _open_store(path: Place, specs: "Sequence[ArraySpec]") -> "SequenceStore | N
 
     try:
         store = SequenceStore.open(path, specs)
-        store.missing()
+        store.find_missing()
     except NewerError:
         raise
     except UserError:
@@ -188,7 +188,7 @@ class Asset:
     pool: str | None = None
     """The Dagster pool in which at most one is made at a time."""
 
-    def why_stale(self, snapshot: Snapshot) -> str | None:
+    def explain_staleness(self, snapshot: Snapshot) -> str | None:
         """Why it would have to be rebuilt if its parents were current, in words; None if it would not.
 
         Raises
@@ -210,17 +210,17 @@ def _describe_change(was: MadeOf, now: MadeOf) -> str | None:
     if was.version != now.version:
         earlier = "an earlier version" if was.version is None else f"version {was.version}"
         return f"made by {earlier} of its code, now {now.version}"
-    if changed := "; ".join(changes(now.settings, was.settings)):
+    if changed := "; ".join(describe_changes(now.settings, was.settings)):
         return changed
     unlike = [name for name, value in now.inputs.items() if value != was.inputs.get(name)]
     return f"{OTHER} {' and '.join(unlike)}" if unlike else None
 
 
-def single_place(place: Callable[[Home, str], Place]) -> Callable[[Home, str], tuple[Place, ...]]:
+def wrap_place(place: Callable[[Home, str], Place]) -> Callable[[Home, str], tuple[Place, ...]]:
     """``Asset.places`` of an asset that is stored in one place."""
     return lambda home, name: (place(home, name),)
 
 
-def summary_paths(home: Home, name: str, tables: Iterable[str]) -> dict[str, Path]:
+def list_summary_paths(home: Home, name: str, tables: Iterable[str]) -> dict[str, Path]:
     """The Parquet files of some tables of a study."""
     return {table: home.summaries(name) / f"{table}.parquet" for table in tables}

@@ -25,7 +25,7 @@ def find_asset(name: str) -> Asset:
     return {asset.name: asset for asset in ASSETS}[name]
 
 
-def work_on(home: Home, study: str, *, replace: bool = False, force: bool = False) -> Work:
+def prepare_work(home: Home, study: str, *, replace: bool = False, force: bool = False) -> Work:
     """The study that an asset is made for, with its settings and all assets.
 
     Raises
@@ -44,4 +44,4 @@ def make(home: Home, study: str, asset: Asset, *, replace: bool = False, force: 
     UserError
         As for ``Asset.make``, or if there is no such study.
     """
-    return asset.make(work_on(home, study, replace=replace, force=force))
+    return asset.make(prepare_work(home, study, replace=replace, force=force))

@@ -6,11 +6,11 @@ from typing import Any
 
 from dagster_project.steps.assets import Asset, Check, Checked, Made, MadeOf, Snapshot, Work
 from dagster_project.steps.landing import WAREHOUSE
-from dagster_project.steps.reporting import TWIN, digest_of_twin, twin_on_page
+from dagster_project.steps.reporting import TWIN, compute_twin_digest, read_page_twin
 from dagster_project.study.home import Home
 from storage.errors import UserError
 from storage.warehouse.connection import connect
-from storage.warehouse.relations import paper_claims
+from storage.warehouse.relations import read_paper_claims
 
 VERDICTS = ("supported", "not supported", "undecided", "not testable")
 """The possible verdicts on a claim."""
@@ -23,10 +23,10 @@ def make_claims(work: Work) -> Made:
     """Judge the claims of the paper by a study: only a claim that the study supports passes its check."""
     found = judge_claims(work.home, work.name)
     counts = Counter(claim["verdict"] for claim in found)
-    return Made({verdict: counts[verdict] for verdict in VERDICTS}, tuple(_checked(claim) for claim in found))
+    return Made({verdict: counts[verdict] for verdict in VERDICTS}, tuple(_check_claim(claim) for claim in found))
 
 
-def _checked(claim: dict[str, Any]) -> Checked:
+def _check_claim(claim: dict[str, Any]) -> Checked:
     """The result of the check of a claim; an undecided claim has not passed, and the description says so."""
     said = claim["verdict"] if claim["reason"] is None else f"{claim['verdict']}: {claim['reason']}"
     if claim["finding"] is False:
@@ -52,7 +52,7 @@ def judge_claims(home: Home, name: str) -> list[dict[str, Any]]:
     return found
 
 
-def _checks() -> tuple[Check, ...]:
+def _list_checks() -> tuple[Check, ...]:
 
     return tuple(
         Check(
@@ -61,16 +61,16 @@ def _checks() -> tuple[Check, ...]:
             f"{claim['threshold']:g}, over its whole interval.",
             blocking=False,
         )
-        for claim in paper_claims()
+        for claim in read_paper_claims()
     )
 
 
-def _expected(snapshot: Snapshot) -> MadeOf:
-    return MadeOf(None, inputs={TWIN: digest_of_twin(snapshot)})
+def _build_expected(snapshot: Snapshot) -> MadeOf:
+    return MadeOf(None, inputs={TWIN: compute_twin_digest(snapshot)})
 
 
-def _recorded(snapshot: Snapshot) -> MadeOf:
-    known = twin_on_page(snapshot) if snapshot.home.report(snapshot.name).exists() else digest_of_twin(snapshot)
+def _read_recorded(snapshot: Snapshot) -> MadeOf:
+    known = read_page_twin(snapshot) if snapshot.home.report(snapshot.name).exists() else compute_twin_digest(snapshot)
     return MadeOf(None, inputs={TWIN: known})
 
 
@@ -82,8 +82,8 @@ CLAIMS = Asset(
     kinds=("duckdb", "sql"),
     version=lambda: "3",
     make=make_claims,
-    expected=_expected,
-    recorded=_recorded,  # it stores nothing: it is stale if its parent is, or if the page shows another twin
+    expected=_build_expected,
+    recorded=_read_recorded,  # it stores nothing: it is stale if its parent is, or if the page shows another twin
     places=lambda _, __: (),
-    checks=_checks,
+    checks=_list_checks,
 )

@@ -21,12 +21,12 @@ from sysconfig import get_python_version
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
-from dagster_project.study.home import scratch
+from dagster_project.study.home import locate_scratch
 from dagster_project.study.studies import SCHEDULER, Study
 from geometry.threads import one_blas_thread
 from storage.errors import UserError
 from storage.files.places import Place
-from storage.files.staging import beside
+from storage.files.staging import make_staging_path
 
 if TYPE_CHECKING:
     from distributed import Client, Future, Worker
@@ -63,7 +63,7 @@ PROBE = "seen"
 """Name of the file that workers must see."""
 
 
-def scheduler_of(study: Study) -> str:
+def select_scheduler(study: Study) -> str:
     """Where a study is computed: ``threads``, ``local``, or the address of a scheduler.
 
     Raises
@@ -79,7 +79,7 @@ def scheduler_of(study: Study) -> str:
 
 
 @contextmanager
-def connected(scheduler: str) -> "Iterator[Client | None]":
+def use_scheduler(scheduler: str) -> "Iterator[Client | None]":
     """Let Dask compute at ``scheduler`` inside the context, which yields its client, or None for threads.
 
     Raises
@@ -89,7 +89,7 @@ def connected(scheduler: str) -> "Iterator[Client | None]":
         libraries have other versions than those of this process.
     """
     if scheduler == "threads":
-        with _in_use(None):
+        with _use_client(None):
             yield None
         return
     try:
@@ -100,11 +100,11 @@ def connected(scheduler: str) -> "Iterator[Client | None]":
             "run: pip install 'attention-geometry[cluster]'"
         )
         raise UserError(msg) from error
-    with _quiet(), _address(scheduler) as address, _client(address) as client:
+    with _silence_distributed(), _provide_scheduler(scheduler) as address, _open_client(address) as client:
         _await_workers(client)
         _check_versions(client)
         try:
-            with _in_use(client):
+            with _use_client(client):
                 yield client
         except KilledWorker as error:
             msg = f"Every worker that computed a certain task ended; give those of {address} more memory and run again"
@@ -120,8 +120,8 @@ _client_in_use: "ContextVar[Client | None]" = ContextVar("client", default=None)
 
 
 @contextmanager
-def _in_use(client: "Client | None") -> Iterator[None]:
-    """Let ``in_parallel`` use the client inside the context."""
+def _use_client(client: "Client | None") -> Iterator[None]:
+    """Let ``run_in_parallel`` use the client inside the context."""
     token = _client_in_use.set(client)
     try:
         yield
@@ -130,7 +130,7 @@ def _in_use(client: "Client | None") -> Iterator[None]:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def _silence_distributed() -> Iterator[None]:
     """Silence the loggers of distributed; errors that matter are reported by this module in one line."""
     loggers = [logging.getLogger(name) for name in ("distributed", "distributed.client")]
     before = [logger.level for logger in loggers]
@@ -144,7 +144,7 @@ def _quiet() -> Iterator[None]:
 
 
 @contextmanager
-def _address(scheduler: str) -> Iterator[str]:
+def _provide_scheduler(scheduler: str) -> Iterator[str]:
     """Yield the address of an existing scheduler, or of a local one that is started for the context."""
     if scheduler != "local":
         yield scheduler
@@ -153,20 +153,20 @@ def _address(scheduler: str) -> Iterator[str]:
     from distributed import LocalCluster
 
     malloc = {f"distributed.nanny.pre-spawn-environ.{name}": size for name, size in MALLOC.items()}
-    with dask.config.set(malloc), _without_interrupts():
+    with dask.config.set(malloc), _block_interrupts():
         started = LocalCluster(
             n_workers=os.cpu_count() or 1,
             threads_per_worker=1,
             memory_limit=0,
             dashboard_address="127.0.0.1:0",
-            local_directory=str(scratch()),
+            local_directory=str(locate_scratch()),
         )
     with started:
         yield started.scheduler_address
 
 
 @contextmanager
-def _without_interrupts() -> Iterator[None]:
+def _block_interrupts() -> Iterator[None]:
     """Keep Ctrl-C of the terminal from threads and processes that are started inside the context, and from theirs.
 
     They end with this process, whose other threads receive it, and print nothing about it themselves.
@@ -179,7 +179,7 @@ def _without_interrupts() -> Iterator[None]:
 
 
 @contextmanager
-def _client(address: str) -> "Iterator[Client]":
+def _open_client(address: str) -> "Iterator[Client]":
     """Yield a client of the scheduler at ``address``, which Dask uses only inside the context.
 
     A client set as Dask's own default would remain set after it failed to connect, and all later computations would
@@ -212,15 +212,17 @@ def _await_workers(client: "Client") -> None:
 
 def _check_versions(client: "Client") -> None:
     """Refuse workers with other versions of libraries or Python, since the provenance would be wrong for them."""
-    for what, mine in installed(LIBRARIES).items():  # by functions of the standard library: a worker may lack this one
+    for what, mine in find_versions(
+        LIBRARIES
+    ).items():  # by functions of the standard library: a worker may lack this one
         ask = get_python_version if what == PYTHON else partial(version, what)
         for worker, theirs in client.run(ask, on_error="return").items():
             if theirs != mine:
-                raise _other_library(worker, what, None if isinstance(theirs, Exception) else theirs, mine)
+                raise _make_version_error(worker, what, None if isinstance(theirs, Exception) else theirs, mine)
 
 
 @lru_cache
-def installed(libraries: tuple[str, ...]) -> dict[str, str | None]:
+def find_versions(libraries: tuple[str, ...]) -> dict[str, str | None]:
     """The versions of Python and of these libraries in this process; None for one that is not installed."""
     found: dict[str, str | None] = {PYTHON: get_python_version()}
     for library in libraries:
@@ -231,16 +233,16 @@ def installed(libraries: tuple[str, ...]) -> dict[str, str | None]:
     return found
 
 
-def _other_library(worker: str, what: str, theirs: str | None, mine: str | None) -> UserError:
+def _make_version_error(worker: str, what: str, theirs: str | None, mine: str | None) -> UserError:
     has = "lacks" if theirs is None else f"has version {theirs} of"
     return UserError(f"The Dask worker {worker} {has} {what}; install version {mine} there, as in this process")
 
 
 @contextmanager
-def probed(client: "Client", stores: Iterable[Place]) -> Iterator[tuple[Place, ...]]:
+def place_probes(client: "Client", stores: Iterable[Place]) -> Iterator[tuple[Place, ...]]:
     """Keep a file next to the arrays of each of these stores inside the context, and check that all workers see it.
 
-    Workers that join later are not checked here: their tasks must call ``check_seen``.
+    Workers that join later are not checked here: their tasks must call ``check_probes``.
 
     Yields
     ------
@@ -253,8 +255,8 @@ def probed(client: "Client", stores: Iterable[Place]) -> Iterator[tuple[Place, .
         If a worker does not see the files that this process writes there; the message names it.
     """
     with ExitStack() as stack:
-        probes = tuple(stack.enter_context(_probe(store)) for store in stores)
-        for worker, refusal in client.run(_unseen, probes).items():
+        probes = tuple(stack.enter_context(_place_probe(store)) for store in stores)
+        for worker, refusal in client.run(_describe_unseen_probe, probes).items():
             if refusal:
                 msg = f"The Dask worker {worker} {refusal}"
                 raise UserError(msg)
@@ -262,9 +264,9 @@ def probed(client: "Client", stores: Iterable[Place]) -> Iterator[tuple[Place, .
 
 
 @contextmanager
-def _probe(store: Place) -> Iterator[Place]:
+def _place_probe(store: Place) -> Iterator[Place]:
     """Keep a folder with a file in a store inside the context; leftovers of a killed process are removed later."""
-    probe = store.joined(beside(Path("probe")).name)
+    probe = store.join(make_staging_path(Path("probe")).name)
     try:
         probe.write(PROBE, [b"seen"], 4)
         yield probe
@@ -272,24 +274,24 @@ def _probe(store: Place) -> Iterator[Place]:
         probe.remove()
 
 
-def check_seen(probes: Iterable[Place]) -> None:
-    """Check that this process, a worker, sees the files of ``probed``.
+def check_probes(probes: Iterable[Place]) -> None:
+    """Check that this process, a worker, sees the files of ``place_probes``.
 
     Raises
     ------
     UserError
         If it does not; the message names the worker.
     """
-    if refusal := _unseen(probes):
-        msg = f"The Dask worker {_worker_name()} {refusal}"
+    if refusal := _describe_unseen_probe(probes):
+        msg = f"The Dask worker {_describe_worker()} {refusal}"
         raise UserError(msg)
 
 
-def _unseen(probes: Iterable[Place]) -> str | None:
+def _describe_unseen_probe(probes: Iterable[Place]) -> str | None:
     """Describe why this process, a worker, does not see all probes; None if it does."""
     for probe in probes:
         try:
-            seen, why = probe.holds(PROBE), ""
+            seen, why = probe.has_file(PROBE), ""
         except (OSError, UserError) as error:
             seen, why = False, f" ({error})"
         if not seen:
@@ -300,7 +302,7 @@ def _unseen(probes: Iterable[Place]) -> str | None:
     return None
 
 
-def each(
+def compute_each(
     client: "Client", function: Callable[..., T], numbers: Sequence[int], *, what: str, of: Place, **settings: Any
 ) -> Generator[tuple[int, T], None, None]:
     """Yield ``function(number, **settings)`` for every number, each as soon as a worker has computed it.
@@ -328,11 +330,11 @@ def each(
     """
     from distributed import KilledWorker
 
-    task, key = partial(_checked, function, installed(LIBRARIES)), f"{of} {what}-{uuid4().hex}"
+    task, key = partial(_check_and_call, function, find_versions(LIBRARIES)), f"{of} {what}-{uuid4().hex}"
     futures = client.map(task, numbers, key=key, pure=False, **settings)
     of_future = dict(zip(futures, numbers, strict=True))
     try:
-        for future, result in _completed(client, futures):
+        for future, result in _iterate_completed(client, futures):
             number = of_future.pop(future)
             try:
                 if future.status in {"error", "cancelled"}:
@@ -351,16 +353,16 @@ def each(
 
 
 def await_idle(client: "Client", of: Place) -> None:
-    """Wait until no worker runs a task of ``each`` on this store, whether of this run or of one that has ended."""
+    """Wait until no worker runs a task of ``compute_each`` on this store, of this run or of one that has ended."""
     said = False
-    while any(client.run(_has_in_hand, f"{of} ", on_error="ignore").values()):
+    while any(client.run(_has_running_task, f"{of} ", on_error="ignore").values()):
         if not said:
             logger.info("Waiting until Dask workers have finished their running tasks on %s", of)
         said = True
         time.sleep(TICK)
 
 
-def _has_in_hand(prefix: str, dask_worker: "Worker") -> bool:
+def _has_running_task(prefix: str, dask_worker: "Worker") -> bool:
     """Whether a worker runs a task whose key has this prefix, cancelled or not."""
     return any(str(task.key).startswith(prefix) for task in dask_worker.state.all_running_tasks)
 
@@ -378,20 +380,20 @@ def is_wanted() -> bool:
     return not gone and task is not None and task.state == "executing"
 
 
-def _checked(function: Callable[..., T], libraries: dict[str, str | None], /, *given: Any, **settings: Any) -> T:
+def _check_and_call(function: Callable[..., T], libraries: dict[str, str | None], /, *given: Any, **settings: Any) -> T:
     """Call a function with one BLAS thread, in a worker that must have these versions of libraries.
 
     Workers are checked when the client connects, but others may have joined since.
     """
-    here = installed(tuple(name for name in libraries if name != PYTHON))
+    here = find_versions(tuple(name for name in libraries if name != PYTHON))
     for what, wanted in libraries.items():
         if here[what] != wanted:
-            raise _other_library(_worker_name(), what, here[what], wanted)
+            raise _make_version_error(_describe_worker(), what, here[what], wanted)
     with one_blas_thread:
         return function(*given, **settings)
 
 
-def _worker_name() -> str:
+def _describe_worker() -> str:
     """The address of this process as a worker, or the name of the machine."""
     from distributed import get_worker
 
@@ -401,7 +403,7 @@ def _worker_name() -> str:
         return f"on {platform.node()}"
 
 
-def _completed(client: "Client", futures: "Sequence[Future[T]]") -> "Iterator[tuple[Future[T], T]]":
+def _iterate_completed(client: "Client", futures: "Sequence[Future[T]]") -> "Iterator[tuple[Future[T], T]]":
     """Yield the futures as they complete, with their results; raise UserError if there is no worker for the others.
 
     Each result is yielded with its future, since the worker that has it may no longer exist when it is read later.
@@ -420,10 +422,10 @@ def _completed(client: "Client", futures: "Sequence[Future[T]]") -> "Iterator[tu
             time.sleep(TICK)
 
 
-def in_parallel(
+def run_in_parallel(
     tasks: Iterable[Callable[[], T]], *, reads: Iterable[Place] = (), threads: int | None = None
 ) -> list[T]:
-    """Compute ``tasks`` at the scheduler of ``connected``, else on all cores, one BLAS thread each; results in order.
+    """Compute ``tasks`` at the scheduler in use, else on all cores, one BLAS thread each; results are in order.
 
     Parameters
     ----------
@@ -443,17 +445,17 @@ def in_parallel(
     from dask.base import compute
     from dask.delayed import delayed
 
-    libraries, client = installed(LIBRARIES), _client_in_use.get()
+    libraries, client = find_versions(LIBRARIES), _client_in_use.get()
     with (
-        nullcontext(()) if client is None else probed(client, reads) as probes,
+        nullcontext(()) if client is None else place_probes(client, reads) as probes,
         dask.config.set({"num_workers": threads} if threads else {}),
     ):
-        seeing = (partial(_seeing, task, probes) for task in tasks)
-        checked = (delayed(_checked, pure=False)(task, libraries) for task in seeing)
+        seeing = (partial(_run_with_probes, task, probes) for task in tasks)
+        checked = (delayed(_check_and_call, pure=False)(task, libraries) for task in seeing)
         return list(compute(*checked, scheduler=client or "threads"))
 
 
-def _seeing(task: Callable[[], T], probes: tuple[Place, ...]) -> T:
+def _run_with_probes(task: Callable[[], T], probes: tuple[Place, ...]) -> T:
     """Compute a task in a process that must see these probes."""
-    check_seen(probes)
+    check_probes(probes)
     return task()

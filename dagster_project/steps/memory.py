@@ -5,9 +5,9 @@ The memory of libraries was measured on a study of two short sequences with two 
 
 from collections.abc import Mapping
 
-from dagster_project.steps.space import gigabytes
+from dagster_project.steps.space import format_bytes
 from storage.errors import UserError
-from storage.memory import free_addresses, free_memory
+from storage.memory import measure_free_addresses, measure_free_memory
 
 LIBRARIES = 1_200_000_000
 """Bytes of memory that a run takes for libraries and a tiny model."""
@@ -25,10 +25,11 @@ def check_start() -> None:
         If there is less than ``LIBRARIES`` of memory or ``ADDRESSES`` of address space.
     """
     check_memory("A run", LIBRARIES, "close other programs, or raise the limit of its control group")
-    addresses = free_addresses()
+    addresses = measure_free_addresses()
     if addresses is not None and addresses < ADDRESSES:
         msg = (
-            f"A run needs {gigabytes(ADDRESSES)} of address space, but {gigabytes(addresses)} are allowed; raise the "
+            f"A run needs {format_bytes(ADDRESSES)} of address space, but {format_bytes(addresses)} are "
+            "allowed; raise the "
             "limit (ulimit -v), or limit memory by a control group instead"
         )
         raise UserError(msg)
@@ -52,10 +53,10 @@ def check_extraction(name: str, sizes: Mapping[str, int]) -> None:
         If less is free than two copies of a sequence's tensors take: as the model returns them, and as they are stored.
     """
     from storage.zarr.arrays import TENSORS
-    from storage.zarr.space import sequence_bytes
+    from storage.zarr.space import estimate_sequence_bytes
 
     less = "reduce context_length, or set queries to fewer positions"
-    check_memory(f"Extracting one sequence of '{name}'", 2 * sequence_bytes(TENSORS, sizes), less)
+    check_memory(f"Extracting one sequence of '{name}'", 2 * estimate_sequence_bytes(TENSORS, sizes), less)
 
 
 def check_memory(what: str, needed: int, remedy: str) -> None:
@@ -66,6 +67,6 @@ def check_memory(what: str, needed: int, remedy: str) -> None:
     UserError
         If less is free.
     """
-    if needed > (free := free_memory()):
-        msg = f"{what} needs {gigabytes(needed)} of memory, but {gigabytes(free)} are free; {remedy}"
+    if needed > (free := measure_free_memory()):
+        msg = f"{what} needs {format_bytes(needed)} of memory, but {format_bytes(free)} are free; {remedy}"
         raise UserError(msg)

@@ -6,7 +6,7 @@ from pathlib import Path
 from dagster_project.steps.reporting import write_index
 from dagster_project.study.home import Home
 from storage.errors import UserError
-from storage.files.staging import beside
+from storage.files.staging import make_staging_path
 
 
 def publish(home: Home, folder: Path) -> list[Path]:
@@ -31,7 +31,7 @@ def publish(home: Home, folder: Path) -> list[Path]:
         msg = f"The folder {folder} holds '{others[0]}', which is not a published page; name a new folder"
         raise UserError(msg)
     write_index(home)
-    new, old = beside(folder), beside(folder)
+    new, old = make_staging_path(folder), make_staging_path(folder)
     try:
         for source in (home.index, *sorted(home.reports.glob("*.html")), *sorted(home.comparisons.glob("*.html"))):
             target = new / source.relative_to(home.root)

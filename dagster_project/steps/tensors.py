@@ -7,18 +7,18 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from dagster_project.steps.assets import Asset, Check, Checked, Extent, Made, MadeOf, Snapshot, Work, single_place
+from dagster_project.steps.assets import Asset, Check, Checked, Extent, Made, MadeOf, Snapshot, Work, wrap_place
 from dagster_project.steps.memory import check_extraction
 from dagster_project.steps.space import check_space
 from dagster_project.study.home import Home
 from extract.preflight import check_device
 from extract.settings import EXTRACTION_VERSION, ExtractionSettings
-from extract.standing import why_replaced, why_stale
+from extract.standing import explain_replacement, explain_staleness
 from reports.findings.numbers import count
 from storage.errors import UserError
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
-from storage.zarr.space import sequence_bytes
+from storage.zarr.space import estimate_sequence_bytes
 
 if TYPE_CHECKING:
     from extract.extraction import ExtractionReport
@@ -36,9 +36,13 @@ HALF_ROW_SUM_TOLERANCE = 0.02
 def make_tensors(work: Work) -> Made:
     """Extract the missing tensors of a study."""
     home, name = work.home, work.name
-    with home.without_stores(name) if work.force else nullcontext():
+    with home.set_stores_aside(name) if work.force else nullcontext():
         report = extract_tensors(work)
-    missing, deviation, tolerance = missing_tensors(home, name), report.row_sum_deviation, row_sum_tolerance(home, name)
+    missing, deviation, tolerance = (
+        find_missing_sequences(home, name),
+        report.row_sum_deviation,
+        compute_row_sum_tolerance(home, name),
+    )
     return Made(
         {
             "path": report.path,
@@ -89,11 +93,11 @@ def extract_tensors(work: Work, shard: "Shard | None" = None) -> "ExtractionRepo
     drawn = "drawing heads from Assumptions 1-3"
     reading = f"reading {study.corpus.id} with {study.model.id}"
     logger.info("%s%s: %s", name, f", shard {shard}" if shard else "", drawn if study.synthetic else reading)
-    with home.claimed(name, shard):
-        renewed = work.replace and _must_be_replaced(work)
-        with home.replacing(name) if renewed else nullcontext():
+    with home.claim(name, shard):
+        renewed = work.replace and _needs_replacement(work)
+        with home.replace_stores(name) if renewed else nullcontext():
             report = extract(
-                study.extraction(),
+                study.select_extraction(),
                 study=name,
                 path=home.tensors(name),
                 shard=shard,
@@ -113,21 +117,21 @@ def _check_room(extent: Extent, assets: tuple[Asset, ...]) -> None:
     check_extraction(extent.name, extent.sizes)
 
 
-def _must_be_replaced(work: Work) -> bool:
+def _needs_replacement(work: Work) -> bool:
     """Whether there is a tensor store that no run with these settings can continue."""
     path = work.home.tensors(work.name)
     if not path.exists():
         return False
-    other = why_replaced(work.study.extraction(), study=work.name, path=path)
+    other = explain_replacement(work.study.select_extraction(), study=work.name, path=path)
     return other is not None or bool(SequenceStore.open(path, TENSORS).dropped)
 
 
-def missing_tensors(home: Home, name: str) -> list[int]:
+def find_missing_sequences(home: Home, name: str) -> list[int]:
     """The sequences that are missing from the ledger of a tensor store."""
-    return SequenceStore.open(home.tensors(name), TENSORS).missing()
+    return SequenceStore.open(home.tensors(name), TENSORS).find_missing()
 
 
-def row_sum_tolerance(home: Home, name: str) -> float:
+def compute_row_sum_tolerance(home: Home, name: str) -> float:
     """Largest deviation from 1 of the sum of a query's weights in the tensor store of a study."""
     store = SequenceStore.open(home.tensors(name), TENSORS)
     made_of = store.provenance
@@ -143,13 +147,14 @@ def finalise_tensors(home: Home, name: str) -> int:
     UserError
         If a process is still working on it, or sequences are missing; the message names them.
     """
-    with home.claimed(name):
+    with home.claim(name):
         store = SequenceStore.open(home.tensors(name), TENSORS)
-        store.path.sweep()
-        missing, total = store.missing(), store.sizes["sequence"]
+        store.path.remove_leftovers()
+        missing, total = store.find_missing(), store.sizes["sequence"]
     if missing:
         msg = (
-            f"Study '{name}' lacks {len(missing)} of {total} sequences: {_ranges(missing)}; extract their shards again "
+            f"Study '{name}' lacks {len(missing)} of {total} sequences: {_format_ranges(missing)}; extract "
+            "their shards again "
             f"(attention-geometry extract {name} --shard K/N), or all missing ones on this machine "
             f"(attention-geometry extract {name})"
         )
@@ -157,22 +162,24 @@ def finalise_tensors(home: Home, name: str) -> int:
     return total
 
 
-def _ranges(numbers: Sequence[int]) -> str:
+def _format_ranges(numbers: Sequence[int]) -> str:
     """Format ascending integers as ranges, such as 0-4, 7, 9-12."""
     ends = [at for at, (one, other) in enumerate(pairwise(numbers), start=1) if other > one + 1]
     parts = [numbers[start:stop] for start, stop in pairwise([0, *ends, len(numbers)])]
     return ", ".join(f"{part[0]}-{part[-1]}" if len(part) > 1 else str(part[0]) for part in parts)
 
 
-def _recorded(snapshot: Snapshot) -> MadeOf | str:
+def _read_recorded(snapshot: Snapshot) -> MadeOf | str:
     path = snapshot.home.tensors(snapshot.name)
-    return why_stale(snapshot.study.extraction(), study=snapshot.name, path=path) or MadeOf(EXTRACTION_VERSION)
+    return explain_staleness(snapshot.study.select_extraction(), study=snapshot.name, path=path) or MadeOf(
+        EXTRACTION_VERSION
+    )
 
 
-def _bytes(extent: Extent) -> int:
+def _estimate_bytes(extent: Extent) -> int:
     """Uncompressed bytes of the missing sequences."""
     specs = [replace(spec, dtype=extent.study.values) if spec.narrower else spec for spec in TENSORS]
-    return sequence_bytes(specs, extent.sizes) * extent.missing
+    return estimate_sequence_bytes(specs, extent.sizes) * extent.missing
 
 
 TENSOR_STORE = Asset(
@@ -183,8 +190,8 @@ TENSOR_STORE = Asset(
     version=lambda: str(EXTRACTION_VERSION),
     make=make_tensors,
     expected=lambda _: None,
-    recorded=_recorded,
-    places=single_place(Home.tensors),
+    recorded=_read_recorded,
+    places=wrap_place(Home.tensors),
     checks=lambda: (
         Check("ledger_complete", "Every sequence of the study is in the ledger."),
         Check(
@@ -194,6 +201,6 @@ TENSOR_STORE = Asset(
         ),
     ),
     settings=tuple(ExtractionSettings.model_fields),
-    space=_bytes,
+    space=_estimate_bytes,
     pool="gpu",
 )

@@ -47,11 +47,11 @@ def parse_yaml(text: str) -> Any:
     yaml.YAMLError
         If it is not valid, a key occurs twice, or it is too large, too deeply nested or has too many references.
     """
-    return deepcopy(_parsed(text))
+    return deepcopy(_load_document(text))
 
 
 @lru_cache(maxsize=8)
-def _parsed(text: str) -> Any:
+def _load_document(text: str) -> Any:
     if len(text) > LARGEST:
         msg = f"it has {len(text)} characters; the limit is {LARGEST}"
         raise yaml.YAMLError(msg)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from filelock import FileLock, Timeout
 
 from storage.errors import UserError
-from storage.files.locks import exclusive
+from storage.files.locks import hold_lock
 from storage.files.places import Local, Place, Remote, parse_place
 from storage.files.root import DEFAULT_HOME, HOME_VARIABLE, data_root, warehouse_of
 
@@ -53,7 +53,7 @@ class Home:
         UserError
             If the location of such stores is a URL that cannot be used.
         """
-        return cls(data_root(), _elsewhere(TENSORS_VARIABLE), _elsewhere(METRICS_VARIABLE))
+        return cls(data_root(), _read_place(TENSORS_VARIABLE), _read_place(METRICS_VARIABLE))
 
     @property
     def studies_file(self) -> Path:
@@ -70,18 +70,18 @@ class Home:
         """Dagster's own records: runs, events, schedules."""
         return self.root / "dagster"
 
-    def place_of(self, part: Literal["tensors", "metrics"]) -> Local | Remote:
+    def locate_stores(self, part: Literal["tensors", "metrics"]) -> Local | Remote:
         """Where the tensor stores, or the metrics stores, of all studies are."""
         elsewhere = self.tensor_root if part == "tensors" else self.metric_root
         return elsewhere or Local(self.root / part)
 
     def tensors(self, study: str) -> Local | Remote:
         """The tensor store of a study."""
-        return self.place_of("tensors").joined(f"{study}.zarr")
+        return self.locate_stores("tensors").join(f"{study}.zarr")
 
     def metrics(self, study: str) -> Local | Remote:
         """The metrics store of a study."""
-        return self.place_of("metrics").joined(f"{study}.zarr")
+        return self.locate_stores("metrics").join(f"{study}.zarr")
 
     def summaries(self, study: str) -> Path:
         """The folder of a study's small tables: fits and means that are landed in the warehouse."""
@@ -114,7 +114,7 @@ class Home:
         """The lock that a process holds while it writes the stores of a study."""
         return self._locks / f"{study}.lock"
 
-    def shard_lock(self, study: str, shard: "Shard") -> Path:
+    def locate_shard_lock(self, study: str, shard: "Shard") -> Path:
         """The lock that a process holds while it extracts one shard of a study."""
         return self._locks / "shards" / study / f"{shard.index}-of-{shard.count}.lock"
 
@@ -124,7 +124,7 @@ class Home:
         return (self.tensor_root.path if isinstance(self.tensor_root, Local) else self.root) / "locks"
 
     @contextmanager
-    def claimed(self, study: str, shard: "Shard | None" = None) -> Iterator[None]:
+    def claim(self, study: str, shard: "Shard | None" = None) -> Iterator[None]:
         """Hold a study exclusively inside the context; or one shard of it, alongside others of the same division.
 
         Raises
@@ -132,16 +132,16 @@ class Home:
         UserError
             If another process is working on the study or shard, or on a shard of another division.
         """
-        mine = self.lock(study) if shard is None else self.shard_lock(study, shard)
+        mine = self.lock(study) if shard is None else self.locate_shard_lock(study, shard)
         what = f"study '{study}'" if shard is None else f"shard {shard} of study '{study}'"
-        with exclusive(mine, what, wait=0):
+        with hold_lock(mine, what, wait=0):
             # each claims its own lock first and then checks the others, so one of two is refused
-            for rival in self._rivals(study, shard):
-                with exclusive(rival, f"study '{study}'", wait=SHARD_PATIENCE):
+            for rival in self._list_rival_locks(study, shard):
+                with hold_lock(rival, f"study '{study}'", wait=SHARD_PATIENCE):
                     pass
             yield
 
-    def _rivals(self, study: str, shard: "Shard | None") -> list[Path]:
+    def _list_rival_locks(self, study: str, shard: "Shard | None") -> list[Path]:
         """The locks that exclude work on a study, or on a shard of it."""
         shards = sorted((self._locks / "shards" / study).glob("*.lock"))
         if shard is None:
@@ -149,7 +149,7 @@ class Home:
         return [self.lock(study), *(lock for lock in shards if not lock.stem.endswith(f"-of-{shard.count}"))]
 
     @contextmanager
-    def running(self, study: str) -> Iterator[None]:
+    def reserve(self, study: str) -> Iterator[None]:
         """Reserve a study for one process from the first step of a run to its last; each step claims it in between.
 
         Raises
@@ -157,15 +157,15 @@ class Home:
         UserError
             If another process runs the study, or removes files of it.
         """
-        with exclusive(self._run_lock(study), f"study '{study}'", wait=0):
+        with hold_lock(self._locate_run_lock(study), f"study '{study}'", wait=0):
             yield
 
-    def _run_lock(self, study: str) -> Path:
+    def _locate_run_lock(self, study: str) -> Path:
         return self._locks / "studies" / f"{study}.lock"
 
     def is_claimed(self, study: str) -> bool:
         """Whether a process is running a study, or working on it or on a shard of it."""
-        locks = [self._run_lock(study), self.lock(study), *(self._locks / "shards" / study).glob("*.lock")]
+        locks = [self._locate_run_lock(study), self.lock(study), *(self._locks / "shards" / study).glob("*.lock")]
         return any(is_held(lock) for lock in locks)
 
     def prepare(self) -> None:
@@ -188,7 +188,7 @@ class Home:
             raise UserError(msg) from error
 
     @contextmanager
-    def without_stores(self, study: str) -> Iterator[None]:
+    def set_stores_aside(self, study: str) -> Iterator[None]:
         """Set the stores of a study aside inside the context; what is published of it stays until it is replaced.
 
         As ``replacing``, for a body that claims the study itself, or in several steps.
@@ -198,17 +198,17 @@ class Home:
         UserError
             If another process is working on the study.
         """
-        with self.claimed(study):
+        with self.claim(study):
             moved = self._set_aside(study)
         try:
             yield
         except BaseException:
-            with suppress(UserError), self.claimed(study):
+            with suppress(UserError), self.claim(study):
                 self._put_back(study, moved)
             raise
 
     @contextmanager
-    def replacing(self, study: str) -> Iterator[None]:
+    def replace_stores(self, study: str) -> Iterator[None]:
         """Set the stores of a study, which the caller has claimed, aside inside the context.
 
         They are renamed, so that each is complete or absent whenever the process is killed. If the body fails before
@@ -226,10 +226,10 @@ class Home:
 
     def discard_replaced(self, study: str) -> None:
         """Remove the replaced stores of a study; call it once its new tensors are complete."""
-        for store in self._stores(study):
+        for store in self._list_stores(study):
             store.discard_replaced()
 
-    def _stores(self, study: str) -> tuple[Place, ...]:
+    def _list_stores(self, study: str) -> tuple[Place, ...]:
         return (self.tensors(study), self.metrics(study), Local(self.summaries(study)))
 
     def refuse_links(self, study: str) -> None:
@@ -240,7 +240,7 @@ class Home:
         UserError
             If one is a link; nothing has been changed.
         """
-        for store in self._stores(study):
+        for store in self._list_stores(study):
             store.refuse_link()
 
     def _set_aside(self, study: str) -> dict[Path, Path]:
@@ -248,7 +248,7 @@ class Home:
         self.refuse_links(study)
         moved: dict[Path, Path] = {}
         try:
-            for store in sorted(self._stores(study), key=lambda store: store.is_remote):  # restorable ones first
+            for store in sorted(self._list_stores(study), key=lambda store: store.is_remote):  # restorable ones first
                 if (aside := store.set_aside()) is not None:
                     moved[Path(str(store))] = aside
         except BaseException:
@@ -264,7 +264,7 @@ class Home:
                 aside.rename(store)
 
 
-def scratch() -> Path:
+def locate_scratch() -> Path:
     """The folder of temporary files of local Dask workers, for all data roots of this user."""
     return Path(gettempdir()) / f"attention-geometry-{getpass.getuser()}"
 
@@ -280,7 +280,7 @@ def is_held(lock: Path) -> bool:
         return True
 
 
-def _elsewhere(variable: str) -> Local | Remote | None:
+def _read_place(variable: str) -> Local | Remote | None:
     """The location that an environment variable names; None if it is not set."""
     named = os.environ.get(variable)
     return parse_place(named) if named else None

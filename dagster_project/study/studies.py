@@ -25,12 +25,12 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 from dagster_project.study.documents import parse_yaml
 from dagster_project.study.home import Home
-from dagster_project.study.twins import RANDOM, names_with_twins, owner_of, random_twin, twin_of
+from dagster_project.study.twins import RANDOM, find_owner, find_twin_name, iterate_with_twins, make_random_twin
 from extract.hub import exists
 from extract.settings import SYNTHETIC, ExtractionSettings
 from storage.errors import QuotingError, UserError
-from storage.files.locks import exclusive
-from storage.files.staging import UNFINISHED, staged
+from storage.files.locks import hold_lock
+from storage.files.staging import UNFINISHED, stage_file
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?")
 """Valid names of studies: a name becomes file names and a partition key."""
@@ -46,18 +46,18 @@ TEMPERATURES, COLDEST, HOTTEST = 16, 1 / 64, 64.0
 """Most temperatures in a study, and their range: outside it all weight is on one key, or spread over all."""
 
 
-def _kappas(given: object) -> tuple[float, ...]:
+def _parse_kappas(given: object) -> tuple[float, ...]:
     """Check that upper bounds can be computed for the numbers, and sort them."""
-    found = _ascending(given, most=KAPPAS, high=sys.float_info.max)
+    found = _sort_numbers(given, most=KAPPAS, high=sys.float_info.max)
     if found is None:
         kind, message = "kappas", f"input should be a list of 1 to {KAPPAS} distinct positive finite numbers"
         raise PydanticCustomError(kind, message)
     return found
 
 
-def _temperatures(given: object) -> tuple[float, ...]:
+def _parse_temperatures(given: object) -> tuple[float, ...]:
     """Check that weights can be computed at the temperatures, and sort them."""
-    found = _ascending(given, most=TEMPERATURES, low=COLDEST, high=HOTTEST)
+    found = _sort_numbers(given, most=TEMPERATURES, low=COLDEST, high=HOTTEST)
     if found is None:
         kind = "temperatures"
         message = (
@@ -67,7 +67,7 @@ def _temperatures(given: object) -> tuple[float, ...]:
     return found
 
 
-def _ascending(given: object, *, most: int, low: float = 0.0, high: float) -> tuple[float, ...] | None:
+def _sort_numbers(given: object, *, most: int, low: float = 0.0, high: float) -> tuple[float, ...] | None:
     """The numbers of a list in ascending order; None unless they are ``most`` at most, distinct, > 0 and in range."""
     numbers = given if isinstance(given, list | tuple) else ()
     found = sorted({float(number) for number in numbers if _is_number(number) and number > 0 and low <= number <= high})
@@ -113,7 +113,7 @@ class MonteCarloGrid(BaseModel):
 
     @field_validator("head_dim", "n_keys", "n", "beta", "lambda_sink", "rho_0")
     @classmethod
-    def _each_once(cls, given: tuple[float, ...]) -> tuple[float, ...]:
+    def _check_distinct(cls, given: tuple[float, ...]) -> tuple[float, ...]:
         if len(set(given)) < len(given):
             kind, message = "repeated", "input should name every value once"
             raise PydanticCustomError(kind, message)
@@ -121,7 +121,7 @@ class MonteCarloGrid(BaseModel):
 
     @field_validator("n")
     @classmethod
-    def _below_n_keys(cls, n: tuple[int, ...], known: ValidationInfo) -> tuple[int, ...]:
+    def _check_n(cls, n: tuple[int, ...], known: ValidationInfo) -> tuple[int, ...]:
         if (least := min(known.data.get("n_keys", (2**16 + 1,)))) <= min(n):
             kind = "too_large"
             raise PydanticCustomError(
@@ -143,7 +143,7 @@ class Nulls(BaseModel):
     )
 
 
-def _no_nulls(given: object) -> object:
+def _parse_nulls(given: object) -> object:
     """Read null as no draws."""
     return {"draws": 0} if given is None else given
 
@@ -180,7 +180,7 @@ class EffectsSettings(BaseModel):
 
     @field_validator("ablation", "budgets")
     @classmethod
-    def _each_once(cls, given: tuple[object, ...]) -> tuple[object, ...]:
+    def _check_distinct(cls, given: tuple[object, ...]) -> tuple[object, ...]:
         if len(set(given)) < len(given):
             kind, message = "repeated", "input should name every value once"
             raise PydanticCustomError(kind, message)
@@ -196,7 +196,7 @@ class AnalysisSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    kappas: Annotated[tuple[float, ...], BeforeValidator(_kappas)] = Field(
+    kappas: Annotated[tuple[float, ...], BeforeValidator(_parse_kappas)] = Field(
         default=(0.5,),
         description="list of the values of κ to compute upper bounds for; the paper leaves κ open, and a variance "
         "proxy c B²/d means κ = 1/(2c)",
@@ -209,7 +209,7 @@ class AnalysisSettings(BaseModel):
     monte_carlo: MonteCarloGrid | None = Field(
         default=None, description="grid of simulated heads to test the bounds in expectation; none if omitted"
     )
-    temperatures: Annotated[tuple[float, ...], BeforeValidator(_temperatures)] = Field(
+    temperatures: Annotated[tuple[float, ...], BeforeValidator(_parse_temperatures)] = Field(
         default=(0.25, 0.5, 1.0, 2.0, 4.0),
         description="list of the temperatures T at which selections are measured as well, with weights softmax(l/T) "
         "computed from the stored ones",
@@ -220,7 +220,7 @@ class AnalysisSettings(BaseModel):
         description="number of sequences, the first ones, used for selections at other temperatures, all if there are "
         "fewer; the sensitivity of weights to their logits is computed for all sequences",
     )
-    nulls: Annotated[Nulls, BeforeValidator(_no_nulls)] = Field(
+    nulls: Annotated[Nulls, BeforeValidator(_parse_nulls)] = Field(
         default_factory=Nulls,
         description="null models that Precision, Recall, F, specificity and AUC of every head are compared with: "
         "random selections, and shuffled value states; with null or 0 draws, neither AUC nor nulls are computed",
@@ -232,7 +232,7 @@ class AnalysisSettings(BaseModel):
     )
     map_n: int = Field(default=4, ge=1, description="N at which the layer by head maps show Precision and Recall")
 
-    def measured(self) -> dict[str, Any]:
+    def select_measured(self) -> dict[str, Any]:
         """The settings that determine the metrics, as JSON."""
         return self.model_dump(mode="json", include=set(MEASURED))
 
@@ -241,7 +241,7 @@ SCHEDULER = re.compile(r"threads|local|(tcp|tls)://([\w.-]+|\[[0-9a-fA-F:.%]+\])
 """Where Dask computes: in threads of the process, in processes on this machine, or on an existing cluster."""
 
 
-def _scheduler(given: object) -> object:
+def _check_scheduler(given: object) -> object:
     """Check that a value is None or matches ``SCHEDULER``."""
     if given is not None and not (isinstance(given, str) and SCHEDULER.fullmatch(given)):
         kind = "scheduler"
@@ -257,7 +257,7 @@ class DaskSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    scheduler: Annotated[str | None, BeforeValidator(_scheduler)] = Field(
+    scheduler: Annotated[str | None, BeforeValidator(_check_scheduler)] = Field(
         default=None,
         description="where metrics and fits are computed: threads; local, one process per core; or the address of an "
         "existing Dask cluster, tcp://HOST:PORT or tls://HOST:PORT; if omitted, the address in DASK_SCHEDULER_ADDRESS, "
@@ -289,7 +289,7 @@ class Study(ExtractionSettings):
 
     @field_validator("twin")
     @classmethod
-    def _is_trained(cls, twin: str | None, known: ValidationInfo) -> str | None:
+    def _check_twin(cls, twin: str | None, known: ValidationInfo) -> str | None:
         """Check that only a model with trained weights has a twin."""
         model = known.data.get("model")
         if twin is not None and model is not None and (model.id == SYNTHETIC or model.weights == RANDOM):
@@ -299,7 +299,7 @@ class Study(ExtractionSettings):
 
     @field_validator("analysis")
     @classmethod
-    def _can_be_changed(cls, analysis: AnalysisSettings, known: ValidationInfo) -> AnalysisSettings:
+    def _check_effects(cls, analysis: AnalysisSettings, known: ValidationInfo) -> AnalysisSettings:
         """Check that effects have a model, and as many sequences as they need."""
         asked, model, sequences = analysis.effects, known.data.get("model"), known.data.get("sequences")
         if asked is None or model is None or sequences is None:
@@ -316,18 +316,18 @@ class Study(ExtractionSettings):
             raise PydanticCustomError(kind, message, {"budget": too_small[0]})
         return analysis
 
-    def extraction(self) -> ExtractionSettings:
+    def select_extraction(self) -> ExtractionSettings:
         """The settings that determine the tensors."""
         return ExtractionSettings(**self.model_dump(exclude={"analysis", "keep_tensors", "dask", "needs_gpu", "twin"}))
 
 
-def shipped_file() -> Path:
+def locate_shipped_file() -> Path:
     """The shipped ``studies.yaml``: next to the packages in a checkout, inside this package when installed."""
     installed = Path(__file__).parents[1] / "studies.yaml"
     return installed if installed.exists() else Path(__file__).parents[2] / "studies.yaml"
 
 
-def all_studies(home: Home) -> dict[str, Study]:
+def list_studies(home: Home) -> dict[str, Study]:
     """All studies by name: those shipped and those recorded in the data root.
 
     Raises
@@ -335,53 +335,53 @@ def all_studies(home: Home) -> dict[str, Study]:
     UserError
         If a file has an error, or both define the same name.
     """
-    shipped, own = _entries(shipped_file()), _entries(home.studies_file)
-    return {name: _one_of(home, name, shipped, own) for name in _names(shipped, own)}
+    shipped, own = _read_entries(locate_shipped_file()), _read_entries(home.studies_file)
+    return {name: _resolve_study(home, name, shipped, own) for name in _list_names(shipped, own)}
 
 
-def _names(shipped: Mapping[str, Any], own: Mapping[str, Any]) -> list[str]:
+def _list_names(shipped: Mapping[str, Any], own: Mapping[str, Any]) -> list[str]:
     """The names of the studies of two files and of their generated twins, each once."""
-    return list(dict.fromkeys([*names_with_twins(shipped), *names_with_twins(own)]))
+    return list(dict.fromkeys([*iterate_with_twins(shipped), *iterate_with_twins(own)]))
 
 
-def readable_studies(home: Home) -> tuple[dict[str, Study], dict[str, UserError]]:
-    """As ``all_studies``, but an error in one study or file does not hide the others.
+def list_readable_studies(home: Home) -> tuple[dict[str, Study], dict[str, UserError]]:
+    """As ``list_studies``, but an error in one study or file does not hide the others.
 
     Returns
     -------
     tuple
         The studies that can be read, by name; the errors of the others, by name, or of a file, by its path.
     """
-    shipped = _entries(shipped_file())
+    shipped = _read_entries(locate_shipped_file())
     errors: dict[str, UserError] = {}
     try:
-        own = _entries(home.studies_file)
+        own = _read_entries(home.studies_file)
     except UserError as error:
         own, errors = {}, {str(home.studies_file): error}
     found = {}
-    for name in _names(shipped, own):
+    for name in _list_names(shipped, own):
         try:
-            found[name] = _one_of(home, name, shipped, own)
+            found[name] = _resolve_study(home, name, shipped, own)
         except UserError as error:
             errors[str(name)] = error
     return found, errors
 
 
-def _one_of(home: Home, name: str, shipped: Mapping[str, Any], own: Mapping[str, Any]) -> Study:
+def _resolve_study(home: Home, name: str, shipped: Mapping[str, Any], own: Mapping[str, Any]) -> Study:
     """One study of the two files, or the generated twin of one."""
     if name in shipped and name in own:
         msg = f"{home.studies_file}: study '{name}' is already shipped with the product; give it another name"
         raise UserError(msg)
-    if owner := owner_of(name, {**own, **shipped}):
+    if owner := find_owner(name, {**own, **shipped}):
         if name in shipped or name in own:
             msg = (
                 f"{home.studies_file}: study '{name}' has the name of the twin that study '{owner}' requests; give it "
                 f"another name, or set twin: {name} in '{owner}'"
             )
             raise UserError(msg)
-        return random_twin(_one_of(home, owner, shipped, own))
-    path, settings = (shipped_file(), shipped[name]) if name in shipped else (home.studies_file, own[name])
-    return parse_study(name, _anchored(settings, path.parent), path)
+        return make_random_twin(_resolve_study(home, owner, shipped, own))
+    path, settings = (locate_shipped_file(), shipped[name]) if name in shipped else (home.studies_file, own[name])
+    return parse_study(name, _anchor_paths(settings, path.parent), path)
 
 
 def find_study(home: Home, name: str) -> Study:
@@ -392,10 +392,10 @@ def find_study(home: Home, name: str) -> Study:
     UserError
         If there is none; the message suggests the closest name.
     """
-    shipped, own = _entries(shipped_file()), _entries(home.studies_file)
-    if name in _names(shipped, own):
-        return _one_of(home, name, shipped, own)
-    studies = all_studies(home)
+    shipped, own = _read_entries(locate_shipped_file()), _read_entries(home.studies_file)
+    if name in _list_names(shipped, own):
+        return _resolve_study(home, name, shipped, own)
+    studies = list_studies(home)
     close = difflib.get_close_matches(name, studies, n=1)
     hint = f"did you mean '{close[0]}'?" if close else f"there are {', '.join(studies)};"
     msg = f"There is no study '{name}'; {hint} `attention-geometry studies` lists them"
@@ -410,7 +410,7 @@ def check_twin(home: Home, name: str, study: Study) -> None:
     UserError
         If the twin does not exist, its weights are not random, or its model is another.
     """
-    twin = twin_of(name, study)
+    twin = find_twin_name(name, study)
     if twin is None:
         return
     found = find_study(home, twin)
@@ -436,13 +436,15 @@ def read_studies(path: Path) -> dict[str, Study]:
     UserError
         If the file is not valid YAML or a study in it is malformed.
     """
-    entries = _entries(path)
-    studies = {name: parse_study(name, _anchored(settings, path.parent), path) for name, settings in entries.items()}
-    twins = ((name, owner_of(name, entries)) for name in names_with_twins(entries))
-    return studies | {name: random_twin(studies[owner]) for name, owner in twins if owner and name not in studies}
+    entries = _read_entries(path)
+    studies = {
+        name: parse_study(name, _anchor_paths(settings, path.parent), path) for name, settings in entries.items()
+    }
+    twins = ((name, find_owner(name, entries)) for name in iterate_with_twins(entries))
+    return studies | {name: make_random_twin(studies[owner]) for name, owner in twins if owner and name not in studies}
 
 
-def _entries(path: Path) -> dict[str, Any]:
+def _read_entries(path: Path) -> dict[str, Any]:
     """Read the settings of each study of a file, unchecked; none if the file does not exist."""
     if not path.exists():
         return {}
@@ -460,7 +462,7 @@ def _entries(path: Path) -> dict[str, Any]:
     return dict(content["studies"])
 
 
-def _anchored(settings: object, folder: Path) -> object:
+def _anchor_paths(settings: object, folder: Path) -> object:
     """Settings in which relative paths of model and corpus are resolved against the folder of their file."""
     if not isinstance(settings, dict):
         return settings
@@ -493,15 +495,15 @@ def parse_study(name: object, settings: object, source: object) -> Study:
     except ValidationError as error:
         problems = sorted(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")  # it explains more
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-        msg = f"{source}: study '{name}', {_explained(problems[0])}{more}"
+        msg = f"{source}: study '{name}', {_explain_problem(problems[0])}{more}"
         raise UserError(msg) from error
 
 
-def _explained(problem: ErrorDetails) -> str:
+def _explain_problem(problem: ErrorDetails) -> str:
     """Describe which field is wrong, why, and the remedy."""
     path = ".".join(str(part) for part in problem["loc"])
     field = f"field '{path}'" if path else "settings"
-    known = _descriptions(Study)
+    known = _describe_fields(Study)
     meaning = known.get(".".join(part for part in problem["loc"] if isinstance(part, str)), "")
     if problem["type"] == "extra_forbidden":
         close = difflib.get_close_matches(path, known, n=1)
@@ -513,19 +515,19 @@ def _explained(problem: ErrorDetails) -> str:
     return f"{field}: {problem['msg'][0].lower()}{problem['msg'][1:]}, found {problem['input']!r}{meaning}"
 
 
-def _descriptions(model: type[BaseModel], prefix: str = "") -> dict[str, str]:
+def _describe_fields(model: type[BaseModel], prefix: str = "") -> dict[str, str]:
     """The descriptions of all fields of a model and its nested models, by their dotted names."""
     found: dict[str, str] = {}
     for name, field in model.model_fields.items():
         found[prefix + name] = field.description or ""
         for part in (field.annotation, *get_args(field.annotation)):  # an optional part is a union
             if isinstance(part, type) and issubclass(part, BaseModel):
-                found |= _descriptions(part, f"{prefix}{name}.")
+                found |= _describe_fields(part, f"{prefix}{name}.")
     return found
 
 
 @contextmanager
-def recorded(home: Home, name: str, settings: Mapping[str, Any]) -> Iterator[None]:
+def record_tentatively(home: Home, name: str, settings: Mapping[str, Any]) -> Iterator[None]:
     """Record a study to run inside the context; if it is refused before anything is stored, remove the new record.
 
     So a mistake in the settings can be fixed under the same name.
@@ -555,8 +557,8 @@ def record_study(home: Home, name: str, settings: Mapping[str, Any]) -> bool:
     """
     study = parse_study(name, dict(settings), "command line")
     home.prepare()
-    with exclusive(home.root / "studies.lock", str(home.studies_file), wait=10):
-        existing = all_studies(home).get(name)
+    with hold_lock(home.root / "studies.lock", str(home.studies_file), wait=10):
+        existing = list_studies(home).get(name)
         if existing is None:
             _append(home.studies_file, name, settings)
         elif existing != study:
@@ -570,8 +572,8 @@ def record_study(home: Home, name: str, settings: Mapping[str, Any]) -> bool:
 
 def _forget(home: Home, name: str, settings: Mapping[str, Any]) -> None:
     """Remove from the data root's own file what ``record_study`` added; later additions of others are kept."""
-    with exclusive(home.root / "studies.lock", str(home.studies_file), wait=10):
-        rest = home.studies_file.read_text(encoding="utf-8").replace(_block(name, settings), "", 1)
+    with hold_lock(home.root / "studies.lock", str(home.studies_file), wait=10):
+        rest = home.studies_file.read_text(encoding="utf-8").replace(_format_block(name, settings), "", 1)
         if rest.strip() == HEADING:
             home.studies_file.unlink()
         else:
@@ -582,13 +584,13 @@ def _append(path: Path, name: str, settings: Mapping[str, Any]) -> None:
     """Append a study to a file, leaving its existing text unchanged."""
     before = path.read_text(encoding="utf-8").rstrip() if path.exists() else HEADING
     try:
-        _replace(path, f"{before}\n{_block(name, settings)}")
+        _replace(path, f"{before}\n{_format_block(name, settings)}")
     except UserError as error:
         msg = f"The study '{name}' could not be added to {path}; add it by hand below '{HEADING}'"
         raise UserError(msg) from error
 
 
-def _block(name: str, settings: Mapping[str, Any]) -> str:
+def _format_block(name: str, settings: Mapping[str, Any]) -> str:
     """The lines of one study in a studies file."""
     block = yaml.safe_dump({name: dict(settings)}, sort_keys=False, allow_unicode=True)
     return "".join(f"  {line}\n" for line in block.splitlines())
@@ -596,6 +598,6 @@ def _block(name: str, settings: Mapping[str, Any]) -> str:
 
 def _replace(path: Path, text: str) -> None:
     """Replace the text of a studies file, if the new text can be read as one."""
-    with staged(path) as partial:
+    with stage_file(path) as partial:
         partial.write_text(text, encoding="utf-8")
         read_studies(partial)

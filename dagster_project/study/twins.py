@@ -19,12 +19,12 @@ SEQUENCES = 8
 SUFFIX = "-random"
 
 
-def twin_of(name: str, study: "Study") -> str | None:
+def find_twin_name(name: str, study: "Study") -> str | None:
     """The name of a study's twin; None if it has none."""
     return f"{name}{SUFFIX}" if study.twin == RANDOM else study.twin
 
 
-def random_twin(study: "Study") -> "Study":
+def make_random_twin(study: "Study") -> "Study":
     """The generated twin of a study: the same except for its weights, on few sequences and one query."""
     given = study.model_dump(exclude={"twin", "queries"})
     last = study.query_positions[-1]
@@ -40,7 +40,7 @@ def random_twin(study: "Study") -> "Study":
     return type(study).model_validate(given | changed)
 
 
-def names_with_twins(entries: Mapping[str, Any]) -> Iterator[str]:
+def iterate_with_twins(entries: Mapping[str, Any]) -> Iterator[str]:
     """The names of the studies of a file, each followed by that of its generated twin, if it requests one."""
     for name, settings in entries.items():
         yield name
@@ -48,7 +48,7 @@ def names_with_twins(entries: Mapping[str, Any]) -> Iterator[str]:
             yield f"{name}{SUFFIX}"
 
 
-def owner_of(name: object, entries: Mapping[str, Any]) -> str | None:
+def find_owner(name: object, entries: Mapping[str, Any]) -> str | None:
     """The study of a file whose generated twin has this name; None if there is none."""
     owner = str(name).removesuffix(SUFFIX)
     settings = entries.get(owner)

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from dagster_project.study.home import Home, is_held, scratch
+from dagster_project.study.home import Home, is_held, locate_scratch
 from dagster_project.study.studies import NAME, find_study
 from storage.errors import UserError
 from storage.files.places import Local, Place
@@ -38,13 +38,13 @@ class Removed:
     """Why it was kept; empty if it was removed."""
 
 
-def leftovers(home: Home) -> list[Path]:
+def find_leftovers(home: Home) -> list[Path]:
     """Files and folders that are partially written or set aside, and locks of ended runs; some may be in use.
 
     Only names that this program gives are considered: stores may be in a folder that others use as well.
     """
-    of_studies = [path for paths in _of_studies(home).values() for path in paths]
-    return sorted([*of_studies, *_of_none(home), *_of_clusters(), *_dead_locks(home)])
+    of_studies = [path for paths in _find_study_leftovers(home).values() for path in paths]
+    return sorted([*of_studies, *_find_shared_leftovers(home), *_find_cluster_leftovers(), *_find_dead_locks(home)])
 
 
 def clean(home: Home) -> Iterator[Removed]:
@@ -53,15 +53,15 @@ def clean(home: Home) -> Iterator[Removed]:
     Then killed runs of the command line are marked as failed in Dagster's records, and their pool slots freed; if the
     records cannot be written, a warning is logged.
     """
-    locks = _dead_locks(home)
-    for path in _of_none(home):
-        yield Removed(Local(path), 0, IN_USE) if is_being_written(path) else _removed(Local(path))
-    for path in _of_clusters():
-        yield _removed(Local(path))
+    locks = _find_dead_locks(home)
+    for path in _find_shared_leftovers(home):
+        yield Removed(Local(path), 0, IN_USE) if is_being_written(path) else _remove_place(Local(path))
+    for path in _find_cluster_leftovers():
+        yield _remove_place(Local(path))
         path.with_name(f"{path.name}{CLUSTER_LOCK}").unlink(missing_ok=True)
-    for study, paths in _of_studies(home).items():
+    for study, paths in _find_study_leftovers(home).items():
         yield from _clean_study(home, study, paths)
-    _bury(home)
+    _mark_killed_runs(home)
     for lock in locks:
         yield Removed(Local(lock), 0, NEEDED if lock.exists() else "")
 
@@ -77,26 +77,26 @@ def clear_study(home: Home, name: str) -> Iterator[Removed]:
     UserError
         If there is neither a study nor any file of this name, or another process is working on the study.
     """
-    if not NAME.fullmatch(name) or not what_is_stored(home, name):
+    if not NAME.fullmatch(name) or not list_stored(home, name):
         find_study(home, name)
-    with home.running(name), home.claimed(name):
+    with home.reserve(name), home.claim(name):
         home.refuse_links(name)
-        for place in what_is_stored(home, name):
+        for place in list_stored(home, name):
             if place.exists():  # leftovers inside a store have been removed with it
-                yield _removed(place)
+                yield _remove_place(place)
         _write_entries(home)
 
 
-def what_is_stored(home: Home, name: str) -> list[Place]:
+def list_stored(home: Home, name: str) -> list[Place]:
     """The existing files and folders of a study in the order of removal: those that refer to others first."""
-    from storage.warehouse.connection import database
+    from storage.warehouse.connection import locate_database
 
     compared = [page for page in sorted(home.comparisons.glob("*.html")) if name in page.stem.split("+")]
-    left = _of_studies(home).get(name, [])
+    left = _find_study_leftovers(home).get(name, [])
     places: list[Place] = [
         Local(home.report(name)),
         *map(Local, compared),
-        Local(database(home.warehouse, name)),
+        Local(locate_database(home.warehouse, name)),
         Local(home.summaries(name)),
         home.metrics(name),
         home.tensors(name),
@@ -105,10 +105,10 @@ def what_is_stored(home: Home, name: str) -> list[Place]:
     return [place for place in places if place.exists()]
 
 
-def _of_studies(home: Home) -> dict[str, list[Path]]:
+def _find_study_leftovers(home: Home) -> dict[str, list[Path]]:
     """What is partially written or set aside of each study, sorted by path."""
     found: dict[str, list[Path]] = {}
-    for folder, kind, mark in _folders(home):
+    for folder, kind, mark in _list_study_folders(home):
         for path in sorted(folder.glob("*")):
             name = mark.sub("", path.name)
             study = name.removesuffix(kind)
@@ -119,16 +119,16 @@ def _of_studies(home: Home) -> dict[str, list[Path]]:
     return {study: paths for study, paths in found.items() if paths}
 
 
-def _folders(home: Home) -> Iterator[tuple[Path, str, re.Pattern[str]]]:
+def _list_study_folders(home: Home) -> Iterator[tuple[Path, str, re.Pattern[str]]]:
     """The folders with files of studies, the suffix of a study's name there, and that of unfinished files."""
-    for place in (home.place_of("tensors"), home.place_of("metrics")):
+    for place in (home.locate_stores("tensors"), home.locate_stores("metrics")):
         if isinstance(place, Local):
             yield place.path, ".zarr", UNFINISHED
     yield home.root / "summaries", "", UNFINISHED
     yield home.warehouse, "", SPILLED
 
 
-def _of_none(home: Home) -> list[Path]:
+def _find_shared_leftovers(home: Home) -> list[Path]:
     """Partially written files that belong to no study: pages, reports, the studies file, the script of the shell."""
     from storage.warehouse.connection import ENTRY
 
@@ -144,9 +144,9 @@ def _of_none(home: Home) -> list[Path]:
     return sorted(path for path in (*written, *scripts) if UNFINISHED.search(path.name))
 
 
-def _of_clusters() -> list[Path]:
+def _find_cluster_leftovers() -> list[Path]:
     """Scratch folders of killed workers of local Dask clusters: those whose lock no process holds."""
-    locks = sorted(scratch().glob(f"*/*{CLUSTER_LOCK}"))
+    locks = sorted(locate_scratch().glob(f"*/*{CLUSTER_LOCK}"))
     return [lock.with_name(lock.name.removesuffix(CLUSTER_LOCK)) for lock in locks if not is_held(lock)]
 
 
@@ -154,7 +154,7 @@ def _clean_study(home: Home, study: str, paths: list[Path]) -> Iterator[Removed]
     """Remove leftovers of one study under its lock."""
     with ExitStack() as stack:
         try:
-            stack.enter_context(home.claimed(study))
+            stack.enter_context(home.claim(study))
         except UserError:
             yield from (Removed(Local(path), 0, IN_USE) for path in paths)
             return
@@ -162,28 +162,28 @@ def _clean_study(home: Home, study: str, paths: list[Path]) -> Iterator[Removed]
             yield from (Removed(Local(path), 0, f"its study cannot be locked: {error.strerror}") for path in paths)
             return
         for path in paths:
-            if path.name.endswith(".replaced") and not _replacement_is_whole(home, study):
+            if path.name.endswith(".replaced") and not _is_replacement_complete(home, study):
                 yield Removed(
                     Local(path), 0, f"until the store that replaces it is complete: attention-geometry run {study}"
                 )
             elif path.exists():
-                yield _removed(Local(path))
+                yield _remove_place(Local(path))
 
 
-def _replacement_is_whole(home: Home, study: str) -> bool:
+def _is_replacement_complete(home: Home, study: str) -> bool:
     """Whether the tensor store of a study has all its sequences."""
     from storage.zarr.arrays import TENSORS
     from storage.zarr.sequences import SequenceStore
 
     try:
-        return not SequenceStore.open(home.tensors(study), TENSORS).missing()
+        return not SequenceStore.open(home.tensors(study), TENSORS).find_missing()
     except UserError:
         return False
 
 
-def _removed(place: Place) -> Removed:
+def _remove_place(place: Place) -> Removed:
     """Remove a file or folder."""
-    size = place.bytes_on_disk()
+    size = place.measure_size()
     try:
         place.remove()
     except OSError as error:
@@ -191,7 +191,7 @@ def _removed(place: Place) -> Removed:
     return Removed(place, size)
 
 
-def _bury(home: Home) -> None:
+def _mark_killed_runs(home: Home) -> None:
     """Mark killed runs as failed and free their pool slots, if Dagster's records can be written."""
     from dagster_project.records.opening import open_records
 
@@ -204,7 +204,7 @@ def _bury(home: Home) -> None:
             logger.warning("Killed runs could not be marked as failed; the next run does it: %s", why)
 
 
-def _dead_locks(home: Home) -> list[Path]:
+def _find_dead_locks(home: Home) -> list[Path]:
     """Locks of runs that no process holds any more."""
     return [path for path in (home.root / "locks" / "runs").glob("*.lock") if not is_held(path)]
 

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Literal
 
 from dagster_project.steps.catalogue import ASSETS
 from dagster_project.study.home import Home
-from dagster_project.study.studies import Study, find_study, read_studies, readable_studies, shipped_file
-from dagster_project.study.twins import RANDOM, twin_of
-from dagster_project.upkeep.freshness import FOLLOWS, stale, stale_of_twin
-from storage.errors import UserError, in_a_line
+from dagster_project.study.studies import Study, find_study, list_readable_studies, locate_shipped_file, read_studies
+from dagster_project.study.twins import RANDOM, find_twin_name
+from dagster_project.upkeep.freshness import FOLLOWS, find_stale_assets, find_stale_of_twin
+from storage.errors import UserError, format_error
 from storage.files.staging import write_atomically
 
 if TYPE_CHECKING:
@@ -67,11 +67,11 @@ class Entry:
         for asset, why in self.why.items():
             if not why.startswith(FOLLOWS):
                 assets.setdefault(why, []).append(asset)
-        named = (f"{_some(found)}: {why}" for why, found in assets.items())
+        named = (f"{_abbreviate(found)}: {why}" for why, found in assets.items())
         return "; ".join(named) or self.message or self.state
 
 
-def _some(assets: Sequence[str]) -> str:
+def _abbreviate(assets: Sequence[str]) -> str:
     """The first of some assets, and the number of others."""
     return assets[0] if len(assets) == 1 else f"{assets[0]} and {len(assets) - 1} more"
 
@@ -103,14 +103,14 @@ def plan(
     UserError
         If a study is named that does not exist.
     """
-    from dagster_project.records.registration import bury_dead_runs, unended_runs
+    from dagster_project.records.registration import find_unended_runs, mark_dead_runs
 
-    bury_dead_runs(instance, home)
-    studies, unreadable = readable_studies(home)
+    mark_dead_runs(instance, home)
+    studies, unreadable = list_readable_studies(home)
     for name in set(names) - unreadable.keys():
         find_study(home, name)
-    running, shipped = unended_runs(instance), read_studies(shipped_file()).keys() - set(names)
-    unseen = {twin_of(name, study) for name, study in studies.items() if study.twin == RANDOM} - set(names)
+    running, shipped = find_unended_runs(instance), read_studies(locate_shipped_file()).keys() - set(names)
+    unseen = {find_twin_name(name, study) for name, study in studies.items() if study.twin == RANDOM} - set(names)
     entries = [Entry(name, "error", message=str(error)) for name, error in unreadable.items()]
     for name in sorted(names or studies, key=lambda name: name not in studies or not _is_twin(studies[name])):
         if name in running:
@@ -118,9 +118,9 @@ def plan(
         elif name in studies and home.is_claimed(name):
             entries.append(Entry(name, "running", message="another process is working on it or on a shard of it"))
         elif name in studies:
-            whole = partial(stale, home, name, studies[name])
-            needed = partial(stale_of_twin, home, name) if name in unseen else whole
-            entries.append(_examined(home, name, needed, start=name not in shipped))
+            whole = partial(find_stale_assets, home, name, studies[name])
+            needed = partial(find_stale_of_twin, home, name) if name in unseen else whole
+            entries.append(_examine_study(home, name, needed, start=name not in shipped))
     wanted = [entry for entry in entries if not names or entry.study in names]
     return Report(f"{datetime.now(UTC):%Y-%m-%dT%H-%M-%S.%fZ}", by, tuple(wanted))
 
@@ -130,18 +130,18 @@ def _is_twin(study: Study) -> bool:
     return study.model.weights == RANDOM
 
 
-def _examined(home: Home, name: str, needed: Callable[[], dict[str, str]], *, start: bool) -> Entry:
+def _examine_study(home: Home, name: str, needed: Callable[[], dict[str, str]], *, start: bool) -> Entry:
     """The entry of a study: which of its needed assets are stale; ``start``: also if it was never run."""
     try:
-        if not (start or _was_run(home, name)):
+        if not (start or _has_run(home, name)):
             return Entry(name, "never run", message=NEVER_RUN)
         why = needed()
     except Exception as error:  # noqa: BLE001 (the other studies are still examined)
-        return Entry(name, "error", message=in_a_line(error))
+        return Entry(name, "error", message=format_error(error))
     return Entry(name, "stale" if why else "fresh", why)
 
 
-def _was_run(home: Home, name: str) -> bool:
+def _has_run(home: Home, name: str) -> bool:
     """Whether a study has any stored files."""
     return any(place.exists() for asset in reversed(ASSETS) for place in asset.places(home, name))
 
@@ -154,15 +154,15 @@ def write(home: Home, report: Report) -> Path:
     UserError
         If it cannot be written.
     """
-    path = _folder(home) / f"{report.name}.json"
+    path = _locate_reports(home) / f"{report.name}.json"
     text = json.dumps(asdict(report), indent=1, ensure_ascii=False)
     write_atomically(path, text.encode(), remedy="make room there, or choose another data root with --home")
-    for old in _written(home)[:-KEPT]:
+    for old in _list_reports(home)[:-KEPT]:
         old.unlink(missing_ok=True)
     return path
 
 
-def latest(home: Home) -> Report:
+def read_latest(home: Home) -> Report:
     """Read the latest report; missing outcomes of runs are looked up in Dagster's records.
 
     These are the runs that the schedule requested, and the one during which a command was killed.
@@ -174,19 +174,19 @@ def latest(home: Home) -> Report:
     """
     from dagster_project.records.opening import open_records
 
-    written = _written(home)
+    written = _list_reports(home)
     if not written:
-        msg = f"There is no report in {_folder(home)} yet; write one: attention-geometry refresh"
+        msg = f"There is no report in {_locate_reports(home)} yet; write one: attention-geometry refresh"
         raise UserError(msg)
     report = _read(written[-1])
     if all(entry.outcome or entry.state != "stale" for entry in report.entries):
         return report
     with open_records(home) as instance:
-        ended = {entry.study: entry for entry in _ended(instance, report)}
+        ended = {entry.study: entry for entry in _iterate_ended(instance, report)}
     return replace(report, entries=tuple(ended.get(entry.study, entry) for entry in report.entries))
 
 
-def _ended(instance: "dg.DagsterInstance", report: Report) -> Iterator[Entry]:
+def _iterate_ended(instance: "dg.DagsterInstance", report: Report) -> Iterator[Entry]:
     """Yield the entries of studies that have runs, with their outcome; the latest run of a study is last."""
     import dagster as dg
 
@@ -217,11 +217,11 @@ def _read(path: Path) -> Report:
         raise UserError(msg) from error
 
 
-def _written(home: Home) -> list[Path]:
+def _list_reports(home: Home) -> list[Path]:
     """The files of all reports, the oldest first."""
-    return sorted(_folder(home).glob("[0-9]*.json"))
+    return sorted(_locate_reports(home).glob("[0-9]*.json"))
 
 
-def _folder(home: Home) -> Path:
+def _locate_reports(home: Home) -> Path:
     """The folder of reports."""
     return home.root / "refreshes"

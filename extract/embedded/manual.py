@@ -9,7 +9,7 @@ from zlib import crc32
 Split = Literal["train", "held_out"]
 
 
-def topics(split: Split) -> list[tuple[str, str]]:
+def list_topics(split: Split) -> list[tuple[str, str]]:
     """The topics of one split of the manual as (name, text), ordered by name.
 
     The split depends only on a topic's name (CRC-32 modulo 5), so a topic stays in its split when another Python
@@ -21,15 +21,15 @@ def topics(split: Split) -> list[tuple[str, str]]:
     held_out = {name: text for name, text in sorted(manual.items()) if crc32(name.encode()) % 5 == 0}
     if split == "held_out":
         return list(held_out.items())
-    hidden = {_squeezed(paragraph) for text in held_out.values() for paragraph in text.split("\n\n")}
-    return [(name, _without(text, hidden)) for name, text in sorted(manual.items()) if name not in held_out]
+    hidden = {_squeeze(paragraph) for text in held_out.values() for paragraph in text.split("\n\n")}
+    return [(name, _remove_paragraphs(text, hidden)) for name, text in sorted(manual.items()) if name not in held_out]
 
 
-def _squeezed(paragraph: str) -> str:
+def _squeeze(paragraph: str) -> str:
     """A paragraph with normalised white space, for comparison."""
     return " ".join(paragraph.split())
 
 
-def _without(text: str, hidden: set[str]) -> str:
+def _remove_paragraphs(text: str, hidden: set[str]) -> str:
     """``text`` without the paragraphs whose normalised form is in ``hidden``."""
-    return "\n\n".join(paragraph for paragraph in text.split("\n\n") if _squeezed(paragraph) not in hidden)
+    return "\n\n".join(paragraph for paragraph in text.split("\n\n") if _squeeze(paragraph) not in hidden)

@@ -29,7 +29,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from extract.embedded.manual import topics
+from extract.embedded.manual import list_topics
 
 BOS, EOS = "<s>", "</s>"
 
@@ -74,19 +74,19 @@ class Recipe:
     held_out_english: float = 0.02
 
 
-def english_documents(folder: Path) -> list[str]:
+def read_english(folder: Path) -> list[str]:
     """The ``*.txt`` files of ``folder``, each as one document."""
     return [path.read_text(encoding="utf-8", errors="replace") for path in sorted(folder.glob("*.txt"))]
 
 
-def source_documents(characters: int, seed: int) -> list[str]:
+def read_sources(characters: int, seed: int) -> list[str]:
     """Python sources of about ``characters`` in total: the standard library, then installed packages in random order.
 
     The manual itself, tests and very large files are left out.
     """
     folders = sysconfig.get_paths()
-    library = [path for path in _sources(Path(folders["stdlib"])) if "site-packages" not in path.parts]
-    packages = _sources(Path(folders["purelib"]))
+    library = [path for path in _find_sources(Path(folders["stdlib"])) if "site-packages" not in path.parts]
+    packages = _find_sources(Path(folders["purelib"]))
     random.Random(seed).shuffle(packages)
     texts, total = [], 0
     for path in [*library, *packages]:
@@ -97,7 +97,7 @@ def source_documents(characters: int, seed: int) -> list[str]:
     return texts
 
 
-def _sources(root: Path) -> list[Path]:
+def _find_sources(root: Path) -> list[Path]:
     """The Python files under ``root`` except the manual, tests and very large files, in order of their names."""
     return [
         path
@@ -177,7 +177,7 @@ def draw_batch(streams: dict[str, torch.Tensor], recipe: Recipe, generator: torc
     return torch.cat([draw_windows(streams[names[kind]], 1, recipe, generator) for kind in kinds.tolist()])
 
 
-def learning_rate(step: int, recipe: Recipe) -> float:
+def compute_learning_rate(step: int, recipe: Recipe) -> float:
     """Linear warm-up, the peak, and a linear decay over the last ``decay_steps`` to the final learning rate."""
     if step < recipe.warmup:
         return recipe.peak_learning_rate * (step + 1) / recipe.warmup
@@ -185,20 +185,20 @@ def learning_rate(step: int, recipe: Recipe) -> float:
     return recipe.final_learning_rate + (recipe.peak_learning_rate - recipe.final_learning_rate) * left
 
 
-def token_losses(model: Any, ids: torch.Tensor) -> torch.Tensor:
+def compute_token_losses(model: Any, ids: torch.Tensor) -> torch.Tensor:
     """Mean cross entropy in nats a token over every next-token prediction of ``ids`` (windows, context)."""
     logits = model(input_ids=ids).logits
     return cross_entropy(logits[:, :-1].flatten(0, 1).float(), ids[:, 1:].flatten())
 
 
 @torch.inference_mode()
-def held_out_loss(model: PreTrainedModel, ids: torch.Tensor) -> float:
+def compute_held_out_loss(model: PreTrainedModel, ids: torch.Tensor) -> float:
     """Mean held-out loss in nats a token, four windows at a time."""
-    losses = [token_losses(model, part).item() * len(part) for part in torch.split(ids, 4)]
+    losses = [compute_token_losses(model, part).item() * len(part) for part in torch.split(ids, 4)]
     return sum(losses) / len(ids)
 
 
-def bigram_loss(train: torch.Tensor, ids: torch.Tensor, vocabulary: int, strength: float = 4.0) -> float:
+def compute_bigram_loss(train: torch.Tensor, ids: torch.Tensor, vocabulary: int, strength: float = 4.0) -> float:
     """Held-out loss in nats a token of a bigram model, interpolated with the unigram model, counted on ``train``."""
     pairs = train[:-1] * vocabulary + train[1:]
     counts = torch.bincount(pairs, minlength=vocabulary**2).reshape(vocabulary, vocabulary)
@@ -210,7 +210,7 @@ def bigram_loss(train: torch.Tensor, ids: torch.Tensor, vocabulary: int, strengt
 
 
 @torch.inference_mode()
-def attention_figures(model: PreTrainedModel, ids: torch.Tensor) -> dict[str, Any]:
+def measure_attention(model: PreTrainedModel, ids: torch.Tensor) -> dict[str, Any]:
     """Measure the attention of the last query of each window, and the norm of the value state at position 0.
 
     Returns
@@ -257,9 +257,9 @@ def attention_figures(model: PreTrainedModel, ids: torch.Tensor) -> dict[str, An
 
 
 def measure(model: PreTrainedModel, held_out: dict[str, torch.Tensor]) -> dict[str, Any]:
-    """Losses on each kind of held-out text, and ``attention_figures`` over both kinds together."""
-    losses = {name: held_out_loss(model, ids) for name, ids in held_out.items()}
-    return {"loss": losses, **attention_figures(model, torch.cat(list(held_out.values())))}
+    """Losses on each kind of held-out text, and ``measure_attention`` over both kinds together."""
+    losses = {name: compute_held_out_loss(model, ids) for name, ids in held_out.items()}
+    return {"loss": losses, **measure_attention(model, torch.cat(list(held_out.values())))}
 
 
 @dataclass
@@ -331,14 +331,14 @@ class Training:
             self.marks.append(
                 {"step": self.step, "train": float(np.mean(running[-100:])), **measure(self.model, held_out)}
             )
-            print(json.dumps(_rounded(self.marks[-1])), flush=True)
+            print(json.dumps(_round_numbers(self.marks[-1])), flush=True)
             self._save()
 
     def _take_step(self, compiled: Any, streams: dict[str, torch.Tensor]) -> float:
         for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate(self.step, self.recipe)
+            group["lr"] = compute_learning_rate(self.step, self.recipe)
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            loss = token_losses(compiled, draw_batch(streams, self.recipe, self.generator))
+            loss = compute_token_losses(compiled, draw_batch(streams, self.recipe, self.generator))
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizer.step()
@@ -347,13 +347,13 @@ class Training:
         return loss.item()
 
 
-def _rounded(value: Any) -> Any:
+def _round_numbers(value: Any) -> Any:
     """A JSON document with numbers rounded to four significant digits."""
     if isinstance(value, float):
         return float(f"{value:.4g}")
     if isinstance(value, dict):
-        return {name: _rounded(part) for name, part in value.items()}
-    return [_rounded(part) for part in value] if isinstance(value, list) else value
+        return {name: _round_numbers(part) for name, part in value.items()}
+    return [_round_numbers(part) for part in value] if isinstance(value, list) else value
 
 
 # --- results ---
@@ -416,7 +416,7 @@ def write_card(
     """The text of the model card: measurements on held-out text with their goals, and the recipe."""
     recipe, found = training.recipe, measure(model, held_out)
     together = torch.cat(list(streams.values()))
-    bigram = {name: bigram_loss(together, ids, recipe.vocabulary) for name, ids in held_out.items()}
+    bigram = {name: compute_bigram_loss(together, ids, recipe.vocabulary) for name, ids in held_out.items()}
     losses, sink = found["loss"], found["sink_norm"]
     properties = (
         ("held-out loss of the manual, nats a token", "at most 3.4", f"{losses['manual']:.2f}"),
@@ -453,18 +453,18 @@ def read_text(
 ) -> tuple[PreTrainedTokenizerFast, dict[str, torch.Tensor], dict[str, torch.Tensor]]:
     """Tokenizer, streams of training tokens by kind, and held-out windows of the manual and of English."""
     english, held = [], []
-    for text in english_documents(folder):
+    for text in read_english(folder):
         cut = int(len(text) * (1 - recipe.held_out_english))
         english.append(text[:cut])
         held.append(text[cut:])
     texts = {
         "english": english,
-        "manual": [text for _, text in topics("train")],
-        "sources": source_documents(recipe.source_characters, recipe.seed),
+        "manual": [text for _, text in list_topics("train")],
+        "sources": read_sources(recipe.source_characters, recipe.seed),
     }
     tokenizer = tokenizer or train_tokenizer([text for part in texts.values() for text in part], recipe)
     streams = {name: encode(tokenizer, part) for name, part in texts.items()}
-    unseen = {"manual": [text for _, text in topics("held_out")], "english": held}
+    unseen = {"manual": [text for _, text in list_topics("held_out")], "english": held}
     windows = {name: draw_windows(encode(tokenizer, part), WINDOWS, recipe, None) for name, part in unseen.items()}
     return tokenizer, streams, windows
 

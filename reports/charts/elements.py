@@ -27,7 +27,7 @@ DASHES = (SOLID, DOTTED, DASHED, DASH_DOT)
 """Dashes of the lines of a chart, in the order of their legend."""
 
 
-def layered(
+def layer_chart(
     rows: Sequence[Row],
     title: str,
     description: str,
@@ -41,7 +41,7 @@ def layered(
     """
     return alt.LayerChart(  # in one step: Altair copies all layers twice in each
         layer=list(layers),
-        data=alt.InlineData(values=[{name: _short(value) for name, value in row.items()} for row in rows]),
+        data=alt.InlineData(values=[{name: _shorten(value) for name, value in row.items()} for row in rows]),
         title=title,
         description=description,
         width="container",
@@ -49,7 +49,7 @@ def layered(
     )
 
 
-def _short(value: Any) -> Any:
+def _shorten(value: Any) -> Any:
     if isinstance(value, float):
         return float(f"{value:.6g}") if isfinite(value) else None
     return value
@@ -62,7 +62,7 @@ def log_ticks(last: int) -> list[int]:
     return [tick for tick in ticks if tick <= last]
 
 
-def counts(things: str, largest: int) -> dict[str, Any]:
+def count_axis(things: str, largest: int) -> dict[str, Any]:
     """Title, axis and scale of a channel that counts things, with whole numbers alone as labels."""
     axis = alt.Axis(format=",d", tickCount=min(largest, 6))
     return {"title": f"{things} (number)", "axis": axis, "scale": alt.Scale(zero=True)}
@@ -106,7 +106,7 @@ def points(base: alt.Chart, *, always: bool = False) -> alt.Chart:
     return marks.encode(opacity=opacity).properties(name="points").add_params(nearest)
 
 
-def keyed(
+def style_line(
     chart: alt.Chart, labels: Sequence[str], label: str, *, dashes: Sequence[Sequence[int]] = DASHES
 ) -> alt.Chart:
     """Give a mark the colour and dashes of one line among ``labels``, which the legend lists in this order."""
@@ -123,20 +123,20 @@ def keyed(
     return named.encode(color=color, strokeDash=dash)
 
 
-def layers_to_last(rows: Sequence[Row]) -> list[int]:
+def list_layers(rows: Sequence[Row]) -> list[int]:
     """List every layer up to the last with heads: layers without attention in between leave a gap in a chart."""
     return list(range(1 + max(row["layer"] for row in rows)))
 
 
 def layer_axis(rows: Sequence[Row]) -> alt.X:
     """Layers from left to right."""
-    x = alt.X("layer:O", scale=alt.Scale(domain=layers_to_last(rows))).title("Layer")
+    x = alt.X("layer:O", scale=alt.Scale(domain=list_layers(rows))).title("Layer")
     return x.axis(grid=False, labelAngle=0, labelOverlap=True)
 
 
 def head_grid(rows: Sequence[Row]) -> tuple[alt.Chart, int]:
     """Layers by heads: a chart with these axes, and its height in pixels."""
-    layers, columns = layers_to_last(rows), sorted({row["head"] for row in rows})
+    layers, columns = list_layers(rows), sorted({row["head"] for row in rows})
     least, most = theme.ROW_HEIGHTS
     grid = alt.Chart().encode(
         x=alt.X("head:O", scale=alt.Scale(domain=columns)).title("Head").axis(labelAngle=0, labelOverlap=True),

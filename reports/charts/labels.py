@@ -65,7 +65,7 @@ def label_dash() -> alt.StrokeDash:
     return alt.StrokeDash("label:N", title=None, scale=scale)
 
 
-def stacked(rows: Sequence[Row], column: str) -> list[Row]:
+def stack_shares(rows: Sequence[Row], column: str) -> list[Row]:
     """Stack the shares of the labels as segments: ``low``, ``high``, ``middle`` and the ``letter``.
 
     Parameters
@@ -87,7 +87,7 @@ def stacked(rows: Sequence[Row], column: str) -> list[Row]:
 
 
 def segments(x: alt.X, tooltip: list[alt.Tooltip]) -> list[alt.Chart]:
-    """Bars of ``stacked`` rows with their letters."""
+    """Bars of ``stack_shares`` rows with their letters."""
     y = partial(alt.Y, title="Share of heads", scale=alt.Scale(domain=[0, 1]))
     base = alt.Chart().encode(x=x)
     color = label_colour(symbol="square", letters=True)

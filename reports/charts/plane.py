@@ -26,7 +26,7 @@ STAR, SINK, LAST, KEY = star(), "square", "diamond", "circle"
 """Shapes of a selected key, the sink, the last token, and any other key."""
 
 
-def equal(center: tuple[float, float], half: float) -> tuple[alt.Scale, alt.Scale]:
+def equal_scales(center: tuple[float, float], half: float) -> tuple[alt.Scale, alt.Scale]:
     """Scales of x and y on which one unit is as long on the screen, whatever width and height the chart is given.
 
     Parameters

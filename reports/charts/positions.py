@@ -18,7 +18,7 @@ POSITIONS = [
 """Tooltip lines for a run of positions."""
 
 
-def spread(number_format: str) -> list[alt.Tooltip]:
+def spread_tooltip(number_format: str) -> list[alt.Tooltip]:
     """Tooltip lines for a mean and the quantiles around it."""
     return [
         alt.Tooltip("mean:Q", title="Mean over heads", format=number_format),
@@ -27,7 +27,7 @@ def spread(number_format: str) -> list[alt.Tooltip]:
     ]
 
 
-def labelled(table: pa.Table, marked: dict[int, str]) -> list[Row]:
+def label_positions(table: pa.Table, marked: dict[int, str]) -> list[Row]:
     """Rows of runs of positions with the middle ``position``, and a ``label`` where one is marked (else empty)."""
     return [
         {
@@ -39,7 +39,7 @@ def labelled(table: pa.Table, marked: dict[int, str]) -> list[Row]:
     ]
 
 
-def along_positions(
+def draw_positions(
     rows: Sequence[Row], x: alt.X, y: Callable[[str], alt.Y], tooltip: list[alt.Tooltip]
 ) -> list[alt.Chart]:
     """Draw mean and spread over heads by position, with the marked positions separate from the line."""
@@ -52,11 +52,13 @@ def along_positions(
     ]
     highest = max((row["mean"] for row in marked), default=None)
     sides = [0 if len(marked) < 2 else -ASIDE if row["mean"] == highest else ASIDE for row in marked]
-    marks = (mark for row, aside in zip(marked, sides, strict=True) for mark in _marked(row, x, y, tooltip, aside))
+    marks = (mark for row, aside in zip(marked, sides, strict=True) for mark in _draw_marked(row, x, y, tooltip, aside))
     return [*(layers if plain else []), *marks]
 
 
-def _marked(row: Row, x: alt.X, y: Callable[[str], alt.Y], tooltip: list[alt.Tooltip], aside: int) -> list[alt.Chart]:
+def _draw_marked(
+    row: Row, x: alt.X, y: Callable[[str], alt.Y], tooltip: list[alt.Tooltip], aside: int
+) -> list[alt.Chart]:
     """Draw one position with its spread and its name inside the plotting area, ``aside`` pixels lower."""
     base = alt.Chart().encode(x=x).transform_filter(f"datum.first_position == {row['first_position']}")
     first = row["first_position"] == 0

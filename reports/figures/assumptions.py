@@ -4,7 +4,7 @@ from reports.figures import attention, values
 from reports.figures.parts import Section, Source
 
 
-def section(source: Source) -> Section:
+def build_section(source: Source) -> Section:
     """Assumptions 1 to 3."""
     return Section(
         "assumptions",
@@ -13,5 +13,5 @@ def section(source: Source) -> Section:
         "has norm λC. Similarity: the cosine of two value states decays as exp(−β k) with their distance k; the cosine "
         "of the sink’s value state with any other is ρ_0. Weights: over positions, the attention of the last token has "
         "four phases: the sink, a plateau up to T₁, an oscillation up to T₂, and growth towards the query itself.",
-        (*values.norms(source), *values.similarity(source), *attention.weights(source)),
+        (*values.build_norms(source), *values.build_similarity(source), *attention.build_weights(source)),
     )

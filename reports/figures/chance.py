@@ -2,7 +2,7 @@
 
 from reports import listings
 from reports.charts import chance as charts
-from reports.figures.parts import NOTHING_SELECTED, Figure, Section, Source, missing
+from reports.figures.parts import NOTHING_SELECTED, Figure, Section, Source, make_empty_figure
 from reports.findings import chance as findings
 from reports.findings import numbers
 
@@ -12,32 +12,36 @@ _DRAWN = ("auc", "specificity")
 """Measures that are drawn here: Precision and Recall have figures of their own."""
 
 
-def figures(source: Source) -> tuple[Figure, ...]:
+def build_figures(source: Source) -> tuple[Figure, ...]:
     """Measures of the whole model compared with nulls."""
-    return (_of_model(source), _curves(source))
+    return (_build_model(source), _build_curves(source))
 
 
-def exactness(source: Source) -> Section:
+def build_exactness(source: Source) -> Section:
     """Results of plain arithmetic compared with exact counts."""
     return Section(
         "exact",
         "What ‘exact’ means",
         "Counts on this page are exact for the stored float32 tensors.",
-        (_arithmetic(source),),
+        (_build_arithmetic(source),),
         appendix=True,
     )
 
 
-def _of_model(source: Source) -> Figure:
-    key, title, answer = "chance-by-n", "Measures without a floor, against chance", source.of_query("separability_by_n")
+def _build_model(source: Source) -> Figure:
+    key, title, answer = (
+        "chance-by-n",
+        "Measures without a floor, against chance",
+        source.ask_query("separability_by_n"),
+    )
     rows = answer.rows()
     if not rows:
-        return missing(key, title, answer, _why_not(source))
+        return make_empty_figure(key, title, answer, _explain_absence(source))
     first = rows[0]
     return Figure(
         key,
         title,
-        numbers.sentences(*(findings.beside_nulls(rows, measure) for measure in _DRAWN)),
+        numbers.join_sentences(*(findings.describe_nulls(rows, measure) for measure in _DRAWN)),
         f"Mean over heads and the first {numbers.count(first['sequences'], 'sequence')}, with "
         f"{numbers.count(first['draws'], 'draw')} of each null. Shuffled value states show what the weights alone "
         "give. The paper draws no such figure and compares with no null.",
@@ -51,17 +55,17 @@ def _of_model(source: Source) -> Figure:
     )
 
 
-def of_heads(source: Source) -> Figure:
+def build_heads(source: Source) -> Figure:
     """AUC of every head at one N, compared with both nulls."""
     key, title = "chance-heads", f"AUC against chance at N = {source.n}, head by head"
-    answer = source.of_query("separability_at_n", measure="auc", n=source.n)
+    answer = source.ask_query("separability_at_n", measure="auc", n=source.n)
     rows = answer.rows()
     if not rows:
-        return missing(key, title, answer, _why_not(source))
+        return make_empty_figure(key, title, answer, _explain_absence(source))
     return Figure(
         key,
         title,
-        numbers.sentences(*(findings.heads_beside_nulls(rows, null) for null in findings.NULLS)),
+        numbers.join_sentences(*(findings.describe_heads(rows, null) for null in findings.NULLS)),
         "About one in twenty heads that do not differ from chance has a mark. The paper draws no such figure.",
         answer.table,
         answer,
@@ -73,14 +77,14 @@ def of_heads(source: Source) -> Figure:
     )
 
 
-def _curves(source: Source) -> Figure:
-    key, title, answer = "separation-curves", "Recall over all radii", source.of_query("separation_curves")
+def _build_curves(source: Source) -> Figure:
+    key, title, answer = "separation-curves", "Recall over all radii", source.ask_query("separation_curves")
     if not answer.table.num_rows:
-        return missing(key, title, answer, _why_not(source))
+        return make_empty_figure(key, title, answer, _explain_absence(source))
     return Figure(
         key,
         title,
-        findings.over_radii(answer.rows()),
+        findings.describe_radii(answer.rows()),
         "Share of the selected keys inside the ball of radius r around s_N (R(r, N), equations 3 and 32 of the paper) "
         "against the share of the other keys inside it, as r grows; AUC is the area under the curve. Heads with the "
         "highest, median and lowest mean AUC at N = 4.",
@@ -91,25 +95,27 @@ def _curves(source: Source) -> Figure:
     )
 
 
-def _arithmetic(source: Source) -> Figure:
-    key, title, answer = "plain-arithmetic", "Plain arithmetic against exact counts", source.of_study("arithmetic")
+def _build_arithmetic(source: Source) -> Figure:
+    key, title, answer = "plain-arithmetic", "Plain arithmetic against exact counts", source.ask_study("arithmetic")
     rows = answer.rows()
     if not rows:
-        return missing(key, title, answer, NOTHING_SELECTED if not source.last_n else source.unless_old(_NO_NULLS))
+        return make_empty_figure(
+            key, title, answer, NOTHING_SELECTED if not source.last_n else source.explain_empty(_NO_NULLS)
+        )
     first = rows[0]
     return Figure(
         key,
         title,
-        findings.plain_arithmetic(rows),
+        findings.describe_arithmetic(rows),
         "Keys are ordered by ‖y‖² − 2⟨s, y⟩, ties included. Distances ‖s − y‖ computed literally lose the difference "
         "between keys in ‖s‖², which all of them share; a figure published from such distances, the paper’s included, "
         "may differ by as much. "
         f"Measured on {numbers.count(first['heads'], 'head')} and {numbers.count(first['sequences'], 'sequence')}.",
         answer.table,
         answer,
-        listing=listings.arithmetic(rows),
+        listing=listings.tabulate_arithmetic(rows),
     )
 
 
-def _why_not(source: Source) -> str:
+def _explain_absence(source: Source) -> str:
     return _NO_NULLS if source.last_n else NOTHING_SELECTED

@@ -1,7 +1,7 @@
 """The paper's claims with their verdicts."""
 
 from reports import listings
-from reports.figures.parts import NOT_ANALYSED, Figure, Section, Source, missing
+from reports.figures.parts import NOT_ANALYSED, Figure, Section, Source, make_empty_figure
 from reports.findings import claims as findings
 
 TABLE = "claims-table"
@@ -49,7 +49,7 @@ SHOWN_BY = {
 """For each claim, the figure that shows it best, or the table of all claims if none does."""
 
 
-def section(source: Source) -> Section:
+def build_section(source: Source) -> Section:
     """The paper's claims, and whether this study supports them."""
     return Section(
         "claims",
@@ -57,29 +57,29 @@ def section(source: Source) -> Section:
         "Each row is a statement of the paper with its measured value, interval and required value. The intervals of "
         "all rows hold simultaneously with a probability of 95 %; they come from resampling sequences and KV groups. A "
         "claim that a model with random weights supports too is not a finding.",
-        (_claims(source),),
+        (_build_claims(source),),
     )
 
 
-def _claims(source: Source) -> Figure:
-    title, answer = "Claims of the paper", source.of_study("claims")
+def _build_claims(source: Source) -> Figure:
+    title, answer = "Claims of the paper", source.ask_study("claims")
     rows = answer.rows()
     if not rows:
-        return missing(TABLE, title, answer, NOT_ANALYSED)
+        return make_empty_figure(TABLE, title, answer, NOT_ANALYSED)
     reading = (
         "The table below gives the measure of each claim and the number of its rows. The paper measures LLaMA-2-7B "
         "and other models at 1024 tokens."
     )
-    listing = listings.claims(rows, _shown_by(source))
-    return Figure(TABLE, title, findings.claims(rows), reading, answer.table, answer, listing=listing)
+    listing = listings.tabulate_claims(rows, _assign_figures(source))
+    return Figure(TABLE, title, findings.summarise_claims(rows), reading, answer.table, answer, listing=listing)
 
 
-def _shown_by(source: Source) -> dict[str, str]:
+def _assign_figures(source: Source) -> dict[str, str]:
     """Map claims to figures as ``SHOWN_BY``, or to the table of all claims if this study lacks the figure."""
     answers = {
-        "distinguishable-share": source.of_query("distinguishable_by_n"),
-        "loss-and-geometry": source.of_study("ablation_by_head"),
-        "loss-by-keys": source.of_study("loss_by_keys"),
+        "distinguishable-share": source.ask_query("distinguishable_by_n"),
+        "loss-and-geometry": source.ask_study("ablation_by_head"),
+        "loss-by-keys": source.ask_study("loss_by_keys"),
     }
     absent = {figure for figure, answer in answers.items() if not answer.table.num_rows}
     return {claim: TABLE if figure in absent else figure for claim, figure in SHOWN_BY.items()}

@@ -5,7 +5,7 @@ A figure without rows is left out, and so is the section if all are: most studie
 
 from reports import listings
 from reports.charts import effects as charts
-from reports.figures.parts import Figure, Section, Source, any_known
+from reports.figures.parts import Figure, Section, Source, has_values
 from reports.findings import claims as claims_findings
 from reports.findings import effects as findings
 from reports.findings import numbers
@@ -16,9 +16,9 @@ ROWS = 48
 """Number of heads in the table of the dot plots, those of largest increase; the table of the maps has all."""
 
 
-def sections(source: Source) -> tuple[Section, ...]:
+def build_sections(source: Source) -> tuple[Section, ...]:
     """What heads do; no section for a study that does not ask for effects."""
-    found = (*_ablation(source), *_sparsified(source))
+    found = (*_build_ablation(source), *_build_budgets(source))
     if not found:
         return ()
     lead = (
@@ -30,17 +30,17 @@ def sections(source: Source) -> tuple[Section, ...]:
     return (Section("effects", "What heads do", lead, found),)
 
 
-def _ablation(source: Source) -> tuple[Figure, ...]:
-    answer = source.of_study("ablation_by_head")
+def _build_ablation(source: Source) -> tuple[Figure, ...]:
+    answer = source.ask_study("ablation_by_head")
     rows = answer.rows()
     if not rows:
         return ()
-    correlations = findings.correlations(rows)
+    correlations = findings.correlate_measures(rows)
     sequences = numbers.count(rows[0]["sequences"], "sequence")
     maps = Figure(
         "loss-by-head",
         "Loss without each head",
-        findings.ablation(rows),
+        findings.describe_ablation(rows),
         f"Mean over {sequences} of the study; the colours of losses and effective keys are on a log scale. The other "
         "maps show the kind, the effective number of keys and the Recall (mean over ln N) of the same heads. The "
         "paper removes no head.",
@@ -48,22 +48,25 @@ def _ablation(source: Source) -> tuple[Figure, ...]:
         answer,
         charts=(
             charts.loss_map(answer.table),
-            *([charts.kind_map(answer.table)] if any_known(answer.table, "label") else []),
+            *([charts.kind_map(answer.table)] if has_values(answer.table, "label") else []),
             *(
                 charts.measure_map(answer.table, measure=measure)
                 for measure in ("effective_keys", "recall")
-                if any_known(answer.table, measure)
+                if has_values(answer.table, measure)
             ),
         ),
         titled=True,
     )
     if not correlations:
         return (maps,)
-    claims = source.of_study("claims").rows()
+    claims = source.ask_study("claims").rows()
     scatter = Figure(
         "loss-and-geometry",
         "Loss without a head and its geometry",
-        numbers.sentences(claims_findings.said(claims, "recall_predicts_loss"), findings.geometry(correlations)),
+        numbers.join_sentences(
+            claims_findings.describe_claims(claims, "recall_predicts_loss"),
+            findings.describe_correlations(correlations),
+        ),
         "One dot per head, coloured by its kind; the titles give Spearman’s rank correlation. Intervals resample KV "
         "groups, and permutations exchange them. A correlation whose interval contains 0 does not count as one. The "
         f"table has the {ROWS} heads of largest increase; its SQL returns all of them. The paper hopes for such a "
@@ -72,15 +75,17 @@ def _ablation(source: Source) -> tuple[Figure, ...]:
         answer,
         whole=answer.table,
         charts=tuple(
-            charts.loss_against(answer.table, measure=measure, correlation=one) for measure, one in correlations.items()
+            charts.loss_scatter(answer.table, measure=measure, correlation=one) for measure, one in correlations.items()
         ),
-        listing=listings.correlations({findings.MEASURES[measure]: one for measure, one in correlations.items()}),
+        listing=listings.tabulate_correlations(
+            {findings.MEASURES[measure]: one for measure, one in correlations.items()}
+        ),
     )
     return maps, scatter
 
 
-def _sparsified(source: Source) -> tuple[Figure, ...]:
-    answer = source.of_study("loss_by_keys")
+def _build_budgets(source: Source) -> tuple[Figure, ...]:
+    answer = source.ask_study("loss_by_keys")
     rows = answer.rows()
     if not rows:
         return ()
@@ -89,7 +94,10 @@ def _sparsified(source: Source) -> tuple[Figure, ...]:
         Figure(
             "loss-by-keys",
             "Loss with fewer keys",
-            numbers.sentences(findings.budgets(rows), claims_findings.said(source.of_study("claims").rows(), *BUDGETS)),
+            numbers.join_sentences(
+                findings.describe_budgets(rows),
+                claims_findings.describe_claims(source.ask_study("claims").rows(), *BUDGETS),
+            ),
             "Policies with the same budget keep the same number of keys on average. Those that see a query’s weights "
             "are oracles: the same N for all heads, N by elbow or by Recall, or a share of the weight. Those that know "
             "only past statistics of a head can be used at inference. Grey with crosses: random controls, with "

@@ -3,14 +3,14 @@
 import numpy as np
 import pyarrow as pa
 
-from geometry.intuition import Intuition, intuition
+from geometry.intuition import Intuition, build_intuition
 from reports.charts import intuition as charts
 from reports.figures.parts import Figure, Section
 from reports.findings import intuition as findings
 from reports.findings import numbers
 
 
-def section() -> Section:
+def build_section() -> Section:
     """What selection, balls, Precision and Recall are."""
     return Section(
         "reading",
@@ -21,18 +21,18 @@ def section() -> Section:
         "smaller ball, of radius r_min, reaches the nearest key left out: Recall is the share of the selected keys "
         "inside it. The larger ball, of radius r_max, reaches the farthest selected key: Precision is the share of the "
         "keys inside it that were selected.",
-        (_example(),),
+        (_build_example(),),
     )
 
 
-def _example() -> Figure:
-    example = intuition()
-    table = keys(example)
+def _build_example() -> Figure:
+    example = build_intuition()
+    table = build_key_table(example)
     rows: list[numbers.Row] = table.to_pylist()
     return Figure(
         "example",
         "Tokens on a circle, weighted, and the two balls",
-        findings.example_keys(rows, example.r_min, example.r_max),
+        findings.describe_example(rows, example.r_min, example.r_max),
         "Left: value states of norm 1. Middle: each times its weight, which moves it towards the origin. Right: the "
         "same, enlarged; lines lead to the keys that set the radii. In Figure 1 of the paper Precision is 3/8 and "
         "Recall 2/3; it prints no coordinates, so these are chosen to give the same values.",
@@ -43,13 +43,13 @@ def _example() -> Figure:
         "r_max; filled stars count for Recall, filled dots against Precision.",
         charts=(
             charts.value_states(table),
-            charts.weighted(table),
+            charts.weighted_states(table),
             charts.balls(table, s=(float(example.s[0]), float(example.s[1])), r_min=example.r_min, r_max=example.r_max),
         ),
     )
 
 
-def keys(example: Intuition) -> pa.Table:
+def build_key_table(example: Intuition) -> pa.Table:
     """Build the table of the keys of the example, one row each.
 
     Returns

@@ -107,11 +107,11 @@ class Section:
         """Its figures by how they are shown, in reading order; those with nothing to show come last."""
         shown = [figure for figure in self.figures if not figure.empty]
         empty = tuple(figure for figure in self.figures if figure.empty)
-        found = [Group(kind, tuple(some)) for kind, some in groupby(shown, key=_kind)]
+        found = [Group(kind, tuple(some)) for kind, some in groupby(shown, key=_classify_figure)]
         return (*found, Group("empty", empty)) if empty else tuple(found)
 
 
-def _kind(figure: Figure) -> Literal["open", "tabs", "folded"]:
+def _classify_figure(figure: Figure) -> Literal["open", "tabs", "folded"]:
     return "folded" if figure.folded else "tabs" if figure.tab else "open"
 
 
@@ -148,7 +148,7 @@ class Source:
     @property
     def overview(self) -> Row:
         """What was run (``study_overview``)."""
-        return self.of_study("study_overview").rows()[0]
+        return self.ask_study("study_overview").rows()[0]
 
     @cached_property
     def twin(self) -> "Source | None":
@@ -158,20 +158,20 @@ class Source:
             return None
         return find_source(self.connection, name, map_n=self.asked_n)
 
-    def unless_old(self, why: str) -> str:
+    def explain_empty(self, why: str) -> str:
         """Explain why something is empty: ``why``, unless the study was landed by a version without analyses."""
-        return why if self.of_study("norm_variation_by_head").table.num_rows else NOT_ANALYSED
+        return why if self.ask_study("norm_variation_by_head").table.num_rows else NOT_ANALYSED
 
-    def of_study(self, name: str, /, **parameters: Parameter) -> Answer:
+    def ask_study(self, name: str, /, **parameters: Parameter) -> Answer:
         """Answer to the query of this name, which takes ``$study`` and these parameters."""
         asked = (name, tuple(sorted(parameters.items())))
         if asked not in self._answers:
             self._answers[asked] = ask(self.connection, name, study=self.study, **parameters)
         return self._answers[asked]
 
-    def of_query(self, name: str, /, **parameters: Parameter) -> Answer:
+    def ask_query(self, name: str, /, **parameters: Parameter) -> Answer:
         """Answer to the query of this name, which takes ``$study``, ``$query`` and these parameters."""
-        return self.of_study(name, query=self.query, **parameters)
+        return self.ask_study(name, query=self.query, **parameters)
 
 
 def find_source(connection: duckdb.DuckDBPyConnection, study: str, *, map_n: int) -> Source:
@@ -189,7 +189,7 @@ def find_source(connection: duckdb.DuckDBPyConnection, study: str, *, map_n: int
     return Source(connection, study, query=row["query"] or 0, last_n=row["last_n"] or 0, asked_n=map_n)
 
 
-def missing(key: str, title: str, answer: Answer, why: str) -> Figure:
+def make_empty_figure(key: str, title: str, answer: Answer, why: str) -> Figure:
     """Make a figure that keeps its place and says why it is empty."""
     return Figure(key, title, why, "", answer.table.slice(0, 0), answer)
 
@@ -199,6 +199,6 @@ def only_row(answer: Answer) -> Row | None:
     return next(iter(answer.rows()), None)
 
 
-def any_known(table: pa.Table, column: str) -> bool:
+def has_values(table: pa.Table, column: str) -> bool:
     """Whether a column has a value that is not NULL."""
     return bool(table[column].null_count < table.num_rows)

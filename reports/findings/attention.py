@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from math import pi
 from statistics import fmean
 
-from reports.findings.numbers import Row, count, known, number, percent, place, sentences
+from reports.findings.numbers import Row, count, drop_nulls, join_sentences, name_head, number, percent
 
 VARIANTS = {
     "plateau": "a plateau alone",
@@ -16,7 +16,7 @@ VARIANTS = {
 """Variants of the four-phase fit, from the plainest to the richest."""
 
 
-def attention(weights: Sequence[Row], query: int) -> str:
+def describe_attention(weights: Sequence[Row], query: int) -> str:
     """Mean attention on the sink and on the query's own position (``attention_over_heads``)."""
     own = [row["mean"] for row in weights if row["last_position"] == query]
     itself = f"its own position ({query}) {percent(own[0])}" if own else "its own position none"
@@ -28,11 +28,11 @@ def attention(weights: Sequence[Row], query: int) -> str:
     return f"On average position 0 gets {percent(sink['mean'])} of the query’s attention{some}, and {itself}."
 
 
-def sink_by_layer(sinks: Sequence[Row]) -> str:
+def describe_sink_by_layer(sinks: Sequence[Row]) -> str:
     """Layers and heads with the most attention on the sink (``sink_by_head``)."""
-    rows = known(sinks, "sink_weight")
+    rows = drop_nulls(sinks, "sink_weight")
     strongest = max(rows, key=lambda row: row["sink_weight"])
-    finding = f"The largest weight of position 0 is {percent(strongest['sink_weight'])}, in {place(strongest)}"
+    finding = f"The largest weight of position 0 is {percent(strongest['sink_weight'])}, in {name_head(strongest)}"
     layers = {row["layer"]: fmean(r["sink_weight"] for r in rows if r["layer"] == row["layer"]) for row in rows}
     if len(layers) > 1:
         low, high = min(layers, key=layers.__getitem__), max(layers, key=layers.__getitem__)
@@ -43,7 +43,7 @@ def sink_by_layer(sinks: Sequence[Row]) -> str:
     return f"{finding}. A sliding window hides position 0 from {count(hidden, 'head')}." if hidden else f"{finding}."
 
 
-def phases(fit: Row | None) -> str:
+def describe_phases(fit: Row | None) -> str:
     """Parameters of the fit of the model's mean weight (``weights_fit_of_model``)."""
     if fit is None:
         return ""
@@ -66,11 +66,11 @@ def phases(fit: Row | None) -> str:
     )
 
 
-def weight_variants(heads: Sequence[Row]) -> str:
+def describe_weight_variants(heads: Sequence[Row]) -> str:
     """How many heads each variant describes best (``weights_fit_by_head``)."""
     numbers = Counter(row["variant"] for row in heads)
     parts = [f"{name} in {numbers[variant]}" for variant, name in VARIANTS.items() if numbers[variant]]
     chosen = f"Of {count(len(heads), 'head')}, BIC chooses {', '.join(parts)}." if parts else ""
     without = Counter(row["status"] for row in heads if row["variant"] is None)
     missing = ", ".join(f"{count(number_of, 'head')} '{status}'" for status, number_of in sorted(without.items()))
-    return sentences(chosen, f"Without a fit: {missing}." if missing else "")
+    return join_sentences(chosen, f"Without a fit: {missing}." if missing else "")

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from reports.findings.numbers import Row, count, number, sentences
+from reports.findings.numbers import Row, count, join_sentences, number
 
 VERDICTS = {
     "supported": ("✓", "Supported"),
@@ -166,15 +166,17 @@ SIGNS = {"<=": "at most", "<": "below", ">=": "at least", ">": "above"}
 """Words for a direction before a threshold."""
 
 
-def claims(rows: Sequence[Row]) -> str:
+def summarise_claims(rows: Sequence[Row]) -> str:
     """How many claims have each verdict, and how many of those supported a random model supports too (``claims``)."""
     counts = Counter(row["verdict"] for row in rows)
     others = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if verdict != "supported")
-    supported = f"{counts['supported']} {'is' if counts['supported'] == 1 else 'are'} supported{_beside(rows)}"
+    supported = (
+        f"{counts['supported']} {'is' if counts['supported'] == 1 else 'are'} supported{_compare_with_twin(rows)}"
+    )
     return f"Of {count(len(rows), 'claim')} of the paper, {supported}; {others}."
 
 
-def _beside(rows: Sequence[Row]) -> str:
+def _compare_with_twin(rows: Sequence[Row]) -> str:
     """Compare the supported claims with random weights; empty if none is supported."""
     found = Counter(row["finding"] for row in rows if row["verdict"] == "supported")
     if not found:
@@ -187,28 +189,28 @@ def _beside(rows: Sequence[Row]) -> str:
     return f" ({', '.join(text for finding, text in told.items() if found[finding])})"
 
 
-def said(rows: Sequence[Row], *names: str) -> str:
+def describe_claims(rows: Sequence[Row], *names: str) -> str:
     """Verdicts of some claims, a sentence each (``claims``); claims that are not testable are left out.
 
     The sentences come from the verdicts alone, so that no two on a page can contradict each other.
     """
     chosen = {row["claim"]: row for row in rows if row["verdict"] != "not testable"}
-    return sentences(*(sentence(chosen[name]) for name in names if name in chosen))
+    return join_sentences(*(describe_claim(chosen[name]) for name in names if name in chosen))
 
 
-def sentence(row: Row) -> str:
+def describe_claim(row: Row) -> str:
     """Verdict of one claim in a sentence (``claims``)."""
     clause, denial = CLAUSES[row["claim"]]
     if row["verdict"] == "not testable":
         return f"Whether {clause} cannot be tested: {row['reason'] or 'no interval'}."
     if row["verdict"] == "undecided":
-        return f"Whether {clause} is undecided ({interval(row)}, {needed(row)} required)."
+        return f"Whether {clause} is undecided ({format_interval(row)}, {format_threshold(row)} required)."
     told = clause if row["verdict"] == "supported" else denial
     random = ", as with random weights" if row["verdict"] == row["twin_verdict"] else ""
-    return f"{told[0].upper()}{told[1:]}{random} ({interval(row)}, {needed(row)} required)."
+    return f"{told[0].upper()}{told[1:]}{random} ({format_interval(row)}, {format_threshold(row)} required)."
 
 
-def agreement(rows: Mapping[str, Sequence[Row]]) -> str:
+def describe_agreement(rows: Mapping[str, Sequence[Row]]) -> str:
     """Number of claims on which several studies agree (``claims`` of each)."""
     found = [[row["verdict"] for row in of_study] for of_study in rows.values()]
     decided = [same for same in zip(*found, strict=True) if set(same) <= {"supported", "not supported"}]
@@ -216,12 +218,12 @@ def agreement(rows: Mapping[str, Sequence[Row]]) -> str:
     return f"Of the {count(len(decided), 'claim')} that are decided in every study, the studies agree on {same}."
 
 
-def needed(row: Row) -> str:
+def format_threshold(row: Row) -> str:
     """Format the value that a claim requires of its measure."""
     return f"{SIGNS[row['direction']]} {number(row['threshold'])}"
 
 
-def interval(row: Row) -> str:
+def format_interval(row: Row) -> str:
     """Format the value of a claim with its interval; empty without a value."""
     if row["value"] is None:
         return ""

@@ -5,22 +5,22 @@ The size of a context is its query's position plus 1.
 
 from collections.abc import Sequence
 
-from reports.findings.numbers import NAMES, Row, known, number, percent, sentences, spans
+from reports.findings.numbers import NAMES, Row, drop_nulls, format_spans, join_sentences, number, percent
 from reports.findings.taxonomy import LABELS
 
 
-def context(row: Row) -> int:
+def count_tokens(row: Row) -> int:
     """Number of tokens up to and including the query."""
     size: int = row["query"] + 1
     return size
 
 
-def several_contexts(rows: Sequence[Row]) -> bool:
+def has_several_contexts(rows: Sequence[Row]) -> bool:
     """Whether there is more than one query to compare."""
     return len({row["query"] for row in rows}) > 1
 
 
-def context_metric(rows: Sequence[Row], metric: str) -> str:
+def describe_metric(rows: Sequence[Row], metric: str) -> str:
     """Change of one metric from the smallest context to the largest, N by N (``metrics_by_query``)."""
     points = [row for row in rows if row["metric"] == metric]
     first, last = (pick(row["query"] for row in points) for pick in (min, max))
@@ -33,7 +33,7 @@ def context_metric(rows: Sequence[Row], metric: str) -> str:
         "falls": [n for n in shared if after[n] < before[n]],
         "rises": [n for n in shared if after[n] > before[n]],
     }
-    told = [f"{way} at N = {spans(found, shared)}" for way, found in ways.items() if found]
+    told = [f"{way} at N = {format_spans(found, shared)}" for way, found in ways.items() if found]
     sizes = f"From {first + 1:,} to {last + 1:,} tokens"
     if not told:
         return f"{sizes}, {NAMES[metric]} does not change."
@@ -43,26 +43,26 @@ def context_metric(rows: Sequence[Row], metric: str) -> str:
     )
 
 
-def context_elbows(rows: Sequence[Row]) -> str:
+def describe_elbows(rows: Sequence[Row]) -> str:
     """Change of the elbows with the context (``elbows_by_query``)."""
     ordered = sorted(rows, key=lambda row: int(row["query"]))
-    return sentences(
-        _moved("The elbow of the model’s mean curves", known(ordered, "model_elbow_n"), "model_elbow_n"),
-        _moved("The median elbow of heads", known(ordered, "median_elbow_n"), "median_elbow_n"),
+    return join_sentences(
+        _describe_move("The elbow of the model’s mean curves", drop_nulls(ordered, "model_elbow_n"), "model_elbow_n"),
+        _describe_move("The median elbow of heads", drop_nulls(ordered, "median_elbow_n"), "median_elbow_n"),
     )
 
 
-def _moved(what: str, rows: Sequence[Row], column: str) -> str:
+def _describe_move(what: str, rows: Sequence[Row], column: str) -> str:
     if not rows:
         return f"{what} exists at no context size."
     first, last = rows[0], rows[-1]
     if first is last:
-        return f"{what} exists only at {context(first):,} tokens, at N = {number(first[column])}."
+        return f"{what} exists only at {count_tokens(first):,} tokens, at N = {number(first[column])}."
     way = "stays at" if first[column] == last[column] else f"moves from N = {number(first[column])} to"
-    return f"{what} {way} N = {number(last[column])} between {context(first):,} and {context(last):,} tokens."
+    return f"{what} {way} N = {number(last[column])} between {count_tokens(first):,} and {count_tokens(last):,} tokens."
 
 
-def context_labels(shares: Sequence[Row], changes: Sequence[Row]) -> str:
+def describe_labels(shares: Sequence[Row], changes: Sequence[Row]) -> str:
     """Change of the shares of kinds, and number of heads that change theirs.
 
     Rows are those of ``labels_by_query`` and ``label_changes``.
@@ -75,7 +75,7 @@ def context_labels(shares: Sequence[Row], changes: Sequence[Row]) -> str:
         if before.get(label) != after.get(label)
     ]
     shift = f"From {first + 1:,} to {last + 1:,} tokens: {', '.join(moved) or 'the same share of each kind'}."
-    told = [f"{row['changed']:,} from {context(row):,} to {row['next_query'] + 1:,}" for row in changes]
-    return sentences(
+    told = [f"{row['changed']:,} from {count_tokens(row):,} to {row['next_query'] + 1:,}" for row in changes]
+    return join_sentences(
         shift, f"Heads that change their kind, of {changes[0]['heads']:,}: {', '.join(told)} tokens." if told else ""
     )

@@ -6,7 +6,7 @@ The measurements of arXiv 2508.17821, known from its abstract and from accounts 
 from collections.abc import Sequence
 from statistics import median
 
-from reports.findings.numbers import Row, count, known, number, percent, place, sentences
+from reports.findings.numbers import Row, count, drop_nulls, join_sentences, name_head, number, percent
 
 BEST_OF = {"auc": "AUC", "recall": "Recall"}
 """Measures by which a temperature is chosen."""
@@ -15,20 +15,20 @@ SHARES = {"effective_share": "effective keys", "n_90_share": "N₉₀"}
 """Numbers of keys that are drawn as shares of all keys; for uniform weights they are 1 and 0.9."""
 
 
-def at_last(rows: Sequence[Row]) -> list[Row]:
+def select_last_query(rows: Sequence[Row]) -> list[Row]:
     """The rows of the last query."""
     last = max(row["query"] for row in rows)
     return [row for row in rows if row["query"] == last]
 
 
-def sizes(rows: Sequence[Row]) -> list[int]:
+def list_sizes(rows: Sequence[Row]) -> list[int]:
     """Numbers of keys of the queries that have rows, ascending."""
     return sorted({row["n_keys"] for row in rows})
 
 
-def distance(rows: Sequence[Row]) -> str:
+def describe_distance(rows: Sequence[Row]) -> str:
     """The N at which the selected keys of the model are nearest to the rest (``distances_by_n``)."""
-    mine = at_last(rows)
+    mine = select_last_query(rows)
     least = min(mine, key=lambda row: row["relative_distance"])
     return (
         f"With {mine[0]['n_keys']:,} keys, the selected ones are nearest to the rest at N = {least['n']:,}, at "
@@ -37,9 +37,9 @@ def distance(rows: Sequence[Row]) -> str:
     )
 
 
-def critical_n(heads: Sequence[Row]) -> str:
+def describe_critical_n(heads: Sequence[Row]) -> str:
     """First N at which heads are as near to the rest as random keys, and the last (``critical_n_by_head``)."""
-    found = known(heads, "critical_n")
+    found = drop_nulls(heads, "critical_n")
     if not found:
         return "In no head do the selected keys come as near to the rest as keys at random."
     of_heads = f"{len(found):,} of {count(len(heads), 'head')}"
@@ -53,19 +53,20 @@ def critical_n(heads: Sequence[Row]) -> str:
         else f"The critical N, the first at which the selected keys are no farther from the rest than N at random, is "
         f"{number(first)} in the median of the {of_heads} that have one."
     )
-    until = known(heads, "last_nearer_n")
+    until = drop_nulls(heads, "last_nearer_n")
     if not until:
         return told
     longest = max(until, key=lambda row: (row["last_nearer_n"], -row["layer"], -row["head"]))
-    return sentences(
+    return join_sentences(
         told,
         "For N up to half of the keys, they stay nearer until N = "
-        f"{number(median(row['last_nearer_n'] for row in until))} in the median head, and longest in {place(longest)}, "
+        f"{number(median(row['last_nearer_n'] for row in until))} in the median head, and longest in "
+        f"{name_head(longest)}, "
         f"until N = {longest['last_nearer_n']:,}.",
     )
 
 
-def distance_fits(fits: Sequence[Row]) -> str:
+def describe_distance_fits(fits: Sequence[Row]) -> str:
     """Exponents of the distance in N and in the number of keys (``distance_fits_of_model``)."""
     mine = [row for row in fits if row["measure"] == "distance" and row["status"] == "ok"]
     against_n = [row for row in mine if row["axis"] == "n"]
@@ -74,25 +75,25 @@ def distance_fits(fits: Sequence[Row]) -> str:
         last = max(against_n, key=lambda row: row["query"])
         explained = "" if last["r2"] is None else f", which explains {percent(last['r2'])} of its variation"
         told.append(
-            f"For N up to half of the keys the distance scales as N to the power of {exponent(last)}{explained}."
+            f"For N up to half of the keys the distance scales as N to the power of {format_exponent(last)}{explained}."
         )
     against_keys = [row for row in mine if row["axis"] == "n_keys"]
     if against_keys:
         least, most = (pick(against_keys, key=lambda row: row["slope"]) for pick in (min, max))
         ends = [least] if least is most else [least, most]
-        powers = " and ".join(f"{exponent(row)} at N = {row['n']}" for row in ends)
+        powers = " and ".join(f"{format_exponent(row)} at N = {row['n']}" for row in ends)
         told.append(f"Against the number of keys the exponent is {'between ' if len(ends) > 1 else ''}{powers}.")
-    return sentences(*told)
+    return join_sentences(*told)
 
 
-def exponent(row: Row) -> str:
+def format_exponent(row: Row) -> str:
     """The exponent of a fit with its interval."""
     if row["slope_low"] is None:
         return number(row["slope"])
     return f"{number(row['slope'])} ({number(row['slope_low'])} to {number(row['slope_high'])})"
 
 
-def convergence(rows: Sequence[Row], fits: Sequence[Row]) -> str:
+def describe_convergence(rows: Sequence[Row], fits: Sequence[Row]) -> str:
     """How close the weights are to uniform ones, and how this changes as keys are added (``convergence_by_query``).
 
     ``fits`` are ``convergence_fits_of_model``.
@@ -110,19 +111,19 @@ def convergence(rows: Sequence[Row], fits: Sequence[Row]) -> str:
         f"{percent(first['effective_share'])} to {percent(last['effective_share'])} of all in the mean head; for "
         "weights that converge to uniform ones they would rise to 100 %."
     )
-    return sentences(told, f"Exponent in the number of keys: {exponent(slope)}." if slope else "")
+    return join_sentences(told, f"Exponent in the number of keys: {format_exponent(slope)}." if slope else "")
 
 
-def convergence_of_heads(heads: Sequence[Row]) -> str:
+def describe_head_convergence(heads: Sequence[Row]) -> str:
     """The heads nearest to uniform weights and farthest from them (``convergence_by_head``)."""
     least, most = (pick(heads, key=lambda row: row["effective_share"]) for pick in (min, max))
     return (
-        f"Nearest to uniform is {place(most)}, with effectively {percent(most['effective_share'])} of its "
-        f"{most['n_keys']:,} keys; farthest is {place(least)}, with {percent(least['effective_share'])}."
+        f"Nearest to uniform is {name_head(most)}, with effectively {percent(most['effective_share'])} of its "
+        f"{most['n_keys']:,} keys; farthest is {name_head(least)}, with {percent(least['effective_share'])}."
     )
 
 
-def distinguishable(rows: Sequence[Row]) -> str:
+def describe_distinguishable(rows: Sequence[Row]) -> str:
     """The N at which the share is within the reported band, and in how many heads (``distinguishable_by_n``)."""
     low, high = rows[0]["band_low"], rows[0]["band_high"]
     within = [row["n"] for row in rows if row["within_band"]]
@@ -130,7 +131,7 @@ def distinguishable(rows: Sequence[Row]) -> str:
     held = (
         f"from N = {min(within):,} to {max(within):,}" if len(within) > 1 else f"at N = {within[0]:,}" if within else ""
     )
-    return sentences(
+    return join_sentences(
         f"The model’s share lies between {low:.2f} and {high:.2f} {held}, and is {number(last['share'])} at the last "
         f"N, {last['n']:,}."
         if held
@@ -140,7 +141,7 @@ def distinguishable(rows: Sequence[Row]) -> str:
     )
 
 
-def sensitivity(rows: Sequence[Row]) -> str:
+def describe_sensitivity(rows: Sequence[Row]) -> str:
     """Whether the bounds of the Jacobian's norm hold, and how close it comes (``sensitivity_by_temperature``)."""
     mine = min(rows, key=lambda row: (abs(row["temperature"] - 1), row["temperature"]))
     broken = [row for row in rows if row["reported_holds"] < 1]
@@ -150,16 +151,16 @@ def sensitivity(rows: Sequence[Row]) -> str:
         f"{percent(mine['closest'])}."
     )
     if not broken:
-        return sentences(told, "The bound as reported, the lesser of 1/(4T) and √2, holds at every T.")
+        return join_sentences(told, "The bound as reported, the lesser of 1/(4T) and √2, holds at every T.")
     worst = min(broken, key=lambda row: row["reported_holds"])
-    return sentences(
+    return join_sentences(
         told,
         f"The bound as reported, the lesser of 1/(4T) and √2, is exceeded by {percent(1 - worst['reported_holds'])} of "
         f"the rows at T = {number(worst['temperature'])}: 1/(4T) bounds the Jacobian’s entries, not its norm.",
     )
 
 
-def best_temperatures(rows: Sequence[Row]) -> str:
+def describe_best_temperatures(rows: Sequence[Row]) -> str:
     """The temperature at which heads would separate best (``best_temperatures``)."""
     told = []
     for measure, name in BEST_OF.items():
@@ -172,7 +173,7 @@ def best_temperatures(rows: Sequence[Row]) -> str:
                 f"T = {number(most['temperature'])}, in {most['heads']:,} of {count(heads, 'head')}; it is larger than "
                 f"at T = 1 by more than two standard errors in {clear:,}."
             )
-    return sentences(
+    return join_sentences(
         *told,
         "The best of several temperatures exceeds that margin more often than a single one would." if told else "",
     )

@@ -36,22 +36,22 @@ def count(number_of: int, noun: str, plural: str = "") -> str:
     return f"{number_of:,} {noun if number_of == 1 else plural or noun + 's'}"
 
 
-def known(rows: Iterable[Row], column: str) -> list[Row]:
+def drop_nulls(rows: Iterable[Row], column: str) -> list[Row]:
     """Select the rows that have a value in ``column``."""
     return [row for row in rows if row[column] is not None]
 
 
-def place(row: Row) -> str:
+def name_head(row: Row) -> str:
     """Name the head of a row."""
     return f"layer {row['layer']}, head {row['head']}"
 
 
-def sentences(*parts: str) -> str:
+def join_sentences(*parts: str) -> str:
     """Join the parts that are not empty."""
     return " ".join(part for part in parts if part)
 
 
-def spans(numbers: Iterable[int], among: Sequence[int]) -> str:
+def format_spans(numbers: Iterable[int], among: Sequence[int]) -> str:
     """Format some of the sorted numbers ``among``, runs by their ends: ``1, 4 to 9``; at most five runs."""
     order = {value: index for index, value in enumerate(among)}
     runs: list[list[int]] = []

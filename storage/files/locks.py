@@ -20,7 +20,7 @@ def make_lock(path: Path) -> None:
 
 
 @contextmanager
-def exclusive(path: Path, what: str, *, wait: float) -> Iterator[None]:
+def hold_lock(path: Path, what: str, *, wait: float) -> Iterator[None]:
     """Hold the lock file ``path`` inside the context; the kernel releases it when the process ends, however it ends.
 
     Parameters

@@ -55,7 +55,7 @@ GROUP = "zarr.json"
 
 
 class GuardedStore(ObjectStore[Client]):
-    """Zarr's view of one prefix, whose errors are those of ``understandable``."""
+    """Zarr's view of one prefix, whose errors are those of ``translate_errors``."""
 
     def __init__(self, store: Client, *, read_only: bool = False, url: str) -> None:
         super().__init__(store, read_only=read_only)
@@ -67,64 +67,64 @@ class GuardedStore(ObjectStore[Client]):
 
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
         """Bytes of the object ``key``, or None."""
-        with understandable(self.url):
+        with translate_errors(self.url):
             return await super().get(key, prototype, byte_range)
 
     async def get_partial_values(
         self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
     ) -> list[Buffer | None]:
         """Bytes of parts of objects."""
-        with understandable(self.url):
+        with translate_errors(self.url):
             return await super().get_partial_values(prototype, key_ranges)
 
     async def exists(self, key: str) -> bool:
         """Whether there is an object ``key``."""
-        with understandable(self.url):
+        with translate_errors(self.url):
             return await super().exists(key)
 
     async def set(self, key: str, value: Buffer) -> None:
         """Write the object ``key`` atomically."""
-        with understandable(self.url):
+        with translate_errors(self.url):
             await super().set(key, value)
 
     async def delete(self, key: str) -> None:
         """Delete the object ``key``."""
-        with understandable(self.url):
+        with translate_errors(self.url):
             await super().delete(key)
 
 
-def view(url: str) -> GuardedStore:
+def open_zarr(url: str) -> GuardedStore:
     """Zarr's view of the prefix ``url``."""
-    return GuardedStore(_client(url), url=url)
+    return GuardedStore(_open_client(url), url=url)
 
 
 def exists(url: str, key: str) -> bool:
     """Whether the object ``key`` exists below ``url``; a bucket that does not exist is a ``UserError``."""
-    if _length(url, key) is not None:
+    if _read_length(url, key) is not None:
         return True
-    with understandable(url):  # a request for one object does not reveal that the bucket is missing
-        next(iter(obstore.list(_client(url))), None)
+    with translate_errors(url):  # a request for one object does not reveal that the bucket is missing
+        next(iter(obstore.list(_open_client(url))), None)
     return False
 
 
-def holds(url: str, key: str) -> bool:
+def has_object(url: str, key: str) -> bool:
     """Whether the object ``key`` exists below ``url`` and is not empty."""
-    return bool(_length(url, key))
+    return bool(_read_length(url, key))
 
 
-def _length(url: str, key: str) -> int | None:
+def _read_length(url: str, key: str) -> int | None:
     """Bytes of the object ``key`` below ``url``; None if there is none."""
     try:
-        with understandable(url):
-            return obstore.head(_client(url), key)["size"]
+        with translate_errors(url):
+            return obstore.head(_open_client(url), key)["size"]
     except FileNotFoundError:
         return None
 
 
 def read(url: str, key: str) -> bytes:
     """All bytes of the object ``key`` below ``url``; ``FileNotFoundError`` if it is missing."""
-    with understandable(url):
-        return bytes(obstore.get(_client(url), key).bytes())
+    with translate_errors(url):
+        return bytes(obstore.get(_open_client(url), key).bytes())
 
 
 def write(url: str, name: str, parts: "Iterable[Part]", size: int) -> None:
@@ -133,9 +133,9 @@ def write(url: str, name: str, parts: "Iterable[Part]", size: int) -> None:
     A process that is killed meanwhile leaves pieces that only the object store can see; see its rules for incomplete
     uploads.
     """
-    with understandable(url):
+    with translate_errors(url):
         obstore.put(
-            _client(url),
+            _open_client(url),
             name,
             iter(parts) if size > PIECE else b"".join(parts),
             chunk_size=PIECE,
@@ -148,9 +148,9 @@ def publish(folder: Path, url: str) -> None:
 
     A group that exists already is kept.
     """
-    client = _client(url)
+    client = _open_client(url)
     documents = sorted(file.relative_to(folder).as_posix() for file in folder.rglob(GROUP))
-    with understandable(url):
+    with translate_errors(url):
         for name in documents:
             if name != GROUP:
                 obstore.put(client, name, folder / name)
@@ -162,15 +162,15 @@ def publish(folder: Path, url: str) -> None:
 
 def remove(url: str) -> None:
     """Remove everything below ``url``: the ledger's chunks first, then others, the group's document, the arrays'."""
-    client = _client(url)
-    with understandable(url):
+    client = _open_client(url)
+    with translate_errors(url):
         for rank in range(4):
             for found in obstore.list(client):
-                if names := [entry["path"] for entry in found if _rank(entry["path"]) == rank]:
+                if names := [entry["path"] for entry in found if _compute_removal_rank(entry["path"]) == rank]:
                     obstore.delete(client, names)
 
 
-def _rank(name: str) -> int:
+def _compute_removal_rank(name: str) -> int:
     """Position of an object in the order of removal."""
     if name == GROUP:
         return 2
@@ -179,13 +179,13 @@ def _rank(name: str) -> int:
     return 0 if name.startswith("finished/") else 1
 
 
-def size(url: str) -> int:
+def measure_size(url: str) -> int:
     """Bytes of all objects below ``url``."""
-    with understandable(url):
-        return sum(entry["size"] for found in obstore.list(_client(url)) for entry in found)
+    with translate_errors(url):
+        return sum(entry["size"] for found in obstore.list(_open_client(url)) for entry in found)
 
 
-def _client(url: str) -> Client:
+def _open_client(url: str) -> Client:
     """The client of the prefix ``url``, configured by the current environment; created once for each.
 
     Raises
@@ -194,17 +194,17 @@ def _client(url: str) -> Client:
         If the environment lacks what the object store needs.
     """
     settings = ((name, value) for name, value in os.environ.items() if name.startswith(PREFIXES))
-    return _made(url, tuple(sorted(settings)))
+    return _make_client(url, tuple(sorted(settings)))
 
 
 @lru_cache(maxsize=16)
-def _made(url: str, _environment: tuple[tuple[str, str], ...]) -> Client:
-    with understandable(url):
+def _make_client(url: str, _environment: tuple[tuple[str, str], ...]) -> Client:
+    with translate_errors(url):
         return from_url(url, retry_config={"max_retries": MOST_RETRIES})
 
 
 @contextmanager
-def understandable(url: str) -> Iterator[None]:
+def translate_errors(url: str) -> Iterator[None]:
     """Raise errors of the object store at ``url`` as UserErrors of one line, without the store's response.
 
     A missing object remains a ``FileNotFoundError``; a missing bucket is a UserError. An object that is shorter than
@@ -218,7 +218,7 @@ def understandable(url: str) -> Iterator[None]:
         if re.search(TOO_SHORT, str(error)):
             short = "an object is shorter than when it was written"
             raise ValueError(short) from None
-        msg = f"The object store at {url} {_reason(str(error))}"
+        msg = f"The object store at {url} {_describe_failure(str(error))}"
         raise UserError(msg) from None
 
 
@@ -237,7 +237,7 @@ _REASONS = (
 """What is wrong and what to do, by the first pattern found in a response."""
 
 
-def _reason(answer: str) -> str:
+def _describe_failure(answer: str) -> str:
     """Describe what is wrong and what to do, without quoting the response."""
     status = re.search(r"status code: (\d{3})", answer)
     code = re.search(r"<Code>(\w{1,64})</Code>", answer)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from storage.files.staging import delete, staged
+from storage.files.staging import delete, stage_file
 
 _IDENTITY = "made_from"
 
@@ -35,7 +35,7 @@ class Pieces:
         for leftover in folder.glob("*.partial"):
             delete(leftover)
 
-    def names(self) -> set[str]:
+    def list_names(self) -> set[str]:
         """The names of the existing pieces."""
         return {path.stem for path in self.folder.glob("*.json")} - {_IDENTITY}
 
@@ -45,7 +45,7 @@ class Pieces:
 
     def write(self, name: str, content: Any) -> None:
         """Write a piece atomically."""
-        with staged(self.folder / f"{name}.json") as partial:
+        with stage_file(self.folder / f"{name}.json") as partial:
             partial.write_text(json.dumps(content), encoding="utf-8")
 
     def remove(self) -> None:

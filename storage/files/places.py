@@ -45,16 +45,16 @@ class Place(Protocol):
     def is_remote(self) -> bool:
         """Whether it may be temporarily unreachable."""
 
-    def joined(self, *parts: str) -> Self:
+    def join(self, *parts: str) -> Self:
         """The place ``parts`` below this one."""
 
     def exists(self) -> bool:
         """Whether a store exists at this place."""
 
-    def holds(self, name: str) -> bool:
+    def has_file(self, name: str) -> bool:
         """Whether the file ``name`` of the store exists and is not empty."""
 
-    def holds_folder(self, name: str) -> bool | None:
+    def has_folder(self, name: str) -> bool | None:
         """Whether the folder ``name`` of the store exists; None if the place has no folders."""
 
     def read(self, name: str) -> bytes:
@@ -98,22 +98,22 @@ class Place(Protocol):
     def discard_replaced(self) -> None:
         """Remove the copies that ``set_aside`` renamed, in this or in a killed process."""
 
-    def sweep(self) -> None:
+    def remove_leftovers(self) -> None:
         """Remove half-written files of killed processes in the store and next to it; no other process may write."""
 
-    def bytes_on_disk(self) -> int:
+    def measure_size(self) -> int:
         """Bytes of all files or objects of the store; 0 if there are none."""
 
-    def free_bytes(self) -> int | None:
+    def measure_free_space(self) -> int | None:
         """Bytes that can still be written; None for an object store."""
 
-    def shares_disk(self, other: "Place") -> bool:
+    def is_on_same_disk(self, other: "Place") -> bool:
         """Whether both are folders on the same disk."""
 
     def open_zarr(self) -> Any:
         """The path or Zarr store by which Zarr opens it."""
 
-    def stores(self) -> list[str] | None:
+    def list_stores(self) -> list[str] | None:
         """The names of the Zarr stores directly below, without their suffix; None if listing is expensive."""
 
 
@@ -140,7 +140,7 @@ class Local:
         """The folder above it."""
         return Local(self.path.parent)
 
-    def joined(self, *parts: str) -> "Local":
+    def join(self, *parts: str) -> "Local":
         """The folder ``parts`` below this one."""
         return Local(self.path.joinpath(*parts))
 
@@ -148,12 +148,12 @@ class Local:
         """Whether the folder or file exists."""
         return self.path.exists()
 
-    def holds(self, name: str) -> bool:
+    def has_file(self, name: str) -> bool:
         """Whether the file ``name`` exists and is not empty."""
         file = self.path / name
         return file.is_file() and file.stat().st_size > 0
 
-    def holds_folder(self, name: str) -> bool:
+    def has_folder(self, name: str) -> bool:
         """Whether the folder ``name`` exists."""
         return (self.path / name).exists()
 
@@ -166,7 +166,7 @@ class Local:
         file = self.path / name
         file.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with staging.staged(file, durable=False) as partial, partial.open("wb") as opened:
+            with staging.stage_file(file, durable=False) as partial, partial.open("wb") as opened:
                 for part in parts:
                     opened.write(part)
                     _flush(opened, len(part))
@@ -188,7 +188,7 @@ class Local:
         """Build a group in a temporary folder next to this one and rename it; see ``Place.create``."""
         self.refuse_link()
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        partial = staging.beside(self.path)
+        partial = staging.make_staging_path(self.path)
         try:
             build(partial)
             with suppress(FileExistsError):
@@ -200,7 +200,7 @@ class Local:
         """Delete it; a folder is renamed first, so that it is either complete or absent."""
         self.refuse_link()
         if self.path.is_dir() and not staging.UNFINISHED.search(self.path.name):
-            staging.delete(self.path.rename(staging.beside(self.path)))
+            staging.delete(self.path.rename(staging.make_staging_path(self.path)))
         else:
             staging.delete(self.path)
 
@@ -211,15 +211,15 @@ class Local:
 
     def discard_replaced(self) -> None:
         """Remove the copies that ``set_aside`` renamed."""
-        staging.discard(self.path)
+        staging.discard_replaced(self.path)
 
-    def sweep(self) -> None:
+    def remove_leftovers(self) -> None:
         """Remove half-written files and folders; see ``Place.sweep``."""
-        staging.sweep(self.path)
-        for leftover in staging.leftovers_in(self.path):
+        staging.remove_leftovers(self.path)
+        for leftover in staging.list_leftovers(self.path):
             staging.delete(leftover)
 
-    def bytes_on_disk(self) -> int:
+    def measure_size(self) -> int:
         """Bytes of all files."""
         total = 0
         for file in (self.path, *self.path.rglob("*")):
@@ -227,23 +227,26 @@ class Local:
                 total += file.stat().st_size if file.is_file() else 0
         return total
 
-    def free_bytes(self) -> int:
+    def measure_free_space(self) -> int:
         """Bytes that can still be written here, or in the nearest folder above it."""
-        return shutil.disk_usage(self._nearest()).free
+        return shutil.disk_usage(self._find_nearest_folder()).free
 
-    def shares_disk(self, other: Place) -> bool:
+    def is_on_same_disk(self, other: Place) -> bool:
         """Whether the other is a folder on the same disk."""
-        return isinstance(other, Local) and self._nearest().stat().st_dev == other._nearest().stat().st_dev
+        return (
+            isinstance(other, Local)
+            and self._find_nearest_folder().stat().st_dev == other._find_nearest_folder().stat().st_dev
+        )
 
     def open_zarr(self) -> Path:
         """The path."""
         return self.path
 
-    def stores(self) -> list[str]:
+    def list_stores(self) -> list[str]:
         """The names of the Zarr stores directly below."""
         return sorted(path.stem for path in self.path.glob("*.zarr"))
 
-    def _nearest(self) -> Path:
+    def _find_nearest_folder(self) -> Path:
         """The nearest existing folder: this one, or one above it."""
         absolute = self.path.absolute()
         return next(folder for folder in (absolute, *absolute.parents) if folder.exists())
@@ -270,7 +273,7 @@ class Remote:
         """The prefix above it."""
         return Remote(self.url.rsplit("/", 1)[0])
 
-    def joined(self, *parts: str) -> "Remote":
+    def join(self, *parts: str) -> "Remote":
         """The prefix ``parts`` below this one."""
         return Remote("/".join((self.url, *parts)))
 
@@ -280,13 +283,13 @@ class Remote:
 
         return objects.exists(self.url, "zarr.json")
 
-    def holds(self, name: str) -> bool:
+    def has_file(self, name: str) -> bool:
         """Whether the object ``name`` exists and is not empty."""
         from storage.files import objects
 
-        return objects.holds(self.url, name)
+        return objects.has_object(self.url, name)
 
-    def holds_folder(self, name: str) -> None:
+    def has_folder(self, name: str) -> None:
         """Return None: an object store has no folders."""
 
     def read(self, name: str) -> bytes:
@@ -325,19 +328,19 @@ class Remote:
     def discard_replaced(self) -> None:
         """Do nothing: an object store cannot rename, so nothing was set aside."""
 
-    def sweep(self) -> None:
+    def remove_leftovers(self) -> None:
         """Do nothing: an object is either complete or absent."""
 
-    def bytes_on_disk(self) -> int:
+    def measure_size(self) -> int:
         """Bytes of all objects."""
         from storage.files import objects
 
-        return objects.size(self.url)
+        return objects.measure_size(self.url)
 
-    def free_bytes(self) -> None:
+    def measure_free_space(self) -> None:
         """Return None: an object store states no limit."""
 
-    def shares_disk(self, other: Place) -> bool:  # noqa: ARG002 (no folder does)
+    def is_on_same_disk(self, other: Place) -> bool:  # noqa: ARG002 (no folder does)
         """Return False: an object store is not a folder."""
         return False
 
@@ -345,9 +348,9 @@ class Remote:
         """Zarr's view of the prefix."""
         from storage.files import objects
 
-        return objects.view(self.url)
+        return objects.open_zarr(self.url)
 
-    def stores(self) -> None:
+    def list_stores(self) -> None:
         """Return None, because listing a prefix may take long."""
 
 

@@ -22,12 +22,12 @@ UNFINISHED = re.compile(r"\.(?P<process>[0-9a-f]{8})[0-9a-f]{24}\.(partial|repla
 """Suffix of the names of files and folders that are being written or were set aside."""
 
 
-def beside(path: Path) -> Path:
+def make_staging_path(path: Path) -> Path:
     """A unique path in the folder of ``path``, for a file or folder that will be renamed to ``path``."""
-    return path.with_name(f"{path.name}.{_unique()}.partial")
+    return path.with_name(f"{path.name}.{_make_unique_suffix()}.partial")
 
 
-def _unique() -> str:
+def _make_unique_suffix() -> str:
     """32 hexadecimal digits that begin with the id of this process."""
     return f"{os.getpid():08x}{uuid4().hex[8:]}"
 
@@ -35,10 +35,10 @@ def _unique() -> str:
 def is_being_written(path: Path) -> bool:
     """Whether a process of this machine that is still running made the unfinished file or folder at ``path``."""
     found = UNFINISHED.search(path.name)
-    return found is not None and _runs(int(found["process"], 16))
+    return found is not None and _is_running(int(found["process"], 16))
 
 
-def _runs(process: int) -> bool:
+def _is_running(process: int) -> bool:
     """Whether a process with this id is running."""
     try:
         os.kill(process, 0)
@@ -50,7 +50,7 @@ def _runs(process: int) -> bool:
 
 
 @contextmanager
-def staged(path: Path, *, durable: bool = True) -> Iterator[Path]:
+def stage_file(path: Path, *, durable: bool = True) -> Iterator[Path]:
     """Yield a temporary path; the file written there is renamed to ``path`` after the context, or removed if it fails.
 
     Parameters
@@ -58,7 +58,7 @@ def staged(path: Path, *, durable: bool = True) -> Iterator[Path]:
     durable
         Whether the bytes are on the disk before the rename, so that a power cut leaves the old file or the new one.
     """
-    partial = beside(path)
+    partial = make_staging_path(path)
     try:
         yield partial
         if durable:
@@ -91,7 +91,7 @@ def write_atomically(path: Path, content: bytes, *, remedy: str) -> int:
         for leftover in path.parent.glob(f"{escape(path.name)}.{HEXADECIMAL}.partial"):
             if not is_being_written(leftover):
                 delete(leftover)
-        with staged(path) as partial:
+        with stage_file(path) as partial:
             partial.write_bytes(content)
     except OSError as error:
         msg = f"{path} cannot be written: {error.strerror or error}; {remedy}"
@@ -110,22 +110,22 @@ def synchronise(path: Path) -> None:
 
 def set_aside(path: Path) -> Path:
     """Rename the file or folder ``path``, so that it can be restored if nothing replaces it; return its new path."""
-    return path.rename(path.with_name(f"{path.name}.{_unique()}.replaced"))
+    return path.rename(path.with_name(f"{path.name}.{_make_unique_suffix()}.replaced"))
 
 
-def discard(path: Path) -> None:
+def discard_replaced(path: Path) -> None:
     """Remove copies of ``path`` that this or a killed process set aside; call it once the replacement is complete."""
     for old in path.parent.glob(f"{escape(path.name)}.{HEXADECIMAL}.replaced"):
         delete(old)
 
 
-def sweep(path: Path) -> None:
+def remove_leftovers(path: Path) -> None:
     """Remove leftovers of killed processes next to ``path``; call it only while no other process writes there."""
     for leftover in path.parent.glob(f"{escape(path.name)}.{HEXADECIMAL}.partial*"):
         delete(leftover)
 
 
-def leftovers_in(folder: Path) -> list[Path]:
+def list_leftovers(folder: Path) -> list[Path]:
     """Half-written files and folders below ``folder``."""
     return [path for path in sorted(folder.rglob("*.partial")) if UNFINISHED.search(path.name)]
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from storage.errors import UserError
-from storage.files.staging import staged
+from storage.files.staging import stage_file
 
 _PROVENANCE, _LIBRARIES, _DIGESTS = b"provenance", b"libraries", b"digests"
 
@@ -62,11 +62,11 @@ def write_tables(
     with ExitStack() as stack:
         for path in paths.values():
             path.parent.mkdir(parents=True, exist_ok=True)
-        partial = {table: stack.enter_context(staged(path)) for table, path in paths.items()}
+        partial = {table: stack.enter_context(stage_file(path)) for table, path in paths.items()}
         with ExitStack() as open_files:
             writers: dict[str, parquet.ParquetWriter] = {}
 
-            def writer(table: str, schema: pa.Schema) -> parquet.ParquetWriter:
+            def open_writer(table: str, schema: pa.Schema) -> parquet.ParquetWriter:
                 if table not in writers:
                     described = schema.with_metadata(metadata)
                     writers[table] = open_files.enter_context(
@@ -75,10 +75,10 @@ def write_tables(
                 return writers[table]
 
             for table, batch in rows:
-                writer(table, batch.schema).write_batch(batch.replace_schema_metadata(metadata))
+                open_writer(table, batch.schema).write_batch(batch.replace_schema_metadata(metadata))
                 counts[table] += batch.num_rows
             for table in paths:
-                writer(table, pa.schema([])).add_key_value_metadata({_DIGESTS: _BLANK})
+                open_writer(table, pa.schema([])).add_key_value_metadata({_DIGESTS: _BLANK})
         for path in partial.values():
             _seal(path)
     return counts
@@ -86,14 +86,14 @@ def write_tables(
 
 def _seal(path: Path) -> None:
     """Write the digests of a file that was just written into its footer, in place of the placeholder."""
-    start, footer = _footer(path)
-    found = _digest_of_rows(path, start) + hashlib.sha256(footer).hexdigest()
+    start, footer = _read_footer(path)
+    found = _hash_rows(path, start) + hashlib.sha256(footer).hexdigest()
     with path.open("r+b") as file:
         file.seek(start + footer.index(_BLANK.encode()))
         file.write(found.encode())
 
 
-def _footer(path: Path) -> tuple[int, bytes]:
+def _read_footer(path: Path) -> tuple[int, bytes]:
     """Offset and bytes of the footer of a Parquet file; its last bytes contain its length."""
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
@@ -104,7 +104,7 @@ def _footer(path: Path) -> tuple[int, bytes]:
         return start, file.read()
 
 
-def _digest_of_rows(path: Path, start: int) -> str:
+def _hash_rows(path: Path, start: int) -> str:
     """SHA-256 of the bytes before the footer."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
@@ -114,7 +114,7 @@ def _digest_of_rows(path: Path, start: int) -> str:
     return digest.hexdigest()
 
 
-def _check(path: Path, *, rows: bool) -> None:
+def _check_digests(path: Path, *, rows: bool) -> None:
     """Compare the footer of a table, and optionally its rows, with their digests; earlier versions wrote none.
 
     Raises
@@ -125,30 +125,30 @@ def _check(path: Path, *, rows: bool) -> None:
     recorded = (parquet.read_metadata(path).metadata or {}).get(_DIGESTS)
     if recorded is None:
         return
-    start, footer = _footer(path)
+    start, footer = _read_footer(path)
     of_rows, of_footer = recorded[:64], recorded[64:]
     blank = footer.replace(recorded, _BLANK.encode())
     if hashlib.sha256(blank).hexdigest().encode() != of_footer:
         msg = "its footer has changed since it was written"
         raise pa.ArrowInvalid(msg)
-    if rows and _digest_of_rows(path, start).encode() != of_rows:
+    if rows and _hash_rows(path, start).encode() != of_rows:
         msg = "its rows have changed since they were written"
         raise pa.ArrowInvalid(msg)
 
 
-def made_from(path: Path) -> dict[str, Any] | None:
+def read_table_provenance(path: Path) -> dict[str, Any] | None:
     """What the table at ``path`` was made from; None if the file does not exist or cannot be read."""
-    return _metadata(path, _PROVENANCE)
+    return _read_metadata(path, _PROVENANCE)
 
 
-def made_by(path: Path) -> dict[str, Any] | None:
-    """Versions of the libraries that made the table at ``path``; None as for ``made_from``."""
-    return _metadata(path, _LIBRARIES)
+def read_table_libraries(path: Path) -> dict[str, Any] | None:
+    """Versions of the libraries that made the table at ``path``; None as for ``read_table_provenance``."""
+    return _read_metadata(path, _LIBRARIES)
 
 
-def _metadata(path: Path, key: bytes) -> dict[str, Any] | None:
+def _read_metadata(path: Path, key: bytes) -> dict[str, Any] | None:
     try:
-        _check(path, rows=False)
+        _check_digests(path, rows=False)
         found = json.loads((parquet.read_schema(path).metadata or {})[key])
     except (OSError, KeyError, ValueError, pa.ArrowException):
         return None
@@ -169,7 +169,7 @@ def read_table(path: Path) -> Iterator[pa.RecordBatch]:
         If the file is missing or damaged.
     """
     try:
-        _check(path, rows=True)
+        _check_digests(path, rows=True)
         with parquet.ParquetFile(path, page_checksum_verification=True) as file:
             for batch in file.iter_batches():
                 yield batch.replace_schema_metadata()

@@ -14,11 +14,11 @@ import pyarrow as pa
 
 import sql
 from storage.errors import UserError
-from storage.files.locks import exclusive
-from storage.files.staging import beside, sweep, synchronise
-from storage.warehouse.connection import ForeignError, database, opened
-from storage.warehouse.landing import LOCK_WAIT, space_needed
-from storage.warehouse.relations import literal, tables_read
+from storage.files.locks import hold_lock
+from storage.files.staging import make_staging_path, remove_leftovers, synchronise
+from storage.warehouse.connection import ForeignError, locate_database, open_database
+from storage.warehouse.landing import LOCK_WAIT, translate_space_errors
+from storage.warehouse.relations import find_tables_read, quote_literal
 
 
 def replace_rows(folder: Path, study: str, table: str, rows: pa.Table) -> None:
@@ -41,17 +41,17 @@ def replace_rows(folder: Path, study: str, table: str, rows: pa.Table) -> None:
         If the study has not landed, or by an earlier version that lacks the table; if the rows break a check,
         another process is landing the study, the disk is full or memory is too small.
     """
-    path = database(folder, study)
-    aside = beside(folder / study)
-    with exclusive(folder / f"{study}.lock", f"the tables of study '{study}'", wait=LOCK_WAIT):
-        sweep(folder / study)
+    path = locate_database(folder, study)
+    aside = make_staging_path(folder / study)
+    with hold_lock(folder / f"{study}.lock", f"the tables of study '{study}'", wait=LOCK_WAIT):
+        remove_leftovers(folder / study)
         if not path.is_file():
             msg = f"The warehouse holds nothing of the study '{study}'; run it first: attention-geometry run {study}"
             raise UserError(msg)
         try:
-            with space_needed(folder, study):
+            with translate_space_errors(folder, study):
                 shutil.copyfile(path, aside)
-                with opened(aside):
+                with open_database(aside):
                     pass
                 _replace(aside, study, table, rows)
                 synchronise(aside)
@@ -63,26 +63,26 @@ def replace_rows(folder: Path, study: str, table: str, rows: pa.Table) -> None:
             msg = f"The study '{study}' was landed by an earlier version; run it again: attention-geometry run {study}"
             raise UserError(msg) from error
         finally:
-            sweep(folder / study)
+            remove_leftovers(folder / study)
 
 
 def _replace(path: Path, study: str, table: str, rows: pa.Table) -> None:
     """Replace the rows of a table in a database that is not published."""
     with duckdb.connect(config={"temp_directory": f"{path}.tmp"}) as connection:
-        connection.execute(f"ATTACH {literal(os.fspath(path))} AS aside (RECOVERY_MODE no_wal_writes)")
+        connection.execute(f"ATTACH {quote_literal(os.fspath(path))} AS aside (RECOVERY_MODE no_wal_writes)")
         connection.execute("SET enable_external_access = false")  # the checks call macros that are stored in the file
         connection.execute("USE aside")
         connection.register("incoming", rows)
         connection.execute(f"DELETE FROM {table}")  # noqa: S608 (of sql/schema)
         connection.execute(f"INSERT INTO {table} BY NAME SELECT $study AS study, * FROM incoming", {"study": study})  # noqa: S608
-        for check in _checks(table):
+        for check in _select_checks(table):
             if broken := connection.execute(check.text, {"study": study}).fetchall():
                 msg = f"The rows of {table} break the check {check.name}: {broken[0]}"
                 raise UserError(msg)
         connection.execute("CHECKPOINT aside")
 
 
-def _checks(table: str) -> Iterable[sql.Statement]:
+def _select_checks(table: str) -> Iterable[sql.Statement]:
     """The checks that read a table."""
-    found = (sql.statement("checks", name) for name in sql.names("checks"))
-    return [check for check in found if table in tables_read(check)]
+    found = (sql.read_statement("checks", name) for name in sql.list_names("checks"))
+    return [check for check in found if table in find_tables_read(check)]

@@ -30,11 +30,19 @@ import duckdb
 
 import sql
 from storage.errors import UserError, refuse_newer
-from storage.files.locks import exclusive
-from storage.files.staging import beside, sweep
-from storage.memory import free_addresses, free_memory
-from storage.warehouse.relations import comment, comments, create_relations, create_tables, identifier, kind_of, literal
-from storage.warehouse.versions import landing_version
+from storage.files.locks import hold_lock
+from storage.files.staging import make_staging_path, remove_leftovers
+from storage.memory import measure_free_addresses, measure_free_memory
+from storage.warehouse.relations import (
+    build_comments,
+    classify_relation,
+    comment,
+    create_relations,
+    create_tables,
+    quote_identifier,
+    quote_literal,
+)
+from storage.warehouse.versions import compute_landing_version
 
 logger = logging.getLogger(__name__)
 
@@ -101,12 +109,12 @@ Stored = Mapping[str, Mapping[str, Mapping[str, str]]]
 """Type of each column of each table of each database."""
 
 
-def database(folder: Path, study: str) -> Path:
+def locate_database(folder: Path, study: str) -> Path:
     """Path of the published database of a study."""
     return folder / f"{study}{SUFFIX}"
 
 
-def published(folder: Path) -> dict[str, Path]:
+def list_published(folder: Path) -> dict[str, Path]:
     """The published studies of a warehouse and their files, by name."""
     return {path.name.removesuffix(SUFFIX): path for path in sorted(folder.glob(f"*{SUFFIX}"))}
 
@@ -125,9 +133,9 @@ def connect(folder: Path, *, unlocked: bool = False) -> duckdb.DuckDBPyConnectio
     """
     connection = duckdb.connect()
     bound_memory(connection)
-    studies, stored = _attach_all(connection, published(folder))
-    _warn_of_older({path: list(_lacking(stored[_alias(study)])) for study, path in studies.items()})
-    _unite(connection, _unions(stored, studies))
+    studies, stored = _attach_all(connection, list_published(folder))
+    _warn_of_older({path: list(_find_lacking(stored[_make_alias(study)])) for study, path in studies.items()})
+    _create_united(connection, _build_unions(stored, studies))
     if not unlocked:
         for setting in LOCK:
             connection.execute(f"SET {setting}")
@@ -142,8 +150,8 @@ def bound_memory(connection: duckdb.DuckDBPyConnection, most: int | None = None)
     the address space.
     """
     own = connection.execute("SELECT parse_formatted_bytes(current_setting('memory_limit'))").fetchall()[0][0]
-    addresses = free_addresses()
-    free = min([free_memory() * 4 // 5, *([] if addresses is None else [addresses // 2])])
+    addresses = measure_free_addresses()
+    free = min([measure_free_memory() * 4 // 5, *([] if addresses is None else [addresses // 2])])
     limit = min([own, max(free, LEAST_MEMORY), *([] if most is None else [most])])
     if limit < own:
         connection.execute(f"SET memory_limit = '{limit}B'")
@@ -155,8 +163,8 @@ def read_provenance(folder: Path, study: str) -> dict[str, Any] | None:
     No other database is opened, so damage of another one does not matter.
     """
     try:
-        with opened(database(folder, study)) as connection:
-            return _provenance(connection)
+        with open_database(locate_database(folder, study)) as connection:
+            return _read_attached_provenance(connection)
     except (duckdb.Error, ForeignError):
         return None
 
@@ -169,15 +177,18 @@ def refuse_newer_database(folder: Path, study: str) -> None:
     NewerError
         If so; other faults of the database are ignored.
     """
-    path, landing, version = database(folder, study), None, 0
-    with suppress(duckdb.Error, ForeignError, FileNotFoundError), _attached_alone(path) as connection:
-        if "studies" in _tables(connection):  # a newer version may have other objects
-            landing, version = (_provenance(connection) or {}).get("landing"), _format_version(connection)
-    for was, now in ((version, FORMAT_VERSION), (landing, landing_version())):
+    path, landing, version = locate_database(folder, study), None, 0
+    with suppress(duckdb.Error, ForeignError, FileNotFoundError), _attach_alone(path) as connection:
+        if "studies" in _list_tables(connection):  # a newer version may have other objects
+            landing, version = (
+                (_read_attached_provenance(connection) or {}).get("landing"),
+                _read_format_version(connection),
+            )
+    for was, now in ((version, FORMAT_VERSION), (landing, compute_landing_version())):
         refuse_newer(f"The database {path}", was, now, study)
 
 
-def _provenance(connection: duckdb.DuckDBPyConnection) -> dict[str, Any] | None:
+def _read_attached_provenance(connection: duckdb.DuckDBPyConnection) -> dict[str, Any] | None:
     """The provenance in the database ``it``; None if it is missing or cannot be parsed."""
     found = connection.execute("SELECT provenance FROM it.studies").fetchall()
     try:
@@ -192,7 +203,7 @@ class Reader:
 
     def __init__(self, folder: Path, *, unlocked: bool = False) -> None:
         self._folder, self._unlocked = folder, unlocked
-        self._seen = _versions(folder)
+        self._seen = _read_versions(folder)
         self.connection = connect(folder, unlocked=unlocked)
 
     def refresh(self) -> str | None:
@@ -205,7 +216,7 @@ class Reader:
         """
         seen = self._seen
         try:
-            now = _versions(self._folder)
+            now = _read_versions(self._folder)
             if now == seen:
                 return None
             newer = connect(self._folder, unlocked=self._unlocked)
@@ -227,9 +238,9 @@ class Reader:
 def verify(path: Path) -> str | None:
     """Read every block of a published database; return what is wrong with it, in one line, or ``None``."""
     try:
-        with opened(path) as connection:
-            for table in _tables(connection):
-                connection.execute(f"SELECT bit_xor(hash(t)) FROM it.{identifier(table)} AS t").fetchall()  # noqa: S608
+        with open_database(path) as connection:
+            for table in _list_tables(connection):
+                connection.execute(f"SELECT bit_xor(hash(t)) FROM it.{quote_identifier(table)} AS t").fetchall()  # noqa: S608
     except (duckdb.Error, ForeignError) as error:
         return str(error).splitlines()[0]
     return None
@@ -250,7 +261,7 @@ class _Contents:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+def open_database(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     """A connection to one published database, attached as ``it``, which reaches no other file.
 
     Raises
@@ -260,31 +271,31 @@ def opened(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     ForeignError
         If it contains an object that no version of this program creates; nothing in it has been evaluated.
     """
-    with _attached_alone(path) as connection:
-        if foreign := _foreign(connection):
+    with _attach_alone(path) as connection:
+        if foreign := _find_foreign(connection):
             msg = f"it contains the {foreign}, which no landing creates"
             raise ForeignError(msg)
         yield connection
 
 
 @contextmanager
-def _attached_alone(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+def _attach_alone(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     """A connection to one database, attached as ``it`` whatever it contains, which reaches no other file."""
     file = os.fspath(path.resolve())  # DuckDB compares the targets of links with the allowed paths
     with duckdb.connect() as connection:
-        connection.execute(f"SET allowed_paths = [{literal(file)}, {literal(f'{file}.wal')}]")
+        connection.execute(f"SET allowed_paths = [{quote_literal(file)}, {quote_literal(f'{file}.wal')}]")
         for setting in CLOSED:
             connection.execute(f"SET {setting}")
         if Path(f"{file}.wal").exists():
             msg = f"there is a write-ahead log next to it, {path.name}.wal, which no landing creates"
             raise ForeignError(msg)
-        connection.execute(f"ATTACH {literal(file)} AS it (READ_ONLY)")
+        connection.execute(f"ATTACH {quote_literal(file)} AS it (READ_ONLY)")
         yield connection
 
 
-def _foreign(connection: duckdb.DuckDBPyConnection) -> str | None:
+def _find_foreign(connection: duckdb.DuckDBPyConnection) -> str | None:
     """The first object of the database ``it`` that no version of this program creates; None if there is none."""
-    known = {kind: {*sql.names(folder), *EARLIER} for kind, folder in _KINDS.items()}
+    known = {kind: {*sql.list_names(folder), *EARLIER} for kind, folder in _KINDS.items()}
     for kind, schema, name in connection.execute(_OBJECTS).fetchall():
         if schema != "main" or name not in known.get(kind, ()):
             return f"{kind} {schema}.{name}"
@@ -309,27 +320,27 @@ _OBJECTS = """
 """Query of the kind, schema and name of every object in the database ``it``."""
 
 
-def _tables(connection: duckdb.DuckDBPyConnection) -> Mapping[str, Mapping[str, str]]:
+def _list_tables(connection: duckdb.DuckDBPyConnection) -> Mapping[str, Mapping[str, str]]:
     """Type of each column of each table of the database ``it``; its views are left out."""
     names = connection.execute("SELECT table_name FROM duckdb_tables() WHERE database_name = 'it'").fetchall()
-    columns = _columns(connection)["it"]
+    columns = _read_columns(connection)["it"]
     return {name: columns[name] for (name,) in sorted(names)}
 
 
 @cache
-def _contents(path: Path, _: tuple[int, int]) -> _Contents:
-    """Contents of a database in one version, read once; raises like ``opened``."""
-    with opened(path) as connection:
-        return _Contents(_tables(connection), _format_version(connection))
+def _read_contents(path: Path, _: tuple[int, int]) -> _Contents:
+    """Contents of a database in one version, read once; raises like ``open_database``."""
+    with open_database(path) as connection:
+        return _Contents(_list_tables(connection), _read_format_version(connection))
 
 
-def damage(connection: duckdb.DuckDBPyConnection, message: str) -> str | None:
+def describe_damage(connection: duckdb.DuckDBPyConnection, message: str) -> str | None:
     """Find the file if an error message reports damage, since DuckDB does not name it; return what to tell the user."""
     if not _DAMAGE.match(message):
         return None
-    for study, path in _studies(connection).items():
+    for study, path in _list_attached(connection).items():
         if why := verify(path):
-            return f"{path} is damaged ({why}); {_rebuild(study)} {FORCED}"
+            return f"{path} is damaged ({why}); {_describe_rebuild(study)} {FORCED}"
     return f"A file was damaged and has been replaced since ({message}); open the warehouse again"
 
 
@@ -345,12 +356,12 @@ def write_entry(folder: Path) -> Path:
         If another process holds the lock of the script for too long.
     """
     entry = folder / ENTRY
-    with exclusive(folder / f".{ENTRY}.lock", f"the script {entry}", wait=ENTRY_WAIT):
+    with hold_lock(folder / f".{ENTRY}.lock", f"the script {entry}", wait=ENTRY_WAIT):
         hidden = folder / f".{ENTRY}"  # no study has such a name, so no landing removes its temporary files
-        sweep(hidden)
-        text = _script(folder).encode()
+        remove_leftovers(hidden)
+        text = _build_script(folder).encode()
         if not entry.exists() or entry.read_bytes() != text:
-            aside = beside(hidden)
+            aside = make_staging_path(hidden)
             aside.write_bytes(text)
             aside.replace(entry)
     return entry
@@ -359,7 +370,7 @@ def write_entry(folder: Path) -> Path:
 def renew_entry(folder: Path) -> None:
     """Rewrite the script if it opens other files than those published, as after a move; ignore failures."""
     entry = folder / ENTRY
-    attach = [_attach(study, path.absolute()) for study, path in published(folder).items()]
+    attach = [_build_attachment(study, path.absolute()) for study, path in list_published(folder).items()]
     with suppress(OSError, UserError):
         written = entry.read_text(encoding="utf-8", errors="replace").splitlines() if entry.exists() else []
         if [line for line in written if line.startswith("ATTACH ")] != attach:
@@ -370,96 +381,104 @@ def _attach_all(connection: duckdb.DuckDBPyConnection, studies: Mapping[str, Pat
     """Attach every study that can be read; return their files, by name, and the tables of their databases."""
     files, stored = {}, {}
     for study, path in studies.items():
-        if (tables := _attached(connection, study, path)) is not None:
-            files[study], stored[_alias(study)] = path, tables
+        if (tables := _attach_study(connection, study, path)) is not None:
+            files[study], stored[_make_alias(study)] = path, tables
     return files, stored
 
 
-def _attached(connection: duckdb.DuckDBPyConnection, study: str, path: Path) -> Mapping[str, Mapping[str, str]] | None:
+def _attach_study(
+    connection: duckdb.DuckDBPyConnection, study: str, path: Path
+) -> Mapping[str, Mapping[str, str]] | None:
     """Attach a published database read-only and return its tables; None if it is left out or no longer exists."""
     try:
-        contents = _contents(path, _version(path))
+        contents = _read_contents(path, _read_version(path))
         version = contents.version
-        connection.execute(_attach(study, path.absolute()))
+        connection.execute(_build_attachment(study, path.absolute()))
     except FileNotFoundError:
         return None
     except ForeignError as error:
         _warn_once(
             f"{path} is left out: {error}; it may come from a newer version of attention-geometry or another program; "
-            f"{_rebuild(study)}"
+            f"{_describe_rebuild(study)}"
         )
         return None
     except duckdb.Error as error:
         if path.exists():
             why = str(error).splitlines()[0]
-            _warn_once(f"{path} cannot be read ({why}), so study '{study}' is left out; {_remedy(why, study)}")
-        connection.execute(f"DETACH DATABASE IF EXISTS {identifier(_alias(study))}")
+            _warn_once(f"{path} cannot be read ({why}), so study '{study}' is left out; {_describe_remedy(why, study)}")
+        connection.execute(f"DETACH DATABASE IF EXISTS {quote_identifier(_make_alias(study))}")
         return None
     if OLDEST_READABLE <= version <= FORMAT_VERSION:
         return contents.tables
     _warn_once(
         f"{path} has format {version}, but only {OLDEST_READABLE} to {FORMAT_VERSION} can be read, so study '{study}' "
-        f"is left out; " + ("upgrade attention-geometry" if version > FORMAT_VERSION else _rebuild(study))
+        f"is left out; " + ("upgrade attention-geometry" if version > FORMAT_VERSION else _describe_rebuild(study))
     )
-    connection.execute(f"DETACH DATABASE {identifier(_alias(study))}")
+    connection.execute(f"DETACH DATABASE {quote_identifier(_make_alias(study))}")
     return None
 
 
-def _remedy(why: str, study: str) -> str:
+def _describe_remedy(why: str, study: str) -> str:
     """What to do about a file that DuckDB cannot attach, because of the file or of this machine."""
     if "version number" in why:
         return "upgrade attention-geometry"
     if _DAMAGE.match(why) or "not a valid DuckDB" in why:
-        return _rebuild(study)
+        return _describe_rebuild(study)
     return "make the file readable, or move it away"
 
 
-def _rebuild(study: str) -> str:
+def _describe_rebuild(study: str) -> str:
     return f"rebuild it: attention-geometry run {study}"
 
 
-def _format_version(connection: duckdb.DuckDBPyConnection) -> int:
+def _read_format_version(connection: duckdb.DuckDBPyConnection) -> int:
     """The version of the tables of the database ``it``; 0 if its file states none."""
-    if "format_version" not in _tables(connection).get("studies", {}):
+    if "format_version" not in _list_tables(connection).get("studies", {}):
         return 0
     found = connection.execute("SELECT max(format_version) FROM it.studies").fetchall()
     return int(found[0][0] or 0)
 
 
-def _unions(stored: Stored, studies: Mapping[str, Path]) -> dict[str, str]:
+def _build_unions(stored: Stored, studies: Mapping[str, Path]) -> dict[str, str]:
     """For each table of ``sql/schema``, a view that unites it over the attached studies, NULL where a file lacks it."""
     unions = {}
-    for table, columns in _layout().items():
+    for table, columns in _read_layout().items():
         nothing = ", ".join(f"NULL::{kind} AS {name}" for name, kind in columns.items())
-        parts = [f"FROM {identifier(_alias(study))}.{table}" for study in studies if table in stored[_alias(study)]]
+        parts = [
+            f"FROM {quote_identifier(_make_alias(study))}.{table}"
+            for study in studies
+            if table in stored[_make_alias(study)]
+        ]
         unions[table] = f"CREATE VIEW {table} AS " + " UNION ALL BY NAME ".join([f"(SELECT {nothing} LIMIT 0)", *parts])
     return unions
 
 
-def _unite(connection: duckdb.DuckDBPyConnection, unions: Mapping[str, str]) -> None:
+def _create_united(connection: duckdb.DuckDBPyConnection, unions: Mapping[str, str]) -> None:
     """Create the views over all studies, and the macros and views that read them, with their comments."""
     for table, statement in unions.items():
         connection.execute(statement)
-        comment(connection, "VIEW", sql.statement("schema", table))
+        comment(connection, "VIEW", sql.read_statement("schema", table))
     create_relations(connection)
 
 
-def _script(folder: Path) -> str:
+def _build_script(folder: Path) -> str:
     """The text of the script; in any shell from version ``READABLE_FROM`` on, it creates what ``connect`` creates.
 
     A shell stops at the first file that it cannot attach, so the script names such files only in a comment.
     """
-    found = published(folder)
+    found = list_published(folder)
     with duckdb.connect() as connection:
         attached, stored = _attach_all(connection, found)
         studies = {study: path for study, path in attached.items() if _is_old(connection, study)}
-        unions = _unions(stored, studies)
+        unions = _build_unions(stored, studies)
     left_out = (
-        "-- Left out, because the shell could not read it: " + " ".join(f"{study}; {_rebuild(study)}".split()) + "\n"
+        "-- Left out, because the shell could not read it: "
+        + " ".join(f"{study}; {_describe_rebuild(study)}".split())
+        + "\n"
         for study in sorted(found.keys() - studies.keys())
     )
-    relations = (relation.text for relation in sql.in_order("macros", "views"))
-    statements = [*_attachments(studies), *unions.values(), *relations, *_comments()]
+    relations = (relation.text for relation in sql.sort_statements("macros", "views"))
+    statements = [*_build_attachments(studies), *unions.values(), *relations, *_build_comments()]
     commands = (f"{_CREATE.sub('CREATE OR REPLACE ', text)}\n;\n" for text in statements)
     return "".join([_HEADER, *left_out, *commands])
 
@@ -467,7 +486,7 @@ def _script(folder: Path) -> str:
 def _is_old(connection: duckdb.DuckDBPyConnection, study: str) -> bool:
     """Whether the oldest supported shell can read the file of an attached study."""
     stated = connection.execute(
-        "SELECT tags['storage_version'] FROM duckdb_databases() WHERE database_name = ?", [_alias(study)]
+        "SELECT tags['storage_version'] FROM duckdb_databases() WHERE database_name = ?", [_make_alias(study)]
     ).fetchall()
     first, oldest = ([int(number) for number in re.findall(r"\d+", text)[:3]] for text in (stated[0][0], READABLE_FROM))
     return first <= oldest
@@ -483,26 +502,29 @@ _HEADER = f"""\
 """
 
 
-def _attachments(studies: Mapping[str, Path]) -> Iterator[str]:
+def _build_attachments(studies: Mapping[str, Path]) -> Iterator[str]:
     """Statements that attach the studies in a shell, even if it has attached them already."""
     for study, path in studies.items():
-        yield f"DETACH DATABASE IF EXISTS {identifier(_alias(study))}"
-        yield _attach(study, path.absolute())
+        yield f"DETACH DATABASE IF EXISTS {quote_identifier(_make_alias(study))}"
+        yield _build_attachment(study, path.absolute())
 
 
-def _comments() -> Iterator[str]:
+def _build_comments() -> Iterator[str]:
     """Statements that comment on every view, column and macro of the united warehouse, whatever is published."""
-    for described in (*(sql.statement("schema", table) for table in _layout()), *sql.in_order("macros", "views")):
-        yield from comments(kind_of(described) if described.kind == "macros" else "VIEW", described)
+    for described in (
+        *(sql.read_statement("schema", table) for table in _read_layout()),
+        *sql.sort_statements("macros", "views"),
+    ):
+        yield from build_comments(classify_relation(described) if described.kind == "macros" else "VIEW", described)
 
 
-def _studies(connection: duckdb.DuckDBPyConnection) -> dict[str, Path]:
+def _list_attached(connection: duckdb.DuckDBPyConnection) -> dict[str, Path]:
     """The studies that a connection has attached, and their files, by name."""
     attached = connection.execute(
         "SELECT database_name, path FROM duckdb_databases() WHERE starts_with(database_name, ?) ORDER BY ALL",
-        [_alias("")],
+        [_make_alias("")],
     ).fetchall()
-    return {alias.removeprefix(_alias("")): Path(path) for alias, path in attached}
+    return {alias.removeprefix(_make_alias("")): Path(path) for alias, path in attached}
 
 
 def _warn_of_older(lacking: Mapping[Path, list[str]]) -> None:
@@ -519,9 +541,9 @@ def _warn_of_older(lacking: Mapping[Path, list[str]]) -> None:
     )
 
 
-def _lacking(stored: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
+def _find_lacking(stored: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
     """Tables and columns of ``sql/schema`` that a database with these tables and columns does not have."""
-    for table, columns in _layout().items():
+    for table, columns in _read_layout().items():
         if table not in stored:
             yield table
         else:
@@ -529,14 +551,14 @@ def _lacking(stored: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
 
 
 @cache
-def _layout() -> Mapping[str, Mapping[str, str]]:
+def _read_layout() -> Mapping[str, Mapping[str, str]]:
     """Type of each column of each table of ``sql/schema``, in order."""
     with duckdb.connect() as connection:
         create_tables(connection)
-        return _columns(connection)["memory"]
+        return _read_columns(connection)["memory"]
 
 
-def _columns(connection: duckdb.DuckDBPyConnection) -> Stored:
+def _read_columns(connection: duckdb.DuckDBPyConnection) -> Stored:
     """Type of each column of each table of each database of a connection, in order."""
     found: dict[str, dict[str, dict[str, str]]] = defaultdict(lambda: defaultdict(dict))
     for alias, table, column, kind in connection.execute(
@@ -547,16 +569,16 @@ def _columns(connection: duckdb.DuckDBPyConnection) -> Stored:
     return found
 
 
-def _versions(folder: Path) -> dict[str, tuple[int, int]]:
+def _read_versions(folder: Path) -> dict[str, tuple[int, int]]:
     """For each published study, what changes when it lands again: inode and modification time of its file."""
     versions = {}
-    for study, path in published(folder).items():
+    for study, path in list_published(folder).items():
         with suppress(FileNotFoundError):
-            versions[study] = _version(path)
+            versions[study] = _read_version(path)
     return versions
 
 
-def _version(path: Path) -> tuple[int, int]:
+def _read_version(path: Path) -> tuple[int, int]:
     """What changes when a file is replaced: its inode and its modification time.
 
     Raises
@@ -574,10 +596,10 @@ def _warn_once(message: str) -> None:
     logger.warning(message)
 
 
-def _attach(study: str, path: Path) -> str:
-    return f"ATTACH {literal(os.fspath(path))} AS {identifier(_alias(study))} (READ_ONLY)"
+def _build_attachment(study: str, path: Path) -> str:
+    return f"ATTACH {quote_literal(os.fspath(path))} AS {quote_identifier(_make_alias(study))} (READ_ONLY)"
 
 
-def _alias(study: str) -> str:
+def _make_alias(study: str) -> str:
     """Name of a study's database where it is attached."""
     return f"study {study}"

@@ -18,9 +18,9 @@ def read_finding(asset: str, tables: Mapping[str, Path]) -> str | None:
     tables
         The Parquet file of each of its tables that has rows.
     """
-    if asset not in sql.names("findings"):
+    if asset not in sql.list_names("findings"):
         return None
-    statement = sql.statement("findings", asset)
+    statement = sql.read_statement("findings", asset)
     if not tables.keys() >= {*statement.inputs.split(", ")}:
         return None
     with duckdb.connect() as connection:

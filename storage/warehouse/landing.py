@@ -17,11 +17,18 @@ from tqdm import tqdm
 
 import sql
 from storage.errors import UserError
-from storage.files.locks import exclusive
-from storage.files.staging import beside, sweep, synchronise
-from storage.warehouse.connection import READABLE_FROM, bound_memory, database, write_entry
-from storage.warehouse.relations import create_relations, create_tables, describe_table, fill, literal, tables_read
-from storage.warehouse.scheduler import in_lanes
+from storage.files.locks import hold_lock
+from storage.files.staging import make_staging_path, remove_leftovers, synchronise
+from storage.warehouse.connection import READABLE_FROM, bound_memory, locate_database, write_entry
+from storage.warehouse.relations import (
+    create_relations,
+    create_tables,
+    describe_table,
+    fill,
+    find_tables_read,
+    quote_literal,
+)
+from storage.warehouse.scheduler import run_jobs
 
 logger = logging.getLogger(__name__)
 
@@ -96,28 +103,28 @@ def land(folder: Path, study: str, tables: Mapping[str, Batches], expected: Mapp
         Whatever a stream of ``tables`` raises.
     """
     started = time.monotonic()
-    aside = beside(folder / study)
-    with exclusive(folder / f"{study}.lock", f"the tables of study '{study}'", wait=LOCK_WAIT):
-        sweep(folder / study)
+    aside = make_staging_path(folder / study)
+    with hold_lock(folder / f"{study}.lock", f"the tables of study '{study}'", wait=LOCK_WAIT):
+        remove_leftovers(folder / study)
         try:
-            with space_needed(folder, study):
+            with translate_space_errors(folder, study):
                 rows, violations = _build(aside, study, tables)
                 violations["row_count"] = [
                     (table, rows[table], count) for table, count in (expected or {}).items() if rows[table] != count
                 ]
                 size = aside.stat().st_size
                 if not any(violations.values()):
-                    _publish(aside, database(folder, study))
+                    _publish(aside, locate_database(folder, study))
         finally:
-            sweep(folder / study)
-    landed = Landing(database(folder, study), rows, violations, size, time.monotonic() - started)
+            remove_leftovers(folder / study)
+    landed = Landing(locate_database(folder, study), rows, violations, size, time.monotonic() - started)
     if landed.published:
         _renew_script(folder)
     return landed
 
 
 @contextmanager
-def space_needed(folder: Path, study: str) -> Iterator[None]:
+def translate_space_errors(folder: Path, study: str) -> Iterator[None]:
     """Raise a one-line error if the tables of a study cannot be written for lack of disk space or memory.
 
     A transaction that runs out of either while it commits raises DuckDB's ``TransactionException``; no other process
@@ -165,17 +172,17 @@ def _build(
     path: Path, study: str, tables: Mapping[str, Batches]
 ) -> tuple[dict[str, int], dict[str, list[tuple[Any, ...]]]]:
     """Write a study's database to ``path``; return its row counts and what breaks its checks."""
-    with _Aside.opened(path) as aside:
+    with _Aside.create(path) as aside:
         with aside.cursor() as cursor:
             create_tables(cursor)
-        jobs, after = _jobs(aside, study, tables)
+        jobs, after = _build_jobs(aside, study, tables)
         with tqdm(desc="landing", total=len(jobs), unit="step", disable=None) as bar:
-            done = in_lanes(jobs, after, lanes=LANES, stop=aside.stop, ended=bar.update)
-    rows = {name: done[name] for name in (*tables, *sql.names("derived"))}
-    return rows, {name: done[_check(name)] for name in sql.names("checks")}
+            done = run_jobs(jobs, after, lanes=LANES, stop=aside.stop, ended=bar.update)
+    rows = {name: done[name] for name in (*tables, *sql.list_names("derived"))}
+    return rows, {name: done[_make_job_name(name)] for name in sql.list_names("checks")}
 
 
-def _jobs(
+def _build_jobs(
     aside: "_Aside", study: str, tables: Mapping[str, Batches]
 ) -> tuple[dict[str, Callable[[], Any]], dict[str, frozenset[str]]]:
     """Jobs by name, and the jobs that each waits for: a table is filled, or a check run, after the tables it reads.
@@ -183,19 +190,23 @@ def _jobs(
     Given tables come first, the largest before the others, then derived tables, then checks. Derived tables and checks
     also wait for the macros and views.
     """
-    given = sorted(set(sql.names("schema")) - set(sql.names("derived")), key=lambda name: (name not in LARGE, name))
-    derived, checks = ([sql.statement(kind, name) for name in sql.names(kind)] for kind in ("derived", "checks"))
+    given = sorted(
+        set(sql.list_names("schema")) - set(sql.list_names("derived")), key=lambda name: (name not in LARGE, name)
+    )
+    derived, checks = (
+        [sql.read_statement(kind, name) for name in sql.list_names(kind)] for kind in ("derived", "checks")
+    )
     jobs: dict[str, Callable[[], Any]] = {
         name: partial(_insert, aside, name, study, tables.get(name, ())) for name in given
     }
-    jobs[RELATIONS] = partial(_relate, aside)
+    jobs[RELATIONS] = partial(_create_relations, aside)
     jobs |= {table.name: partial(_derive, aside, table, study) for table in derived}
-    jobs |= {_check(check.name): partial(_violations, aside, check, study) for check in checks}
-    after = {table.name: tables_read(table) | {RELATIONS} for table in derived}
-    return jobs, after | {_check(check.name): tables_read(check) | {RELATIONS} for check in checks}
+    jobs |= {_make_job_name(check.name): partial(_find_violations, aside, check, study) for check in checks}
+    after = {table.name: find_tables_read(table) | {RELATIONS} for table in derived}
+    return jobs, after | {_make_job_name(check.name): find_tables_read(check) | {RELATIONS} for check in checks}
 
 
-def _check(name: str) -> str:
+def _make_job_name(name: str) -> str:
     """Name of the job of a check; no table has such a name."""
     return f"check {name}"
 
@@ -213,11 +224,11 @@ class _Aside:
 
     @classmethod
     @contextmanager
-    def opened(cls, path: Path) -> Iterator[Self]:
+    def create(cls, path: Path) -> Iterator[Self]:
         """Create a database at ``path``; after the context, all of it is in the file."""
         with duckdb.connect(config={"temp_directory": f"{path}.tmp"}) as connection:
             bound_memory(connection, MEMORY)
-            attached = f"ATTACH {literal(os.fspath(path))} AS {ALIAS}"
+            attached = f"ATTACH {quote_literal(os.fspath(path))} AS {ALIAS}"
             connection.execute(f"{attached} (STORAGE_VERSION '{READABLE_FROM}', RECOVERY_MODE no_wal_writes)")
             yield cls(connection)
             connection.execute(f"CHECKPOINT {ALIAS}")
@@ -264,7 +275,7 @@ class _Stream:
             raise
 
 
-def _row_groups(batches: Batches) -> Iterator[pa.RecordBatch]:
+def _group_rows(batches: Batches) -> Iterator[pa.RecordBatch]:
     """The same rows in the same order, ``ROW_GROUP`` in each batch but the last."""
     held: list[pa.RecordBatch] = []
     for batch in batches:
@@ -272,13 +283,13 @@ def _row_groups(batches: Batches) -> Iterator[pa.RecordBatch]:
         while (rows := sum(map(len, held))) >= ROW_GROUP:
             over = rows - ROW_GROUP
             last = held.pop()
-            yield from _joined([*held, last.slice(0, len(last) - over)])
+            yield from _join_batches([*held, last.slice(0, len(last) - over)])
             held = [last.slice(len(last) - over)] if over else []
     if held:
-        yield from _joined(held)
+        yield from _join_batches(held)
 
 
-def _joined(batches: list[pa.RecordBatch]) -> Batches:
+def _join_batches(batches: list[pa.RecordBatch]) -> Batches:
     """The rows of all these batches in one."""
     yield from pa.Table.from_batches(batches).combine_chunks().to_batches()
 
@@ -286,7 +297,7 @@ def _joined(batches: list[pa.RecordBatch]) -> Batches:
 def _insert(aside: _Aside, table: str, study: str, batches: Batches) -> int:
     """Insert all batches into a table of ``sql/schema``, and describe it; return the number of rows."""
     stream = _Stream(batches)
-    groups = _row_groups(stream)
+    groups = _group_rows(stream)
     first = next(groups, None)
     inserted = None
     with aside.cursor() as cursor:
@@ -303,7 +314,7 @@ def _insert(aside: _Aside, table: str, study: str, batches: Batches) -> int:
     return int(inserted[0]) if inserted else 0
 
 
-def _relate(aside: _Aside) -> None:
+def _create_relations(aside: _Aside) -> None:
     """Create macros and views."""
     with aside.cursor() as cursor:
         create_relations(cursor)
@@ -317,7 +328,7 @@ def _derive(aside: _Aside, table: sql.Statement, study: str) -> int:
     return rows
 
 
-def _violations(aside: _Aside, check: sql.Statement, study: str) -> list[tuple[Any, ...]]:
+def _find_violations(aside: _Aside, check: sql.Statement, study: str) -> list[tuple[Any, ...]]:
     """The first rows that break a check."""
     with aside.cursor() as cursor:
         return cursor.execute(check.text, {"study": study}).fetchmany(SHOWN)

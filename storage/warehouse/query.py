@@ -11,7 +11,7 @@ import pyarrow as pa
 from duckdb import StatementType
 
 from storage.errors import QuotingError, UserError
-from storage.warehouse.connection import damage
+from storage.warehouse.connection import describe_damage
 
 READING = {StatementType.SELECT, StatementType.EXPLAIN, StatementType.PRAGMA, StatementType.CALL, StatementType.MULTI}
 """Types of statements that read, if their first word does: one with a PIVOT in it is MULTI, even if it writes."""
@@ -55,15 +55,15 @@ def query(connection: duckdb.DuckDBPyConnection, text: str, *, unlocked: bool = 
     KeyboardInterrupt
         If the user interrupts it; the connection can still be used.
     """
-    with interruptible(), _explaining(connection, unlocked=unlocked):
+    with translate_interrupts(), _explain_errors(connection, unlocked=unlocked):
         statements = duckdb.extract_statements(text)
         for statement in statements:
-            _check(statement, unlocked=unlocked)
+            _check_statement(statement, unlocked=unlocked)
         reader = _wait(connection, lambda: _run(connection, statements))
         if reader is None:
             msg = "There is no result to show; try: attention-geometry sql 'SELECT * FROM studies'"
             raise UserError(msg)
-    return pa.RecordBatchReader.from_batches(reader.schema, _batches(connection, reader, unlocked=unlocked))
+    return pa.RecordBatchReader.from_batches(reader.schema, _iterate_batches(connection, reader, unlocked=unlocked))
 
 
 Result = TypeVar("Result")
@@ -86,7 +86,7 @@ def _wait(connection: duckdb.DuckDBPyConnection, call: Callable[[], Result]) -> 
 
 
 @contextmanager
-def interruptible() -> Iterator[None]:
+def translate_interrupts() -> Iterator[None]:
     """Raise ``KeyboardInterrupt`` if DuckDB, interrupted by the user, raises its own error."""
     try:
         yield
@@ -96,10 +96,10 @@ def interruptible() -> Iterator[None]:
         raise
 
 
-def _check(statement: duckdb.Statement, *, unlocked: bool) -> None:
+def _check_statement(statement: duckdb.Statement, *, unlocked: bool) -> None:
     """Refuse a statement that does not read."""
     does = statement.type.name
-    if statement.type in {StatementType.EXPLAIN, StatementType.MULTI} and (word := _first_word(statement.query)):
+    if statement.type in {StatementType.EXPLAIN, StatementType.MULTI} and (word := _find_first_word(statement.query)):
         does = "SELECT" if word in WORDS else word
     if does in {kind.name for kind in (UNLOCKED if unlocked else READING)}:
         return
@@ -126,7 +126,7 @@ def _run(connection: duckdb.DuckDBPyConnection, statements: list[duckdb.Statemen
     return reader
 
 
-def _first_word(text: str) -> str:
+def _find_first_word(text: str) -> str:
     """First word outside brackets of a statement, or of the one that it explains, in capitals; "" if none."""
     code, depth = text.encode(), 0
     for place, kind in duckdb.tokenize(text):
@@ -140,17 +140,17 @@ def _first_word(text: str) -> str:
     return ""
 
 
-def _batches(
+def _iterate_batches(
     connection: duckdb.DuckDBPyConnection, reader: pa.RecordBatchReader, *, unlocked: bool
 ) -> Iterator[pa.RecordBatch]:
     """The batches of a result."""
-    with interruptible(), _explaining(connection, unlocked=unlocked):
+    with translate_interrupts(), _explain_errors(connection, unlocked=unlocked):
         while (batch := _wait(connection, lambda: next(reader, None))) is not None:
             yield batch
 
 
 @contextmanager
-def _explaining(connection: duckdb.DuckDBPyConnection, *, unlocked: bool) -> Iterator[None]:
+def _explain_errors(connection: duckdb.DuckDBPyConnection, *, unlocked: bool) -> Iterator[None]:
     """Raise the failure of a query as a UserError with DuckDB's message, or with the name of the damaged file.
 
     Arrow raises DuckDB's errors as its own.
@@ -163,4 +163,4 @@ def _explaining(connection: duckdb.DuckDBPyConnection, *, unlocked: bool) -> Ite
             advice = "" if unlocked else NO_SPILL
             raise UserError(str(error).splitlines()[0] + advice) from error
         with connection.cursor() as cursor:
-            raise QuotingError(damage(cursor, message) or str(error).strip()) from error
+            raise QuotingError(describe_damage(cursor, message) or str(error).strip()) from error

@@ -6,7 +6,7 @@ from graphlib import TopologicalSorter
 from typing import Any
 
 
-def in_lanes(
+def run_jobs(
     jobs: Mapping[str, Callable[[], Any]],
     after: Mapping[str, Iterable[str]],
     *,

@@ -77,7 +77,7 @@ class ArraySpec:
         itemsize = np.dtype(self.dtype).itemsize
         for axis in range(max(0, len(lengths) - 2)):
             while prod(lengths) * itemsize > CHUNK_BYTES and lengths[axis] > 1:
-                lengths[axis] = _next_divisor(lengths[axis], sizes[self.dims[axis]])
+                lengths[axis] = _find_divisor(lengths[axis], sizes[self.dims[axis]])
         return tuple(lengths)
 
     def shard(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
@@ -85,18 +85,18 @@ class ArraySpec:
         return (1, *self.shape(sizes)[1:])
 
 
-def _next_divisor(below: int, size: int) -> int:
+def _find_divisor(below: int, size: int) -> int:
     """The largest divisor of ``size`` that is smaller than ``below``."""
     return next(length for length in range(below - 1, 0, -1) if size % length == 0)
 
 
-def _finished() -> ArraySpec:
+def _make_ledger_spec() -> ArraySpec:
     return ArraySpec(
         "finished", ("sequence",), "uint8", "flag", "ledger: 1 once every array of the sequence is written", fill=0
     )
 
 
-def _of_rows(name: str, unit: str, meaning: str) -> ArraySpec:
+def _make_row_spec(name: str, unit: str, meaning: str) -> ArraySpec:
     return ArraySpec(
         name,
         ("sequence", "query", "layer", "head"),
@@ -136,8 +136,12 @@ TENSORS: tuple[ArraySpec, ...] = (
         "softmax weight of the head's learned sink, which is not a key; 0 for a head without one",
         whole=("query", "layer", "head"),
     ),
-    _of_rows("query_norm", "logit", "norm of the query times the attention's scale, as it is multiplied with the keys"),
-    _of_rows("key_norm", "model units", "largest norm of a key that the query attends to, as it is multiplied with it"),
+    _make_row_spec(
+        "query_norm", "logit", "norm of the query times the attention's scale, as it is multiplied with the keys"
+    ),
+    _make_row_spec(
+        "key_norm", "model units", "largest norm of a key that the query attends to, as it is multiplied with it"
+    ),
     ArraySpec(
         "logit_cap",
         ("sequence", "layer"),
@@ -185,12 +189,12 @@ TENSORS: tuple[ArraySpec, ...] = (
         "sizes may differ in the last bits",
         fill=-1,
     ),
-    _finished(),
+    _make_ledger_spec(),
 )
 """What extraction stores, in one group per study."""
 
 
-def tensor_specs(*, values: str, computed: str, sink_measure: bool = False) -> tuple[ArraySpec, ...]:
+def build_tensor_specs(*, values: str, computed: str, sink_measure: bool = False) -> tuple[ArraySpec, ...]:
     """The ``TENSORS`` as one study stores them.
 
     Parameters
@@ -225,7 +229,7 @@ _WHOLE = {
 """The axes that one chunk of a quantity spans completely, by all its axes."""
 
 
-def _array_of(quantity: quantities.Quantity) -> ArraySpec:
+def _make_quantity_spec(quantity: quantities.Quantity) -> ArraySpec:
     """The array that stores a declared quantity."""
     return ArraySpec(
         quantity.name,
@@ -238,7 +242,7 @@ def _array_of(quantity: quantities.Quantity) -> ArraySpec:
     )
 
 
-SELECTION: tuple[ArraySpec, ...] = (*map(_array_of, quantities.SELECTION.values()), _finished())
+SELECTION: tuple[ArraySpec, ...] = (*map(_make_quantity_spec, quantities.SELECTION.values()), _make_ledger_spec())
 """What a metrics store contains: one group per study, one array for each of ``geometry.quantities.SELECTION``.
 
 Element i along ``kappa`` belongs to the i-th κ of the provenance's ``analysis``, which also holds the scale of a that

@@ -21,7 +21,7 @@ import zarr
 from numpy.typing import NDArray
 
 from storage.errors import DerivedDamageError, UserError, refuse_newer
-from storage.files.differences import differences
+from storage.files.differences import find_differences
 from storage.files.places import Place
 from storage.zarr import shards
 from storage.zarr.arrays import FORMAT_VERSION, ArraySpec, LayerSize
@@ -56,7 +56,7 @@ class SequenceStore:
         self._kept: dict[tuple[str, int], NDArray[Any]] = {}
         self._kept_bytes = 0
         self._is_whole = False
-        self.absent = frozenset(spec.name for spec in specs if spec.optional and self._found(spec.name) is None)
+        self.absent = frozenset(spec.name for spec in specs if spec.optional and self._find_array(spec.name) is None)
 
     @classmethod
     def open(cls, path: Place, specs: Sequence[ArraySpec]) -> Self:
@@ -77,7 +77,7 @@ class SequenceStore:
         except UserError:
             raise
         except Exception as error:  # what a wrong document raises is up to Zarr
-            raise _damaged(path, " ".join(str(error).split())) from error
+            raise _make_damage_error(path, " ".join(str(error).split())) from error
         if isinstance(found, int) and found > FORMAT_VERSION:
             refuse_newer(f"The store {path}", found, FORMAT_VERSION, path.name.removesuffix(".zarr"))
         if found != FORMAT_VERSION:
@@ -86,8 +86,8 @@ class SequenceStore:
                 "run the study again with --fresh to rebuild it"
             )
             raise UserError(msg)
-        if why := _wrong(dict(group.attrs)):
-            raise _damaged(path, f"zarr.json: {why}")
+        if why := _find_attribute_fault(dict(group.attrs)):
+            raise _make_damage_error(path, f"zarr.json: {why}")
         store = cls(path, group, specs)
         store._validate()
         return store
@@ -129,14 +129,14 @@ class SequenceStore:
             If a store with another provenance or other sizes exists there; the message names the differing fields.
         """
         if alone:
-            path.sweep()
-        layers = tuple(layers or _alike(sizes))
+            path.remove_leftovers()
+        layers = tuple(layers or _repeat_layer_size(sizes))
         if not path.exists():
-            path.create(partial(_create_in, specs=specs, sizes=sizes, provenance=provenance, layers=layers))
+            path.create(partial(_create_documents, specs=specs, sizes=sizes, provenance=provenance, layers=layers))
         store = cls.open(path, specs)
         differing = [
             f"{name} (stored {before!r}, requested {after!r})"
-            for name, before, after in differences(*store._compared(specs, sizes, provenance, layers))
+            for name, before, after in find_differences(*store._build_comparison(specs, sizes, provenance, layers))
         ]
         if differing:
             msg = (
@@ -145,10 +145,10 @@ class SequenceStore:
             )
             raise UserError(msg)
         if alone:
-            store._empty(store.dropped)
+            store._delete_chunks(store.dropped)
         return store
 
-    def _compared(
+    def _build_comparison(
         self,
         specs: Sequence[ArraySpec],
         sizes: Mapping[str, int],
@@ -156,7 +156,7 @@ class SequenceStore:
         layers: Sequence[LayerSize],
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """The fields that must be equal, of this store and of the requested one."""
-        types = {name: str(self._array(name).dtype) for name in self._present}
+        types = {name: str(self._require_array(name).dtype) for name in self._present}
         asked = {spec.name: spec.dtype for spec in specs if spec.name not in self.absent}
         old = self.provenance | {"sizes": self.sizes, "types": types}
         new = dict(provenance) | {"sizes": dict(sizes), "types": asked}
@@ -164,7 +164,7 @@ class SequenceStore:
         if unlike := [number for number, layer in enumerate(layers) if layer != stored[number]]:
             number = unlike[0]
             old[f"layer {number}"], new[f"layer {number}"] = asdict(stored[number]), asdict(layers[number])
-        if not self.missing():
+        if not self.find_missing():
             old.pop("versions", None)
             new.pop("versions", None)
         return old, new
@@ -173,7 +173,7 @@ class SequenceStore:
         """Refuse a store whose arrays are not the declared ones."""
         sizes = self.sizes
         for spec in self._present.values():
-            array = self._array(spec.name)
+            array = self._require_array(spec.name)
             fill = np.array([array.fill_value, spec.fill], array.dtype)
             wanted = (spec.shape(sizes), spec.dtype, str(fill[1]))
             found = (array.shape, str(array.dtype), str(fill[0]))
@@ -192,12 +192,12 @@ class SequenceStore:
         """
         recorded: Any = self._group.attrs.get(DOCUMENTS, {})
         for name, digest in recorded.items():
-            if _sha256(self._document(name)) != digest:
+            if _compute_digest(self._read_document(name)) != digest:
                 which = f"The document {DOCUMENT} of the array '{name}' of {self.path}"
-                msg = f"{which} has changed since it was written; {self._remedy()}"
+                msg = f"{which} has changed since it was written; {self._describe_remedy()}"
                 raise UserError(msg)
 
-    def _document(self, name: str) -> bytes:
+    def _read_document(self, name: str) -> bytes:
         """The bytes of an array's document; empty if it does not exist."""
         try:
             return self.path.read(f"{name}/{DOCUMENT}")
@@ -246,7 +246,7 @@ class SequenceStore:
         The folder of the ledger is checked first, because other processes write to it last.
         """
         recorded: Any = self._group.attrs.get("dropped", [])
-        has_sequences, has_chunks = (self.path.holds_folder(f"{array}/{CHUNKS}") for array in (LEDGER, name))
+        has_sequences, has_chunks = (self.path.has_folder(f"{array}/{CHUNKS}") for array in (LEDGER, name))
         return name in recorded or (has_sequences is True and has_chunks is False)
 
     def array(self, name: str) -> zarr.Array[Any]:
@@ -258,17 +258,20 @@ class SequenceStore:
             If the store was made without it, its data have been dropped, or its document is lost or damaged.
         """
         if name not in self.absent and self._is_dropped(name):
-            msg = f"The array '{name}' of {self.path} has been dropped to save space, or is lost; {self._remedy()}"
+            msg = (
+                f"The array '{name}' of {self.path} has been dropped to save space, or is lost; "
+                f"{self._describe_remedy()}"
+            )
             raise UserError(msg)
-        return self._array(name)
+        return self._require_array(name)
 
-    def _array(self, name: str) -> zarr.Array[Any]:
-        if (array := self._found(name)) is None:
+    def _require_array(self, name: str) -> zarr.Array[Any]:
+        if (array := self._find_array(name)) is None:
             msg = f"The store {self.path} has no array '{name}'; run the study again with --fresh"
             raise UserError(msg)
         return array
 
-    def _found(self, name: str) -> zarr.Array[Any] | None:
+    def _find_array(self, name: str) -> zarr.Array[Any] | None:
         """The array, or None if the store does not have it; its document is read once."""
         if name in self._arrays:
             return self._arrays[name]
@@ -285,7 +288,7 @@ class SequenceStore:
         self._arrays[name] = array
         return array
 
-    def _fill(self, name: str) -> NDArray[Any]:
+    def _make_fill(self, name: str) -> NDArray[Any]:
         """The fill of an absent array in its full shape; takes the memory of one number."""
         spec = self.specs[name]
         return np.broadcast_to(np.array(spec.fill, spec.dtype), spec.shape(self.sizes))
@@ -295,13 +298,13 @@ class SequenceStore:
         """Whether it is computed from a tensor store."""
         return "tensors" in self.provenance
 
-    def _remedy(self) -> str:
+    def _describe_remedy(self) -> str:
         """What to do if data are lost: a store that is derived from another can be recomputed on its own."""
         if self.is_derived:
             return f"delete {self.path} and run the study again, which recomputes it"
         return "run again with --fresh to extract it again"
 
-    def lazy(self, name: str) -> "da.Array":
+    def open_lazy(self, name: str) -> "da.Array":
         """The array ``name`` as a Dask array, one block per stored chunk, float16 as float32; nothing is read yet.
 
         Raises
@@ -334,16 +337,16 @@ class SequenceStore:
             If its data have been dropped, or a finished sequence is damaged.
         """
         if name in self.absent:
-            return np.array(self._fill(name)[index])
+            return np.array(self._make_fill(name)[index])
         readable = _Readable(self, name, self.array(name))
         sequence, *others = index if isinstance(index, tuple) else (index,)
-        if self._is_whole and isinstance(sequence, int) and self._keeps(readable, sequence):
+        if self._is_whole and isinstance(sequence, int) and self._keep_sequence(readable, sequence):
             found = np.array(self._kept[name, sequence][tuple(others)])
         else:
             found = readable[index]
         return found.astype(np.float32) if found.dtype == np.float16 else found
 
-    def _keeps(self, readable: "_Readable", sequence: int) -> bool:
+    def _keep_sequence(self, readable: "_Readable", sequence: int) -> bool:
         """Whether one sequence of an array is in memory, after keeping it there if it is small and there is room."""
         key = readable.name, sequence
         if key not in self._kept:
@@ -354,7 +357,7 @@ class SequenceStore:
             self._kept[key] = readable[sequence]
         return True
 
-    def finished(self) -> NDArray[np.bool_]:
+    def read_ledger(self) -> NDArray[np.bool_]:
         """Which sequences are completely written, according to the ledger: bool (sequence,).
 
         Raises
@@ -364,11 +367,11 @@ class SequenceStore:
         """
         return self.read(LEDGER, slice(None)).astype(bool)
 
-    def missing(self) -> list[int]:
+    def find_missing(self) -> list[int]:
         """The sequences that are not written yet, in order."""
-        return [int(index) for index in np.flatnonzero(~self.finished())]
+        return [int(index) for index in np.flatnonzero(~self.read_ledger())]
 
-    def whole(self) -> Self:
+    def require_complete(self) -> Self:
         """Return the store itself, if its ledger is complete; from then on it keeps up to ``KEPT`` bytes of read data.
 
         Raises
@@ -376,7 +379,7 @@ class SequenceStore:
         UserError
             If sequences are missing.
         """
-        if missing := self.missing():
+        if missing := self.find_missing():
             msg = (
                 f"The store {self.path} lacks {len(missing)} of {self.sizes['sequence']} sequences; "
                 "run the study again, it continues after the last one"
@@ -417,24 +420,24 @@ class SequenceStore:
             If an array has been dropped, or an object store does not accept it.
         """
         wanted = {name: spec.shape(self.sizes)[1:] for name, spec in self._present.items() if name != LEDGER}
-        left_out = {name: self._fill(name)[0] for name in wanted if self.specs[name].optional}
+        left_out = {name: self._make_fill(name)[0] for name in wanted if self.specs[name].optional}
         arrays = left_out | {name: array for name, array in arrays.items() if name not in self.absent}
         found = {name: array.shape for name, array in arrays.items()}
         if wanted != found:
             msg = f"one sequence of {self.path.name} needs the shapes {wanted}, got {found}"
             raise ValueError(msg)
-        with shards.workers() as pool:
+        with shards.start_workers() as pool:
             for name, array in arrays.items():
-                self._put(name, sequence, np.asarray(array), pool)
+                self._write_shard(name, sequence, np.asarray(array), pool)
             before_ledger()
-            self._put(LEDGER, sequence, np.uint8(1), pool)
+            self._write_shard(LEDGER, sequence, np.uint8(1), pool)
 
-    def _put(self, name: str, sequence: int, data: Any, pool: Executor) -> None:
+    def _write_shard(self, name: str, sequence: int, data: Any, pool: Executor) -> None:
         """Write one sequence of one array: one shard."""
         array = self.array(name)
         shard = np.asarray(data)[np.newaxis]
         try:
-            self.path.write(_shard(array, sequence), shards.parts(array, shard, pool), shard.nbytes)
+            self.path.write(_build_shard_name(array, sequence), shards.encode_shard(array, shard, pool), shard.nbytes)
         except FloatingPointError as error:
             msg = (
                 f"Sequence {sequence} has numbers of '{name}' that are too large for {array.dtype}, "
@@ -461,25 +464,25 @@ class SequenceStore:
         dropped = sorted({*self.dropped, *names})
         if self.path.is_remote:
             self._record_dropped(dropped)
-            self._empty(names)
+            self._delete_chunks(names)
         else:
-            self._empty(names)
+            self._delete_chunks(names)
             self._record_dropped(dropped)
 
     def _record_dropped(self, names: Sequence[str]) -> None:
         attributes = {**self._group.attrs, "dropped": names}
-        self._group.attrs.put(_sealed(attributes) if DIGEST in attributes else attributes)
+        self._group.attrs.put(_seal_attributes(attributes) if DIGEST in attributes else attributes)
 
-    def _empty(self, names: Collection[str]) -> None:
+    def _delete_chunks(self, names: Collection[str]) -> None:
         """Delete all chunks of these arrays, and leftovers of killed processes."""
         for name in names:
-            chunks = self.path.joined(name, CHUNKS)
+            chunks = self.path.join(name, CHUNKS)
             chunks.remove()
-            chunks.sweep()
+            chunks.remove_leftovers()
 
-    def bytes_on_disk(self) -> int:
+    def measure_size(self) -> int:
         """Bytes of all files of the store."""
-        return self.path.bytes_on_disk()
+        return self.path.measure_size()
 
 
 class _Readable:
@@ -491,7 +494,7 @@ class _Readable:
     """
 
     def __init__(self, store: SequenceStore, name: str, array: zarr.Array[Any]) -> None:
-        self._store, self.name, self._array = store, name, array
+        self._store, self.name, self._require_array = store, name, array
         self.shape, self.dtype, self.ndim = array.shape, array.dtype, array.ndim
 
     def __getitem__(self, index: Any) -> NDArray[Any]:
@@ -500,29 +503,29 @@ class _Readable:
             first, others = slice(None), [Ellipsis, *others]
         sequences = np.arange(self.shape[0])[first]
         try:
-            found = np.asarray(self._array[(first, *others)])
+            found = np.asarray(self._require_array[(first, *others)])
         except ValueError as error:
             for sequence in sequences if sequences.ndim else []:
                 self[(int(sequence), *others)]  # which raises for the first that is damaged
-            raise self._damage(sequences) from error
+            raise self._make_sequence_error(sequences) from error
         for sequence, numbers in zip(sequences.flat, found if sequences.ndim else [found], strict=True):
-            if shards.is_fill(np.asarray(numbers), self._array.fill_value) and self._lacks(int(sequence)):
-                raise self._damage(sequence)
+            if shards.is_fill(np.asarray(numbers), self._require_array.fill_value) and self._is_lost(int(sequence)):
+                raise self._make_sequence_error(sequence)
         return found
 
-    def _lacks(self, sequence: int) -> bool:
+    def _is_lost(self, sequence: int) -> bool:
         """Whether a sequence is finished but its shard is missing or empty."""
-        if self.name == LEDGER or self._store.path.holds(_shard(self._array, sequence)):
+        if self.name == LEDGER or self._store.path.has_file(_build_shard_name(self._require_array, sequence)):
             return False
-        return bool(self._store.finished()[sequence])
+        return bool(self._store.read_ledger()[sequence])
 
-    def _damage(self, sequence: Any) -> UserError:
+    def _make_sequence_error(self, sequence: Any) -> UserError:
         msg = f"The array '{self.name}' of {self._store.path} is damaged in sequence {sequence}"
         kind = DerivedDamageError if self._store.is_derived else UserError
-        return kind(f"{msg}; {self._store._remedy()}")
+        return kind(f"{msg}; {self._store._describe_remedy()}")
 
 
-def _shard(array: zarr.Array[Any], sequence: int) -> str:
+def _build_shard_name(array: zarr.Array[Any], sequence: int) -> str:
     """The name in its store of the file that holds one sequence of an array."""
     return f"{array.basename}/{array.metadata.encode_chunk_key((sequence, *[0] * (array.ndim - 1)))}"
 
@@ -553,19 +556,19 @@ DIGEST = "digest"
 """The attribute that has the SHA-256 of all other attributes; stores of earlier versions have neither."""
 
 
-def _sealed(attributes: Mapping[str, Any]) -> dict[str, Any]:
+def _seal_attributes(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """The attributes of a group with their digest."""
     rest = {name: value for name, value in attributes.items() if name != DIGEST}
-    return {**rest, DIGEST: _sha256(json.dumps(rest, sort_keys=True).encode())}
+    return {**rest, DIGEST: _compute_digest(json.dumps(rest, sort_keys=True).encode())}
 
 
-def _sha256(content: bytes) -> str:
+def _compute_digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _wrong(attributes: dict[str, Any]) -> str | None:
+def _find_attribute_fault(attributes: dict[str, Any]) -> str | None:
     """What is wrong with the attributes of a group; None if nothing is."""
-    if DIGEST in attributes and _sealed(attributes) != attributes:
+    if DIGEST in attributes and _seal_attributes(attributes) != attributes:
         return "it has changed since it was written"
     for name, kind in {"sizes": dict, "layers": list, "provenance": dict}.items():
         if not isinstance(attributes.get(name), kind):
@@ -578,11 +581,11 @@ def _wrong(attributes: dict[str, Any]) -> str | None:
     return None
 
 
-def _damaged(path: Place, why: str) -> UserError:
+def _make_damage_error(path: Place, why: str) -> UserError:
     return UserError(f"The store {path} is damaged ({why}); run the study again with --fresh")
 
 
-def _create_in(
+def _create_documents(
     folder: Path,
     specs: Sequence[ArraySpec],
     sizes: Mapping[str, int],
@@ -606,16 +609,16 @@ def _create_in(
             dtype=spec.dtype,
             chunks=spec.chunk(sizes),
             shards=spec.shard(sizes),
-            compressors=shards.codecs(spec.compression),
+            compressors=shards.select_codecs(spec.compression),
             fill_value=spec.fill,
             dimension_names=spec.dims,
             attributes={"unit": spec.unit, "meaning": spec.meaning},
         )
-    documents = {spec.name: _sha256((folder / spec.name / DOCUMENT).read_bytes()) for spec in specs}
-    group.attrs.put(_sealed({**group.attrs, DOCUMENTS: documents}))
+    documents = {spec.name: _compute_digest((folder / spec.name / DOCUMENT).read_bytes()) for spec in specs}
+    group.attrs.put(_seal_attributes({**group.attrs, DOCUMENTS: documents}))
 
 
-def _alike(sizes: Mapping[str, int]) -> list[LayerSize]:
+def _repeat_layer_size(sizes: Mapping[str, int]) -> list[LayerSize]:
     """Layers that all have the sizes of the axes; 0 along axes that the store does not have."""
     heads, kv_heads, head_dim = (sizes.get(axis, 0) for axis in ("head", "kv_head", "head_dim"))
     return [LayerSize(heads, kv_heads, head_dim)] * sizes.get("layer", 0)

@@ -51,24 +51,24 @@ Metrics compress well and are written while they are computed, which takes longe
 """
 
 
-def codecs(compression: Compression) -> list[BloscCodec | Crc32cCodec]:
+def select_codecs(compression: Compression) -> list[BloscCodec | Crc32cCodec]:
     """The codecs of a new array: the compressor of its chunks, if any, then their checksum."""
     return [*([] if compression == "none" else [BloscCodec(**BLOSC[compression])]), Crc32cCodec()]
 
 
-def workers() -> ThreadPoolExecutor:
+def start_workers() -> ThreadPoolExecutor:
     """Threads to encode chunks in."""
     np.empty(REUSED, np.uint8)  # freed immediately
     return ThreadPoolExecutor(WORKERS, "encode")
 
 
-def parts(array: zarr.Array[Any], data: NDArray[Any], pool: Executor) -> Iterator[Part]:
+def encode_shard(array: zarr.Array[Any], data: NDArray[Any], pool: Executor) -> Iterator[Part]:
     """The bytes of one shard of ``array``.
 
     Parameters
     ----------
     array
-        An array made with ``codecs``, whose shards are chunks of whole number along each axis.
+        An array made with ``select_codecs``, whose shards are chunks of whole number along each axis.
     data
         What the shard holds, in its shape; numbers of another type are converted.
     pool
@@ -81,22 +81,22 @@ def parts(array: zarr.Array[Any], data: NDArray[Any], pool: Executor) -> Iterato
     """
     counts = tuple(size // chunk for size, chunk in zip(data.shape, array.chunks, strict=True))
     index = np.full((*counts, 2), EMPTY, "<u8")
-    blocks = (data[_slices(position, array.chunks)] for position in np.ndindex(counts))
-    encode = partial(_encoded, dtype=array.dtype, fill=array.fill_value, compressor=_compressor(array))
+    blocks = (data[_slice_block(position, array.chunks)] for position in np.ndindex(counts))
+    encode = partial(_encode_block, dtype=array.dtype, fill=array.fill_value, compressor=_read_compressor(array))
     offset = 0
-    for position, encoded in zip(np.ndindex(counts), _ahead(pool, encode, blocks), strict=True):
+    for position, encoded in zip(np.ndindex(counts), _encode_ahead(pool, encode, blocks), strict=True):
         if length := sum(len(part) for part in encoded):
             index[position] = offset, length
             offset += length
             yield from encoded
-    yield from _checked(_bytes(index))
+    yield from _append_checksum(_view_bytes(index))
 
 
-def _slices(position: tuple[int, ...], chunk: tuple[int, ...]) -> tuple[slice, ...]:
+def _slice_block(position: tuple[int, ...], chunk: tuple[int, ...]) -> tuple[slice, ...]:
     return tuple(slice(at * size, (at + 1) * size) for at, size in zip(position, chunk, strict=True))
 
 
-def _compressor(array: zarr.Array[Any]) -> Blosc | None:
+def _read_compressor(array: zarr.Array[Any]) -> Blosc | None:
     """The compressor of the chunks of ``array`` according to its document; None if they are not compressed."""
     for codec in array.compressors:
         if isinstance(codec, BloscCodec):
@@ -105,13 +105,15 @@ def _compressor(array: zarr.Array[Any]) -> Blosc | None:
     return None
 
 
-def _encoded(block: NDArray[Any], *, dtype: np.dtype[Any], fill: Any, compressor: Blosc | None) -> tuple[Part, ...]:
+def _encode_block(
+    block: NDArray[Any], *, dtype: np.dtype[Any], fill: Any, compressor: Blosc | None
+) -> tuple[Part, ...]:
     """The bytes of one chunk; none if all of it is fill."""
     with np.errstate(over="raise"):
         chunk = np.ascontiguousarray(block, dtype)
     if is_fill(chunk, fill):
         return ()
-    return _checked(_bytes(chunk) if compressor is None else compressor.encode(chunk))
+    return _append_checksum(_view_bytes(chunk) if compressor is None else compressor.encode(chunk))
 
 
 def is_fill(numbers: NDArray[Any], fill: Any) -> bool:
@@ -120,17 +122,17 @@ def is_fill(numbers: NDArray[Any], fill: Any) -> bool:
     return bool(numbers.size and alike(numbers.flat[0]) and alike(numbers).all())
 
 
-def _bytes(array: NDArray[Any]) -> memoryview:
+def _view_bytes(array: NDArray[Any]) -> memoryview:
     """The memory of a contiguous array, byte by byte."""
     return array.reshape(-1).view(np.uint8).data
 
 
-def _checked(data: Part) -> tuple[Part, ...]:
+def _append_checksum(data: Part) -> tuple[Part, ...]:
     """Bytes and their checksum."""
     return data, google_crc32c.value(np.frombuffer(data, np.uint8)).to_bytes(4, "little")
 
 
-def _ahead(
+def _encode_ahead(
     pool: Executor, encode: Callable[[NDArray[Any]], tuple[Part, ...]], blocks: Iterable[NDArray[Any]]
 ) -> Iterator[tuple[Part, ...]]:
     """Each block encoded, in order; as many as there are workers are encoded ahead."""

@@ -14,7 +14,7 @@ from huggingface_hub import constants
 from transformers import BertConfig, BertModel
 
 from dagster_project.study.home import HOME_VARIABLE
-from extract.hub import quiet
+from extract.hub import silence_libraries
 from storage.zarr import sequences
 from storage.zarr.sequences import SequenceStore
 from tests.dagster_project.conftest import settings
@@ -41,7 +41,7 @@ def bad(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "remote" / "config.json").write_text(json.dumps(described))
     (folder / "remote" / "homemade.py").write_text("raise SystemExit('code of a checkpoint was run')")
     small = BertConfig(vocab_size=320, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32)
-    with quiet():
+    with silence_libraries():
         BertModel(small).save_pretrained(folder / "encoder")
     for file in (folder / "no-tokenizer").glob("tokenizer*"):
         file.unlink()
@@ -331,7 +331,7 @@ def test_a_disk_that_is_full_at_once_leaves_no_study(
     def full(*_arguments: object, **_named: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(sequences, "_create_in", full)
+    monkeypatch.setattr(sequences, "_create_documents", full)
     assert "The disk is full" in attention_geometry("run", "--name", "new", *settings(inputs), home=tmp_path).complaint
     assert [name for name in files(tmp_path) if name != "tensors"] == []
 

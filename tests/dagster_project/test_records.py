@@ -14,7 +14,7 @@ import sql
 from dagster_project.steps import measuring
 from dagster_project.steps.summaries import SUMMARIES
 from dagster_project.study.home import Home
-from dagster_project.study.studies import shipped_file
+from dagster_project.study.studies import locate_shipped_file
 from storage.errors import UserError
 from tests.dagster_project import making
 from tests.dagster_project.conftest import settings
@@ -26,7 +26,7 @@ ASSETS = ("tensors", "selection_metrics", "warehouse", "report")
 CHECKS = {
     "tensors": {"ledger_complete", "rows_sum_to_one"},
     "selection_metrics": {"identities_hold"},
-    "warehouse": {*sql.names("checks"), "row_count"},
+    "warehouse": {*sql.list_names("checks"), "row_count"},
 }
 ROWS = ("sql", "FROM selection ORDER BY ALL", "--format", "csv")
 BOUNDS = ("sql", "SELECT kappa, scale, count(*) AS rows FROM upper_bounds GROUP BY ALL ORDER BY ALL", "--format", "csv")
@@ -45,7 +45,7 @@ def test_the_study_is_recorded_in_the_data_root_only(mine: Path, inputs: Path) -
     recorded = yaml.safe_load((mine / "studies.yaml").read_text(encoding="utf-8"))
     described = {"model": f"{inputs}/llama", "corpus": f"{inputs}/book.txt", "context_length": 48, "sequences": 4}
     assert recorded == {"studies": {"mine": described}}
-    assert "mine" not in yaml.safe_load(shipped_file().read_text(encoding="utf-8"))["studies"]
+    assert "mine" not in yaml.safe_load(locate_shipped_file().read_text(encoding="utf-8"))["studies"]
 
 
 def test_studies_lists_it_with_the_shipped_ones(mine: Path) -> None:

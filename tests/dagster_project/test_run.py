@@ -10,7 +10,7 @@ import pytest
 
 from dagster_project.study.home import Home
 from dagster_project.study.studies import find_study
-from dagster_project.upkeep.freshness import stale
+from dagster_project.upkeep.freshness import find_stale_assets
 from tests.dagster_project.driver import attention_geometry, environment, files
 from tests.dagster_project.making import NAMES
 
@@ -107,7 +107,7 @@ def test_stores_that_are_forced_are_computed_again(copied: Path, asset: str, fir
 
 def test_metrics_that_are_forced_without_tensors_have_them_extracted_again(copied: Path) -> None:
     assert attention_geometry("drop", "mine", home=copied).code == 0
-    reasons = stale(Home(copied), "mine", find_study(Home(copied), "mine"), "selection_metrics")
+    reasons = find_stale_assets(Home(copied), "mine", find_study(Home(copied), "mine"), "selection_metrics")
     assert tuple(reasons) == NAMES
     assert reasons["tensors"] == "dropped, but selection_metrics is made from them"
     assert reasons["selection_metrics"] == "requested"

@@ -34,7 +34,7 @@ def with_free(monkeypatch: pytest.MonkeyPatch, free: int) -> None:
 
 def needs(home: Home, asked: Study, missing: int) -> dict[str, int]:
     """Bytes that a study still takes, by asset."""
-    return space.estimate(Extent(home, "mine", asked, SIZES, missing), ASSETS)
+    return space.estimate_space(Extent(home, "mine", asked, SIZES, missing), ASSETS)
 
 
 def said_of(home: Home, asked: Study, caplog: pytest.LogCaptureFixture) -> dict[str, float]:

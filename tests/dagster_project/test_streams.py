@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dagster_project.command.output import PROSE
-from dagster_project.command.streams import spelled
+from dagster_project.command.streams import spell_in_ascii
 from tests.dagster_project.driver import CHECKOUT, PROGRAM, attention_geometry, environment
 
 
@@ -25,7 +25,7 @@ def through_shell(line: str, **variables: str) -> tuple[int, bytes, str]:
 
 
 def test_a_terminal_without_greek_letters_gets_their_names() -> None:
-    assert "".join(map(spelled, "ρ_0 ≤ κ·Δ, ξ, é, 𝒳, ‖α‖…")) == "rho_0 <= kappa*Delta, xi, e, X, ||alpha||..."
+    assert "".join(map(spell_in_ascii, "ρ_0 ≤ κ·Δ, ξ, é, 𝒳, ‖α‖…")) == "rho_0 <= kappa*Delta, xi, e, X, ||alpha||..."
     code, shown, errors = through_shell("AG schema sink_similarity", PYTHONIOENCODING="ascii")
     assert (code, errors) == (0, "")
     assert "rho_0" in shown.decode("ascii")

@@ -17,7 +17,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from extract.capture import Attention, capture, probe
-from extract.hub import quiet
+from extract.hub import silence_libraries
 from tests.extract.tiny import VOCABULARY, WINDOW
 
 PAGE = Path(__file__).parents[2] / "docs" / "models.md"
@@ -508,7 +508,7 @@ def ids(batch: int = 2, keys: int = KEYS) -> Tensor:
 def made(family: Family | Refused) -> PreTrainedModel:
     """A seeded random model of a family."""
     torch.manual_seed(0)
-    with quiet():
+    with silence_libraries():
         return AutoModelForCausalLM.from_config(getattr(transformers, family.config)(**family.settings)).eval()
 
 
@@ -528,7 +528,7 @@ def model_of(family_name: str) -> PreTrainedModel:
 @cache
 def attention_of(family_name: str) -> Attention:
     """How the model of a family is read."""
-    with quiet():
+    with silence_libraries():
         return probe(model_of(family_name), ids(1))
 
 
@@ -558,7 +558,7 @@ def plain(family: Family) -> Plain:
         projection.register_forward_hook(lambda *given, layer=layer: values.update({layer: given[-1]}))
         for layer, projection in _projections(model, layers, {"v_proj"})
     ]
-    with quiet(), _eager(model), torch.inference_mode():
+    with silence_libraries(), _eager(model), torch.inference_mode():
         weights = model(input_ids=ids(), output_attentions=True, use_cache=False).attentions
     for hook in hooks:
         hook.remove()
@@ -601,7 +601,7 @@ def _by_head(outputs: Tensor, heads: int) -> Tensor:
 def measure(family: Family) -> Measured:
     """Capture ``QUERIES`` of ``ids()`` and compare with eager, query by query and layer by layer."""
     model, attention, expected = model_of(family.name), attention_of(family.name), plain_of(family.name)
-    with quiet():
+    with silence_libraries():
         captured = capture(model, attention, ids(), QUERIES)
     of_queries, of_values, of_sinks, same_first = dict.fromkeys(QUERIES, 0.0), [], 0.0, True
     for layer, eager in expected.weights.items():

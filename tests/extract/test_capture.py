@@ -21,10 +21,10 @@ from transformers.models.llama.modeling_llama import LlamaAttention
 
 from extract import capture as module
 from extract import two_pass
-from extract.attention import query_weights
+from extract.attention import compute_query_weights
 from extract.buffers import Buffers
 from extract.capture import Captured, capture, probe
-from extract.hub import quiet
+from extract.hub import silence_libraries
 from storage.errors import UserError
 from storage.zarr.arrays import LayerSize
 from tests.extract.families import FAMILIES, KEYS, QUERIES, attention_of, ids, model_of
@@ -35,7 +35,7 @@ OF_EACH_PATH = ("llama", "gemma2", "gpt_oss")
 
 @pytest.fixture(autouse=True)
 def _noiseless() -> Iterator[None]:
-    with quiet():
+    with silence_libraries():
         yield
 
 
@@ -170,11 +170,11 @@ def test_a_mask_of_padding_leaves_the_other_keys_weights() -> None:
     query, key = torch.randn(1, 4, 9, 8, generator=generator), torch.randn(1, 2, 9, 8, generator=generator)
     mask = (torch.ones(9, 9).tril().bool() & (torch.arange(9) >= 3))[None, None]
     rows = torch.tensor([5, 8])
-    padded, _ = query_weights(query, key, mask, rows, 0.5, None, None)
-    bare, _ = query_weights(query[:, :, 3:], key[:, :, 3:], None, rows - 3, 0.5, None, None)
+    padded, _ = compute_query_weights(query, key, mask, rows, 0.5, None, None)
+    bare, _ = compute_query_weights(query[:, :, 3:], key[:, :, 3:], None, rows - 3, 0.5, None, None)
     assert (padded[..., :3] == 0).all()
     torch.testing.assert_close(padded[..., 3:], bare)
-    dropped, _ = query_weights(query, key, None, rows, 0.5, None, None)
+    dropped, _ = compute_query_weights(query, key, None, rows, 0.5, None, None)
     assert ((dropped[..., 3:] - bare).abs().amax(dim=(0, 1, 3)) > 0.05).all()
 
 
@@ -379,7 +379,7 @@ def test_the_models_own_attention_is_restored(before: str, monkeypatch: pytest.M
     model.set_attn_implementation(before)
     capture(model, attention, ids(), QUERIES)
     assert model.config._attn_implementation == before
-    monkeypatch.setattr(module, "query_weights", lambda *_: 1 / 0)
+    monkeypatch.setattr(module, "compute_query_weights", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         capture(model, attention, ids(), QUERIES)
     assert model.config._attn_implementation == before
@@ -390,7 +390,7 @@ def test_two_passes_restore_the_models_own_attention(monkeypatch: pytest.MonkeyP
     assert model.config._attn_implementation == "sdpa"
     capture(model, attention, ids(), QUERIES)
     assert model.config._attn_implementation == "sdpa"
-    monkeypatch.setattr(two_pass, "_weights", lambda *_: 1 / 0)
+    monkeypatch.setattr(two_pass, "_find_weights", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         capture(model, attention, ids(), QUERIES)
     assert model.config._attn_implementation == "sdpa"
@@ -481,8 +481,8 @@ def test_what_a_model_does_not_tell_is_found(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_two_passes_that_weigh_otherwise_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    step = two_pass._step
-    monkeypatch.setattr(two_pass, "_step", lambda model, token, kept: step(model, token // 2 + 1, kept))
+    step = two_pass._read_token
+    monkeypatch.setattr(two_pass, "_read_token", lambda model, token, kept: step(model, token // 2 + 1, kept))
     with pytest.raises(UserError, match=UNKNOWN.format(0)):
         probe(model_of("GPT-J"), ids())
 

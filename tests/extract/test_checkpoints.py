@@ -22,7 +22,7 @@ from extract.checkpoints import Checkpoint
 from extract.checks import check_inputs
 from extract.models import describe, load
 from extract.settings import ExtractionSettings
-from extract.tensors import tensor_shapes
+from extract.tensors import read_tensor_shapes
 from storage.errors import UserError
 from tests.extract.tiny import write_checkpoint
 
@@ -97,7 +97,7 @@ def change_config(checkpoint: Path, **fields: object) -> None:
 def test_a_sharded_checkpoint_is_read_from_the_files_of_its_index(sharded: Path, original: Path) -> None:
     found = opened(sharded)
     assert found.weights == ("one.safetensors", "part/two.safetensors")
-    assert tensor_shapes(found) == tensor_shapes(opened(original))
+    assert read_tensor_shapes(found) == read_tensor_shapes(opened(original))
     ids = torch.arange(20)[None]
     plain, parts = (load(describe(settings(path))) for path in (original, sharded))
     with torch.inference_mode():
@@ -176,17 +176,17 @@ def test_a_tokenizer_may_say_where_it_was(checkpoint: Path) -> None:
 def test_the_hash_of_a_single_file_is_over_configuration_and_weights(checkpoint: Path) -> None:
     names = ("config.json", "model.safetensors")
     lines = [f"{name} {hashlib.sha256((checkpoint / name).read_bytes()).hexdigest()}\n" for name in names]
-    assert opened(checkpoint).sha256() == hashlib.sha256("".join(lines).encode()).hexdigest()
+    assert opened(checkpoint).hash_model() == hashlib.hash_model("".join(lines).encode()).hexdigest()
 
 
 def test_an_index_in_a_folder_is_hashed(sharded: Path) -> None:
     (sharded / checkpoints.INDEX).rename(sharded / "part" / "own.safetensors.index.json")
     change_config(sharded, transformers_weights="part/own.safetensors.index.json")
-    was = opened(sharded).other_sha256()
+    was = opened(sharded).hash_other_files()
     assert opened(sharded).weights == ("one.safetensors", "part/two.safetensors")
     with (sharded / "part" / "own.safetensors.index.json").open("a") as file:
         file.write(" ")
-    assert opened(sharded).other_sha256() != was
+    assert opened(sharded).hash_other_files() != was
 
 
 CHANGED = {
@@ -211,7 +211,7 @@ CHANGED = {
 def test_each_file_that_is_read_is_hashed(name: str, sharded: Path) -> None:
     def hashes() -> dict[str, str]:
         found = opened(sharded)
-        return {"model": found.sha256(), "other": found.other_sha256(), "tokenizer": found.tokenizer_sha256()}
+        return {"model": found.hash_model(), "other": found.hash_other_files(), "tokenizer": found.hash_tokenizer()}
 
     before = hashes()
     assert hashes() == before
@@ -492,7 +492,7 @@ def test_a_model_larger_than_the_memory_is_refused_before_it_is_read(
     checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", lambda *_, **__: pytest.fail("the weights were read"))
-    monkeypatch.setattr("extract.models.machine_memory", lambda: 1e5)
+    monkeypatch.setattr("extract.models.find_machine_memory", lambda: 1e5)
     assert "needs 0.0 GB of memory, but this machine has 0.0 GB; set dtype: bfloat16" in loading_refusal(checkpoint)
 
 

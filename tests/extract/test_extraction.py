@@ -28,7 +28,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, BertConfig, MistralModel, PreTrainedModel
 
 from extract import batches, corpora, extraction, identity, models, standing
-from extract.batches import batch_bytes, batch_size
+from extract.batches import choose_batch_size, estimate_batch_bytes
 from extract.buffers import Buffers
 from extract.capture import Attention, Captured, capture
 from extract.corpora import Windows
@@ -108,7 +108,7 @@ def test_the_store_holds_what_eager_attention_computes(inputs: Path, uninterrupt
     assert first == [0, 5, 8]
     assert np.isfinite(store.array("values")[:]).all()
     assert (tokens[:, 0] == tiny_tokenizer().bos_token_id).all()
-    assert store.missing() == []
+    assert store.find_missing() == []
 
 
 def test_without_queries_the_last_position_is_stored(inputs: Path, uninterrupted: Path, tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_nothing_is_printed_without_a_terminal(inputs: Path, tmp_path: Path, cap
 
 
 def finished(path: Path) -> int:
-    return int(SequenceStore.open(Local(path), TENSORS).finished().sum()) if path.exists() else 0
+    return int(SequenceStore.open(Local(path), TENSORS).read_ledger().sum()) if path.exists() else 0
 
 
 @pytest.mark.slow
@@ -280,11 +280,11 @@ def test_a_model_and_a_text_that_have_been_moved_are_the_same(
 ) -> None:
     moved, before = shutil.copytree(inputs, tmp_path / "moved"), tree(uninterrupted)
     monkeypatch.setattr(models, "load", lambda _: pytest.fail("the weights were loaded"))
-    assert standing.why_stale(settings(moved), study="tiny", path=Local(uninterrupted)) is None
+    assert standing.explain_staleness(settings(moved), study="tiny", path=Local(uninterrupted)) is None
     assert run(moved, uninterrupted).written == 0
     assert tree(uninterrupted) == before
     (moved / "book.txt").write_text(text(2001), encoding="utf-8")
-    why = standing.why_stale(settings(moved), study="tiny", path=Local(uninterrupted))
+    why = standing.explain_staleness(settings(moved), study="tiny", path=Local(uninterrupted))
     assert why == f"setting 'corpus.id' is '{moved}/book.txt', was '{inputs}/book.txt'"
     assert "settings.corpus.id" in refusal(moved, uninterrupted)
 
@@ -302,7 +302,7 @@ def test_a_study_of_random_weights_says_so_and_knows_when_it_is_stale(
     assert run(folder, path, **drawn).written == 0
 
     def why(**others: object) -> str | None:
-        return standing.why_stale(settings(folder, **drawn | others), study="tiny", path=Local(path))
+        return standing.explain_staleness(settings(folder, **drawn | others), study="tiny", path=Local(path))
 
     assert why() is None
     assert why(seed=1) == "setting 'seed' is 1, was 0"
@@ -317,16 +317,16 @@ def test_random_weights_of_a_hub_id_are_stale_with_other_libraries(
     path, asked = tmp_path / "store", {"model": {"id": str(inputs / "tiny"), "weights": "random"}}
     run(inputs, path, **asked)
     monkeypatch.setattr(standing, "is_local_model", lambda _: False)  # as if it were one
-    assert standing.why_stale(settings(inputs, **asked), study="tiny", path=Local(path)) is None
+    assert standing.explain_staleness(settings(inputs, **asked), study="tiny", path=Local(path)) is None
     monkeypatch.setattr(identity, "version", lambda _: "9.9")
-    why = standing.why_stale(settings(inputs, **asked), study="tiny", path=Local(path))
+    why = standing.explain_staleness(settings(inputs, **asked), study="tiny", path=Local(path))
     assert why == "the libraries that draw the model's random weights have changed"
 
 
 @pytest.mark.parametrize("part", ["model", "corpus"])
 def test_what_has_a_hub_id_now_is_another(part: str, inputs: Path, uninterrupted: Path) -> None:
     asked = settings(inputs, **{part: "someone/something"})
-    why = standing.why_stale(asked, study="tiny", path=Local(uninterrupted))
+    why = standing.explain_staleness(asked, study="tiny", path=Local(uninterrupted))
     assert why == f"setting '{part}.id' is 'someone/something', was '{getattr(settings(inputs), part).id}'"
 
 
@@ -400,7 +400,7 @@ def test_batch_bytes_are_those_of_the_captured_tensors(
     run(inputs, tmp_path / "store", dtype="bfloat16", sink_measure=received)
     layers = SequenceStore.open(Local(uninterrupted), TENSORS).layers
     room = {"batch": BATCH, "queries": len(QUERIES), "keys": KEYS, "dtype": torch.bfloat16}
-    stated = batch_bytes(layers, **room, received=received)
+    stated = estimate_batch_bytes(layers, **room, received=received)
     assert taken == [stated] * 5  # the last batch, of one sequence, in the same memory
 
 
@@ -521,7 +521,7 @@ def test_a_hub_dataset_is_read_on_at_the_commit_where_it_was_begun(
     inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str | None] = []
-    windows, write, path = corpora.windows, SequenceStore.write, tmp_path / "store"
+    windows, write, path = corpora.select_windows, SequenceStore.write, tmp_path / "store"
 
     def moved(corpus: CorpusSettings, *others: Any) -> Windows:
         """As if the branch had another commit each time one asks."""
@@ -533,13 +533,16 @@ def test_a_hub_dataset_is_read_on_at_the_commit_where_it_was_begun(
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         write(self, sequence, arrays)
 
-    monkeypatch.setattr(corpora, "windows", moved)
+    monkeypatch.setattr(corpora, "select_windows", moved)
     with monkeypatch.context() as patched:
         patched.setattr(SequenceStore, "write", stopped)
         refusal(inputs, path)
     run(inputs, path)
     assert asked == [None, "commit-1"]
-    assert SequenceStore.open(Local(path), TENSORS).whole().provenance["inputs"]["corpus"]["revision"] == "commit-1"
+    assert (
+        SequenceStore.open(Local(path), TENSORS).require_complete().provenance["inputs"]["corpus"]["revision"]
+        == "commit-1"
+    )
 
 
 def test_a_place_that_cannot_be_written(inputs: Path, tmp_path: Path) -> None:
@@ -577,7 +580,7 @@ FULL = "[enforce fail at alloc_cpu.cpp:121] DefaultCPUAllocator: can't allocate 
 def test_without_a_batch_size_one_is_found_from_sizes_alone(inputs: Path) -> None:
     def found(layers: Sequence[LayerSize], **others: object) -> int:
         chosen = settings(inputs, **{"batch_size": "auto", "queries": None, "context_length": 1024} | others)
-        return batch_size(chosen, Attention("AttentionInterface", tuple(layers), (), torch.float32))
+        return choose_batch_size(chosen, Attention("AttentionInterface", tuple(layers), (), torch.float32))
 
     small, large = [LayerSize(12, 12, 64)] * 12, [LayerSize(32, 8, 128)] * 32
     assert found(small, sequences=9) == 9  # never more than there are
@@ -787,7 +790,7 @@ def test_a_shard_does_its_own_sequences_and_says_what_is_missing(
     assert (first.sequences, first.written, first.missing) == (SEQUENCES, 4, 5)
     assert first.row_sum_deviation is not None
     assert 0 <= first.row_sum_deviation < 1e-6
-    assert SequenceStore.open(Local(path), TENSORS).missing() == [4, 5, 6, 7, 8]
+    assert SequenceStore.open(Local(path), TENSORS).find_missing() == [4, 5, 6, 7, 8]
     with monkeypatch.context() as patched:
         patched.setattr(models, "load", lambda _: pytest.fail("the weights were loaded"))
         assert one(1).written == 0
@@ -915,7 +918,7 @@ def test_a_store_of_the_version_before_is_kept_and_lacks_what_is_new(
     store = earlier(path)
     before = tree(path)
     monkeypatch.setattr(models, "load", lambda _: pytest.fail("the weights were loaded"))
-    assert standing.why_stale(settings(inputs), study="tiny", path=Local(path)) is None
+    assert standing.explain_staleness(settings(inputs), study="tiny", path=Local(path)) is None
     assert run(inputs, path).written == 0
     assert tree(path) == before
     assert store.absent == {*LATER, "received_attention"}
@@ -930,7 +933,10 @@ def test_an_unfinished_store_of_the_version_before_is_continued_as_it_was(
     path, whole = (Path(shutil.copytree(uninterrupted, tmp_path / name)) for name in ("store", "whole"))
     earlier(whole)
     earlier(path, lost=[4, 5, 8])
-    assert standing.why_stale(settings(inputs), study="tiny", path=Local(path)) == f"3 of {SEQUENCES} sequences missing"
+    assert (
+        standing.explain_staleness(settings(inputs), study="tiny", path=Local(path))
+        == f"3 of {SEQUENCES} sequences missing"
+    )
     assert run(inputs, path).written == 3
     assert tree(path) == tree(whole)
 
@@ -940,7 +946,7 @@ def test_a_store_of_a_version_that_computed_otherwise_is_stale(
 ) -> None:
     path = Path(shutil.copytree(uninterrupted, tmp_path / "store"))
     earlier(path, version=2)
-    why = standing.why_stale(settings(inputs), study="tiny", path=Local(path))
+    why = standing.explain_staleness(settings(inputs), study="tiny", path=Local(path))
     assert why == "made by version 2 of its code, now 4"
     assert "extraction_version (stored 2, requested 4)" in refusal(inputs, path)
 

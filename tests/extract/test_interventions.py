@@ -10,8 +10,8 @@ from transformers import PreTrainedModel
 
 from extract import interventions as module
 from extract.capture import capture, probe
-from extract.hub import quiet
-from extract.interventions import Call, Edit, Replaced, Unedited, Watched, check_heads, intervening
+from extract.hub import silence_libraries
+from extract.interventions import Call, Edit, Replaced, Unedited, Watched, check_heads, intervene
 from storage.errors import UserError
 from tests.extract.families import FAMILIES, KEYS, Family, _projections, attention_of, ids, model_of
 from tests.extract.tiny import WINDOW, tiny_model
@@ -29,7 +29,7 @@ through_the_interface = pytest.mark.parametrize(
 
 @pytest.fixture(autouse=True)
 def _noiseless() -> Iterator[None]:
-    with quiet(), torch.inference_mode():
+    with silence_libraries(), torch.inference_mode():
         yield
 
 
@@ -38,7 +38,7 @@ def plain(model: PreTrainedModel) -> Tensor:
 
 
 def edited(name: str, edit: Edit) -> Tensor:
-    with intervening(model_of(name), attention_of(name), edit):
+    with intervene(model_of(name), attention_of(name), edit):
         return plain(model_of(name))
 
 
@@ -222,10 +222,10 @@ def test_half_precision(family: str, dtype: torch.dtype) -> None:
     model = tiny_model(family).to(dtype)
     attention = probe(model, ids(1))
     expected = plain(model)
-    with intervening(model, attention, Unedited()):
+    with intervene(model, attention, Unedited()):
         assert torch.equal(plain(model), expected)
     for kind in ("zero", "sink"):
-        with intervening(model, attention, Replaced({(1, 0): kind})):
+        with intervene(model, attention, Replaced({(1, 0): kind})):
             found = plain(model)
         assert found.dtype == expected.dtype
         assert not torch.equal(found, expected)

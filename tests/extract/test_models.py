@@ -19,8 +19,8 @@ from transformers import AutoModelForCausalLM
 
 from extract import identity, models
 from extract.capture import capture, probe
-from extract.hub import quiet
-from extract.models import describe, load, out_of_memory, token_texts
+from extract.hub import silence_libraries
+from extract.models import decode_tokens, describe, is_out_of_memory, load
 from extract.settings import ExtractionSettings, ModelSettings
 from storage.errors import UserError
 from tests.extract.fake_hub import COMMIT, REFUSALS, serve
@@ -82,8 +82,8 @@ def test_the_hashes_tell_weights_configuration_and_tokenizer_apart(checkpoint: P
 
 
 def test_the_embedded_model_is_a_directory_of_the_package(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert identity.embedded_folder().parent == Path(models.__file__).parent / "embedded"
-    monkeypatch.setattr(identity, "embedded_folder", lambda: checkpoint)
+    assert identity.find_embedded_folder().parent == Path(models.__file__).parent / "embedded"
+    monkeypatch.setattr(identity, "find_embedded_folder", lambda: checkpoint)
     provenance = describe(settings("embedded")).provenance["model"]
     assert provenance["id"] == "embedded"
     assert str(checkpoint) not in str(provenance)
@@ -197,7 +197,7 @@ def test_layers_on_several_devices_are_captured(checkpoint: Path, tmp_path: Path
     described = describe(settings(checkpoint))
     places = {"model.embed_tokens": "cpu", "model.rotary_emb": "cpu", "model.layers.0": "cpu", "model.norm": "disk"}
     places |= {"model.layers.1": "disk", "model.layers.2": "disk", "lm_head": "cpu"}
-    with quiet():
+    with silence_libraries():
         spread = AutoModelForCausalLM.from_pretrained(
             checkpoint, device_map=places, offload_folder=tmp_path / "offloaded", dtype=described.dtype
         )
@@ -264,13 +264,13 @@ def test_a_model_larger_than_the_memory(
     ],
 )
 def test_what_lack_of_memory_looks_like(error: Exception, expected: bool) -> None:
-    assert out_of_memory(error) is expected
+    assert is_out_of_memory(error) is expected
 
 
 def test_the_allocator_of_this_machine_is_understood() -> None:
     with pytest.raises(RuntimeError) as caught:
         torch.empty(2**60, dtype=torch.float32)
-    assert out_of_memory(caught.value)
+    assert is_out_of_memory(caught.value)
 
 
 @pytest.mark.parametrize("bos", [True, False])
@@ -281,12 +281,12 @@ def test_the_description_says_whether_there_is_a_bos(bos: bool, checkpoint: Path
 
 def test_token_texts_keep_spaces_and_special_tokens(checkpoint: Path) -> None:
     ids = tiny_tokenizer()(text(50))["input_ids"]
-    texts = token_texts(ModelSettings(id=str(checkpoint)), ids)
+    texts = decode_tokens(ModelSettings(id=str(checkpoint)), ids)
     assert texts[0] == "<s>"
     assert "".join(texts[1:]) == text(50)
     euro = tiny_tokenizer()("€", add_special_tokens=False)["input_ids"]
-    assert token_texts(ModelSettings(id=str(checkpoint)), euro) == ["\ufffd"] * 3
-    assert len(token_texts(ModelSettings(id=str(checkpoint)), range(VOCABULARY))) == VOCABULARY
+    assert decode_tokens(ModelSettings(id=str(checkpoint)), euro) == ["\ufffd"] * 3
+    assert len(decode_tokens(ModelSettings(id=str(checkpoint)), range(VOCABULARY))) == VOCABULARY
 
 
 # --- random weights ---
@@ -356,7 +356,7 @@ def test_random_weights_need_no_files_of_weights(checkpoint: Path, monkeypatch: 
     described = describe(random_settings(checkpoint))
     assert equal(parameters(described), whole)
     assert described.provenance == provenance
-    assert token_texts(ModelSettings(id=str(checkpoint), weights="random"), [0]) == ["<s>"]
+    assert decode_tokens(ModelSettings(id=str(checkpoint), weights="random"), [0]) == ["<s>"]
 
 
 def test_random_weights_are_identified_by_configuration_seed_and_versions(

@@ -18,9 +18,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from extract import readers
-from extract.readers import documents
+from extract.readers import read_documents
 from extract.settings import CorpusSettings
-from extract.text_files import files, sha256
+from extract.text_files import find_files, hash_files
 from storage.errors import UserError
 from tests.extract.tiny import text
 
@@ -36,7 +36,7 @@ def corpus(name: object, **others: object) -> CorpusSettings:
 
 
 def read(name: object, **others: object) -> list[str]:
-    return list(documents(corpus(name, **others)))
+    return list(read_documents(corpus(name, **others)))
 
 
 def refusal(name: object, **others: object) -> str:
@@ -112,7 +112,7 @@ def folder(tmp_path: Path) -> Path:
 def test_a_directory_is_read_in_order_at_any_depth(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert read(folder) == TEXTS
     assert read(f"{folder}/") == TEXTS
-    assert [file.relative for file in files(corpus(folder))] == sorted(
+    assert [file.relative for file in find_files(corpus(folder))] == sorted(
         ["B.txt", "a/deep/er/z.jsonl.gz", "a/empty.txt", "a/x.parquet", "b.jsonl"]
     )
     listed = os.walk
@@ -137,24 +137,24 @@ def test_links_to_files_are_read_and_links_to_directories_are_not(folder: Path, 
 
 def test_the_hash_of_a_file_is_that_of_its_bytes(tmp_path: Path) -> None:
     path = put(tmp_path / "a.jsonl", as_lines(TEXTS))
-    assert sha256(corpus(path)) == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert hash_files(corpus(path)) == hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def test_the_hash_of_a_directory_tells_names_and_contents_apart(folder: Path, tmp_path: Path) -> None:
-    first = sha256(corpus(folder))
+    first = hash_files(corpus(folder))
     put(folder / "README.md", b"changed")
     put(folder / ".hidden.txt", b"changed")
     moved = folder.rename(tmp_path / "elsewhere")
-    assert sha256(corpus(moved)) == first
+    assert hash_files(corpus(moved)) == first
     (moved / "b.jsonl").rename(moved / "c.jsonl")
-    renamed = sha256(corpus(moved))
+    renamed = hash_files(corpus(moved))
     put(moved / "c.jsonl", as_lines(TEXTS))
-    assert len({first, renamed, sha256(corpus(moved))}) == 3
+    assert len({first, renamed, hash_files(corpus(moved))}) == 3
     lines = {path.relative_to(moved).as_posix(): path for path in moved.rglob("*") if path.suffix in {".txt", ".gz"}}
     del lines[".hidden.txt"], lines[".git/x.txt"]
     lines |= {"a/x.parquet": moved / "a/x.parquet", "c.jsonl": moved / "c.jsonl"}
     slow = "".join(f"{name} {hashlib.sha256(lines[name].read_bytes()).hexdigest()}\n" for name in sorted(lines))
-    assert sha256(corpus(moved)) == hashlib.sha256(slow.encode()).hexdigest()
+    assert hash_files(corpus(moved)) == hashlib.sha256(slow.encode()).hexdigest()
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ def test_what_may_not_be_read(locked: str, folder: Path) -> None:
         with ordinary_user():
             said = refusal(there)
             with pytest.raises(UserError, match=r"\(Permission denied\); check its permissions"):
-                sha256(corpus(there))
+                hash_files(corpus(there))
         (there / locked).chmod(0o755)
     assert f"'{there / locked}'" in said
     assert "(Permission denied); check its permissions" in said
@@ -286,7 +286,7 @@ def test_links_to_devices_and_pipes_are_not_opened(folder: Path) -> None:
     (folder / "zy.txt").symlink_to("/dev/zero")
     (folder / "zz.txt").symlink_to(folder.parent / "pipe")
     assert read(folder) == TEXTS
-    assert len(sha256(corpus(folder))) == 64
+    assert len(hash_files(corpus(folder))) == 64
     assert "is not a .txt/.jsonl/.parquet file" in refusal(folder / "zy.txt")
 
 

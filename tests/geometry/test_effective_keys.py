@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from geometry import concentration, effective_keys
-from geometry.effective_keys import concentration_bytes
+from geometry.effective_keys import estimate_concentration_bytes
 from geometry.quantities import ROLES, Concentration, declared
 from tests.geometry.draws import HEADS, Head, grouped, random_head, small_heads
 
@@ -143,7 +143,9 @@ class TestControls:
         assert concentration(weights, np.ones((10, 1))).n_90 == 9
         weights = np.array([0.5, 0.5, 2**-149], np.float32)
         assert concentration(weights, np.ones((3, 1))).n_50 == 2
-        monkeypatch.setattr(effective_keys, "_whole_sums", lambda numbers: [int(2**60 * x) for x in np.cumsum(numbers)])
+        monkeypatch.setattr(
+            effective_keys, "_sum_exactly", lambda numbers: [int(2**60 * x) for x in np.cumsum(numbers)]
+        )
         assert concentration(weights, np.ones((3, 1))).n_50 == 1
 
     @pytest.mark.parametrize(
@@ -190,7 +192,7 @@ def test_memory_is_bounded(heads: int, n: int, spread: float) -> None:
     concentration(weights, values)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    bound = concentration_bytes(heads, n)
+    bound = estimate_concentration_bytes(heads, n)
     assert peak <= bound
     assert peak > bound / 4 or heads == 1
 

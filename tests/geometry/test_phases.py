@@ -9,7 +9,7 @@ from scipy.optimize import least_squares
 
 from geometry import phases
 from geometry.assumed import Assumed, weight_profile
-from geometry.phase_kernels import descend, reduced
+from geometry.phase_kernels import descend, evaluate_reduced
 from geometry.phases import PENALTIES, PHASE_VARIANTS, PhaseFit, PhaseVariant, fit_phases, phase_curve
 from geometry.residuals import effective_points
 from tests.geometry.draws import correlated_noise
@@ -186,7 +186,7 @@ def untied_over_tied() -> list[float]:
     ratios = []
     for seed in range(1320, 1390):
         content = noisy_head(seed)[1:]
-        fits = phases._fits(phases._prepared(content, content > 0, 1, least_edge=0))
+        fits = phases._fit_variants(phases._prepare_search(content, content > 0, 1, least_edge=0))
         if "tied" in fits and fits["tied"].edges[1] < content.size:
             ratios.append(fits["untied"].rss / fits["tied"].rss)
     return ratios
@@ -364,7 +364,9 @@ def test_slopes_and_bends_of_the_descent_are_derivatives(tied: bool) -> None:
         return 0.5 * float(((y - design @ np.linalg.lstsq(design, y)[0]) ** 2).sum())
 
     state, at, step = np.empty(8), (0.4, 0.9), 1e-4
-    reduced(z, known, first, low, high, np.array([*sums, known.sum()]), tied, *at, np.empty((2, high - low)), state)
+    evaluate_reduced(
+        z, known, first, low, high, np.array([*sums, known.sum()]), tied, *at, np.empty((2, high - low)), state
+    )
     assert state[0] == pytest.approx(literal_half(*at), rel=1e-12)
     up, down = ([literal_half(*(np.array(at) + sign * step * e)) for e in np.eye(2)] for sign in (1, -1))
     np.testing.assert_allclose(state[1:3], (np.array(up) - down) / (2 * step), rtol=1e-5)

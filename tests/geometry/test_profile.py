@@ -92,7 +92,7 @@ class TestControls:
         assert disagreement(selection_profile(self.weights, self.values), self.expected()) == 0
         monkeypatch.setattr(geometry.kernels, "error_slope", lambda _d: 0.0)
         monkeypatch.setattr(geometry.kernels, "ERROR_BEND", 0.0)
-        monkeypatch.setattr(geometry.host, "underflow", lambda alpha, *_: 0 * alpha)
+        monkeypatch.setattr(geometry.host, "bound_underflow", lambda alpha, *_: 0 * alpha)
         assert disagreement(selection_profile(self.weights, self.values), self.expected()) > 0.01
 
     def test_plain_float32_distances_miscount(self) -> None:

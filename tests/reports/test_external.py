@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from reports.external import Heads, correlations, read_scores
+from reports.external import Heads, correlate_scores, read_scores
 from reports.head_files import Choice, write
 from storage.errors import UserError
 from tests.reports.synthetic import Synthetic, warehouse
@@ -49,7 +49,7 @@ def test_columns_in_any_order_and_heads_left_out(heads: Heads, tmp_path: Path) -
 def test_correlations_are_over_the_heads_that_have_both(landed: duckdb.DuckDBPyConnection, heads: Heads) -> None:
     rng = np.random.default_rng(1)
     scores = {place: float(rng.normal()) for place in list(heads.kv_head)[1:]}
-    found = correlations(landed, "scored", scores)
+    found = correlate_scores(landed, "scored", scores)
     rows = landed.sql("SELECT layer, head, effective_keys FROM concentration_means").fetchall()
     keys = {(layer, head): number for layer, head, number in rows}
     expected = spearmanr([scores[place] for place in scores], [keys[place] for place in scores]).statistic

@@ -11,7 +11,7 @@ import pyarrow.csv as pcsv
 import pyarrow.parquet as pq
 import pytest
 
-from reports.head_files import SHARES, Choice, pruned_shares, ranks, write
+from reports.head_files import SHARES, Choice, compute_pruned_shares, rank_scores, write
 from storage.errors import UserError
 from tests.reports.synthetic import Synthetic, warehouse
 
@@ -75,8 +75,8 @@ def test_inverted_heads_of_the_lowest_measure_come_first(landed: duckdb.DuckDBPy
 
 
 def test_ranks_count_equal_heads_half() -> None:
-    np.testing.assert_array_equal(ranks(np.array([[5.0, 1.0], [5.0, -2.0]])), [[2.5 / 3, 1 / 3], [2.5 / 3, 0]])
-    np.testing.assert_array_equal(ranks(np.full((2, 2), 7.0)), np.full((2, 2), 0.5))
+    np.testing.assert_array_equal(rank_scores(np.array([[5.0, 1.0], [5.0, -2.0]])), [[2.5 / 3, 1 / 3], [2.5 / 3, 0]])
+    np.testing.assert_array_equal(rank_scores(np.full((2, 2), 7.0)), np.full((2, 2), 0.5))
 
 
 # --- kvpress ---
@@ -110,7 +110,7 @@ def bisected(scores: np.ndarray, share: float) -> np.ndarray:
 
 @pytest.mark.parametrize("scores", [[[1, 1], [1, 1]], [[1, 2], [300, 4]], [[1e-6, 1], [5, 5]], [[3, 1e9], [2, 7]]])
 def test_shares_are_those_of_a_slow_search(scores: list[list[float]]) -> None:
-    found = pruned_shares(np.array(scores, np.float64))
+    found = compute_pruned_shares(np.array(scores, np.float64))
     for index, share in enumerate(SHARES):
         np.testing.assert_allclose(found[index], bisected(np.array(scores, np.float64), share), atol=1e-9)
 

@@ -90,7 +90,7 @@ def rules() -> duckdb.DuckDBPyConnection:
     """A database with nothing but the rules."""
     connection = duckdb.connect()
     for name in ("taxonomy_thresholds", "label_heads"):
-        connection.execute(sql.statement("macros", name).text)
+        connection.execute(sql.read_statement("macros", name).text)
     return connection
 
 
@@ -283,7 +283,7 @@ def verdict(weights: np.ndarray, values: np.ndarray) -> tuple[Row, dict[str, boo
             "every_concentration_once",
             "low_quantiles_held",
         ):
-            assert connection.execute(sql.statement("checks", check).text, {"study": "hand-made"}).fetchall() == []
+            assert connection.execute(sql.read_statement("checks", check).text, {"study": "hand-made"}).fetchall() == []
     return row, met
 
 

@@ -8,12 +8,12 @@ A claim is a row of the SQL view ``paper_claims``; its estimate comes from the m
 from dagster_project.steps.sources import Rows, Sources
 
 
-def claim_estimates(sources: Sources) -> Rows:
+def compute_claim_estimates(sources: Sources) -> Rows:
     """Estimates for all claims of the paper, with simultaneous intervals over sequences and KV groups.
 
     At the last query, layer by layer; one layer of all sequences on a grid of N, its resampled means, and sums over
     heads are in memory.
     """
-    from dagster_project.steps.summaries.claims.estimating import rows_of_claims
+    from dagster_project.steps.summaries.claims.estimating import compute_claim_rows
 
-    yield "claim_estimates", rows_of_claims(sources)
+    yield "claim_estimates", compute_claim_rows(sources)

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from geometry.resampling import F64, I64, Interval, Resampling, log_cells, percentile_interval
+from geometry.resampling import F64, I64, Interval, Resampling, compute_log_weights, percentile_interval
 
 SINK_TIMES = 10.0
 """Position 0 is a sink of a head if its weight is at least so many times the uniform share; a hundred in the paper."""
@@ -60,7 +60,7 @@ class Layer:
         """Weights by which ln N counts evenly from N = 2 on, (grid,); 0 for a layer of two keys or fewer."""
         if self.n_keys < 3:
             return np.zeros(self.n.size)
-        return log_cells(self.n, 2, self.n_keys - 1)
+        return compute_log_weights(self.n, 2, self.n_keys - 1)
 
 
 class Resampled:
@@ -68,23 +68,23 @@ class Resampled:
 
     def __init__(self, layer: Layer, resampling: Resampling) -> None:
         self.layer, self._resampling = layer, resampling
-        self.weights = resampling.of_heads(layer.groups)
+        self.weights = resampling.count_head_draws(layer.groups)
         """How often each head is drawn, (H, R + 1)."""
 
     @cached_property
     def precision(self) -> F64:
         """Precision P(r_max, N)."""
-        return self.means(self.layer.n / (self.layer.n + self.layer.k_out))
+        return self.compute_means(self.layer.n / (self.layer.n + self.layer.k_out))
 
     @cached_property
     def recall(self) -> F64:
         """Recall R(r_min, N)."""
-        return self.means(self.layer.k_in / self.layer.n)
+        return self.compute_means(self.layer.k_in / self.layer.n)
 
     @cached_property
     def specificity(self) -> F64:
         """Share of the keys left out that are outside the ball of r_max."""
-        return self.means(1 - self.layer.k_out / (self.layer.n_keys - self.layer.n))
+        return self.compute_means(1 - self.layer.k_out / (self.layer.n_keys - self.layer.n))
 
     @property
     def excess(self) -> F64:
@@ -92,11 +92,11 @@ class Resampled:
         floor = (self.layer.n / self.layer.n_keys)[:, None]
         return (self.precision - floor) / (1 - floor)
 
-    def means(self, values: F64) -> F64:
+    def compute_means(self, values: F64) -> F64:
         """Means over sequences, (S, …) → (…, R + 1)."""
         return self._resampling.means(values)
 
-    def level(self, means: F64) -> F64:
+    def compute_level(self, means: F64) -> F64:
         """Means over ln N from N = 2 on, (H, grid, R + 1) → (H, R + 1); NaN where there is no such N."""
         weights = self.layer.over_n[:, None] * ~np.isnan(means)
         with np.errstate(invalid="ignore"):  # 0/0
@@ -127,7 +127,9 @@ class Statistics:
     family: int
     """How many claims there are."""
 
-    def interval(self, replicates: F64, clusters: int, domain: tuple[float, float] = (-math.inf, math.inf)) -> Interval:
+    def compute_interval(
+        self, replicates: F64, clusters: int, domain: tuple[float, float] = (-math.inf, math.inf)
+    ) -> Interval:
         """The interval of a statistic from its replicates, (R + 1,), and the number of KV groups behind it."""
         units = min(len(self.resampling.sequences), clusters)
         return percentile_interval(replicates, units=units, family=self.family, domain=domain)
@@ -140,6 +142,6 @@ CORRELATION = (-1.0, 1.0)
 """Domain of a correlation."""
 
 
-def number_of(groups: NDArray[np.integer]) -> int:
+def count_groups(groups: NDArray[np.integer]) -> int:
     """Number of distinct KV groups of some heads."""
     return int(np.unique(groups).size)
