@@ -438,7 +438,7 @@ def test_what_cannot_be_removed_is_kept_with_the_reason(copied: Path, monkeypatc
     monkeypatch.setattr(staging, "delete", read_only)
     cleaned = attention_geometry("doctor", "--clean", home=copied, COLUMNS="300")
     assert (cleaned.code, cleaned.text.count("kept: it cannot be removed: Read-only file system")) == (0, 3)
-    monkeypatch.setattr(Home, "claimed", full)
+    monkeypatch.setattr(Home, "claim", full)
     cleaned = attention_geometry("doctor", "--clean", home=copied, COLUMNS="300")
     assert cleaned.text.count("kept: its study cannot be locked: No space left on device") == 2
 

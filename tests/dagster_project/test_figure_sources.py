@@ -297,7 +297,7 @@ def test_directions_take_one_blas_thread_and_leave_the_others_to_the_rest(
 ) -> None:
     """Products of head_dim × head_dim are slower on several threads; a limit must not outlive the layer."""
     seen: list[set[int]] = []
-    for name in ("add", "principal"):
+    for name in ("add", "compute_directions"):
         work = getattr(DirectionMoments, name)
 
         def noted(*given: Any, work: Callable[..., Any] = work) -> Any:

@@ -381,7 +381,7 @@ def test_dropped_tensors_are_fresh_until_something_is_made_from_them(copied: Pat
     with making.at_version("sink_effect", 99):
         assert tuple(found(copied)) == ("sink_effect", *AFTER_WAREHOUSE)
     with making.at_version("contributions", 99):
-        assert found(copied)["tensors"] == "dropped, and contributions is made from them"
+        assert found(copied)["tensors"] == "dropped, but contributions is made from them"
     change(copied, analysis={"kappas": [2]})
     reasons = found(copied)
     assert tuple(reasons) == AFTER_TENSORS

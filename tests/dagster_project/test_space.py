@@ -29,7 +29,7 @@ def study(inputs: Path, **others: object) -> Study:
 
 def with_free(monkeypatch: pytest.MonkeyPatch, free: int) -> None:
     """Let every disk have so many bytes on top of those that are always left free."""
-    monkeypatch.setattr(Local, "free_bytes", lambda _: space.SPARE + free)
+    monkeypatch.setattr(Local, "measure_free_space", lambda _: space.SPARE + free)
 
 
 def needs(home: Home, asked: Study, missing: int) -> dict[str, int]:
@@ -120,8 +120,8 @@ def test_tensors_elsewhere_are_counted_there(inputs: Path, tmp_path: Path, monke
     def free(place: Local) -> int:
         return space.SPARE + (0 if place == home.tensor_root else 10**12)
 
-    monkeypatch.setattr(Local, "shares_disk", on_one_disk)
-    monkeypatch.setattr(Local, "free_bytes", free)
+    monkeypatch.setattr(Local, "is_on_same_disk", on_one_disk)
+    monkeypatch.setattr(Local, "measure_free_space", free)
     with pytest.raises(
         UserError, match=f"in {tmp_path / 'tensors'} .* another place with {TENSORS_VARIABLE}"
     ) as caught:

@@ -184,7 +184,7 @@ def test_a_page_beside_a_twin_is_stale_with_the_twins_tables_but_not_with_its_pa
     reasons: dict[str, str] = {}
     monkeypatch.setattr(freshness, "find_stale_assets", lambda *_given: reasons)
     monkeypatch.setattr(Snapshot, "landed_twin", {"landing": 0})
-    monkeypatch.setattr(Asset, "why_stale", lambda _asset, _snapshot: None)
+    monkeypatch.setattr(Asset, "explain_staleness", lambda _asset, _snapshot: None)
     mine = find_study(home, "mine")
     reasons.update(report="missing", claims="missing")
     assert examined(home, "mine", mine) == {}

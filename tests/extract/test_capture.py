@@ -507,7 +507,7 @@ def test_errors_of_the_models_own_are_one_line(
     ],
     ids=lambda error: type(error).__name__,
 )
-@pytest.mark.parametrize("part", ["forward", "_plain", "_step"])
+@pytest.mark.parametrize("part", ["forward", "_run_plain", "_read_token"])
 def test_lack_of_memory_is_passed_on(part: str, error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     model = model_of("GPT-J")
     monkeypatch.setattr(model.base_model if part == "forward" else two_pass, part, partial(fail, error))

@@ -175,7 +175,7 @@ def refusal(folder: Path, path: Path | None = None, **others: object) -> str:
 def test_a_synthetic_study_has_no_model(tmp_path: Path) -> None:
     asked = ExtractionSettings(model="synthetic", context_length=KEYS, sequences=1)
     extract(asked, study="drawn", path=Local(tmp_path / "store"))
-    with pytest.raises(UserError, match="A synthetic study has no model, whose heads could be changed"):
+    with pytest.raises(UserError, match="A synthetic study has no model whose heads could be changed"):
         open_study(asked, SequenceStore.open(Local(tmp_path / "store"), TENSORS))
 
 
@@ -194,7 +194,7 @@ def test_a_model_read_in_two_passes(tmp_path: Path) -> None:
 
 
 def test_a_study_that_is_not_extracted_whole(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SequenceStore, "missing", lambda _: [3])
+    monkeypatch.setattr(SequenceStore, "find_missing", lambda _: [3])
     assert "lacks 1 of 4 sequences" in refusal(folder)
 
 

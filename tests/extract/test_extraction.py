@@ -482,7 +482,7 @@ def test_an_encoder_is_refused_before_anything_is_made(inputs: Path, tmp_path: P
     folder = Path(shutil.copytree(inputs, tmp_path / "inputs"))
     shutil.rmtree(folder / "tiny")
     config = BertConfig(vocab_size=VOCABULARY, hidden_size=64, num_hidden_layers=2, num_attention_heads=4)
-    with models.quiet():
+    with models.silence_libraries():
         AutoModelForCausalLM.from_config(config).save_pretrained(folder / "tiny")
     tiny_tokenizer().save_pretrained(folder / "tiny")
     assert "is not a causal language model" in refusal(folder, tmp_path / "data" / "store")

@@ -184,7 +184,7 @@ def test_a_learned_sink_takes_part_in_the_sum() -> None:
     model, attention, policy = model_of("gpt-oss"), attention_of("gpt-oss"), POLICIES["largest"]
 
     class WithoutSink(Sparsified):
-        def _weights(self, block: Block, kept: Tensor) -> Tensor:
+        def _compute_weights(self, block: Block, kept: Tensor) -> Tensor:
             return super()._compute_weights(
                 Block(block.layer, block.positions, block.visible, block.logits, None), kept
             )

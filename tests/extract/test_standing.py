@@ -175,12 +175,12 @@ WATCHED = """
 import json, sys
 from pathlib import Path
 from extract.settings import ExtractionSettings
-from extract.standing import why_replaced, why_stale
+from extract.standing import explain_replacement, explain_staleness
 from storage.files.places import Local
 said = []
 for given, path in json.loads(sys.argv[1]):
     asked = {"settings": ExtractionSettings.model_validate(given), "study": "tiny", "path": Local(Path(path))}
-    said.append([why_stale(**asked), why_replaced(**asked)])
+    said.append([explain_staleness(**asked), explain_replacement(**asked)])
 print(json.dumps([said, sorted(sys.modules)]))
 """
 

@@ -341,7 +341,7 @@ def test_without_the_hub_the_local_cache_is_read(
     assert set(read(corpus("acme/lines"))) == {words(row) for row in range(ROWS)}
     assert windows(corpus("acme/lines", revision="main")).revision == COMMIT
     other = "d" * 40
-    assert f"its commit {COMMIT} only" in refusal(corpus("acme/lines", revision=other))
+    assert f"only its commit {COMMIT}" in refusal(corpus("acme/lines", revision=other))
     assert "has no split 'test'; set split to one of: train" in refusal(corpus("acme/lines", split="test"))
     assert "the Hugging Face hub cannot be reached; check the network and HF_HUB_OFFLINE" in refusal(corpus())
     assert not hub.asked

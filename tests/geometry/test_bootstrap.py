@@ -434,10 +434,10 @@ def test_the_sink_effect_is_the_correlation_over_heads_of_means_over_sequences()
 @pytest.mark.parametrize(
     ("name", "change"),
     [
-        ("_means_of_cosines", lambda right: lambda rho, drawn: right(np.nan_to_num(rho), drawn)),
-        ("_means_of_cosines", lambda right: lambda rho, drawn: right(rho, np.minimum(drawn, 1))),
-        ("_recalled", lambda right: lambda *given: right(*given[:-1], given[-1][:, ::-1].copy())),
-        ("_recalled", lambda right: lambda *given: right(*given)[::-1]),
+        ("_average_cosines", lambda right: lambda rho, drawn: right(np.nan_to_num(rho), drawn)),
+        ("_average_cosines", lambda right: lambda rho, drawn: right(rho, np.minimum(drawn, 1))),
+        ("_sum_k_in", lambda right: lambda *given: right(*given[:-1], given[-1][:, ::-1].copy())),
+        ("_sum_k_in", lambda right: lambda *given: right(*given)[::-1]),
         ("_correlations", lambda right: lambda sums: right(sums - [1, 0, 0, 0, 0, 0])),
         ("_correlations", lambda right: lambda sums: right(sums[..., [0, 1, 2, 3, 4, 3]])),
     ],

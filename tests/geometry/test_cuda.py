@@ -265,7 +265,7 @@ class TestTies:
         assert self.wrong() > 0.05
 
     def test_late_keys_are_told_from_equal_ones(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        calls = spy(monkeypatch, "_late")
+        calls = spy(monkeypatch, "_find_late")
         heads = self.exact_heads(6, 3, seed=3)
         profile(heads)
         assert calls

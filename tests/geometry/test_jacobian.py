@@ -105,14 +105,14 @@ def test_the_certificate_tells_a_wrong_norm() -> None:
     assert not certified(alpha, 1e-12, found)
 
 
-@pytest.mark.parametrize("name", ["_step", "_roots"])
+@pytest.mark.parametrize("name", ["_enclose_roots", "_find_roots"])
 def test_an_iteration_that_ends_early_is_noticed(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Mutation control: Gershgorin's bound, and one step of the quadratic alone."""
     alpha = rows(25, 1.0, 0)
     step = module._enclose_roots
     broken: dict[str, Any] = {
-        "_step": lambda *given: (given[-1], step(*given)[1]),
-        "_roots": lambda _others, first, _second, least: np.minimum(first, 2 * least),
+        "_enclose_roots": lambda *given: (given[-1], step(*given)[1]),
+        "_find_roots": lambda _others, first, _second, least: np.minimum(first, 2 * least),
     }
     monkeypatch.setattr(module, name, broken[name])
     assert not certified(alpha, 0.0, float(jacobian_norm(alpha)))

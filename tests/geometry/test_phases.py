@@ -108,9 +108,9 @@ def excess(variant: PhaseVariant, n: int, first: int, seed: int) -> float:
 @pytest.mark.parametrize(
     ("name", "broken"),
     [
-        ("_starts", lambda *_: iter([(0.3, 1.0)])),
-        ("_growth", lambda search: None),  # noqa: ARG005
-        ("_best_edges", lambda search, *_: (search.z.size // 3, search.z.size // 2)),
+        ("_find_starts", lambda *_: iter([(0.3, 1.0)])),
+        ("_fit_growth", lambda search: None),  # noqa: ARG005
+        ("_find_best_edges", lambda search, *_: (search.z.size // 3, search.z.size // 2)),
     ],
 )
 def test_a_search_that_misses_does_worse(monkeypatch: pytest.MonkeyPatch, name: str, broken: Any) -> None:

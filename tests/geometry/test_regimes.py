@@ -172,7 +172,7 @@ def test_the_comparison_notices_another_definition(monkeypatch: pytest.MonkeyPat
     broken = ModuleType("broken")
     monkeypatch.setitem(sys.modules, "broken", broken)
     exec(compile(source.replace(old, new), "broken", "exec"), vars(broken))
-    for name in ("regimes_of", "classes_of"):
+    for name in ("find_regimes", "classify_keys"):
         monkeypatch.setitem(globals(), name, getattr(broken, name))
     with pytest.raises((AssertionError, IndexError)):
         compare()

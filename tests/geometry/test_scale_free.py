@@ -159,9 +159,9 @@ CONTROLS: dict[str, tuple[str, Callable[..., Any], bool]] = {
     ),
     "the best pair instead of the worst": ("pair_square", lambda own, total, _least, most: (own + most) / total, True),
     "U_i deviates by a quarter": ("own_square", lambda own, total, tau: 4 * max(own - tau, 0) / total, True),
-    "no key passes a level": ("passing", lambda *_: 0.0, False),
+    "no key passes a level": ("count_passing", lambda *_: 0.0, False),
     "no union over keys left out": (
-        "outdone",
+        "bound_outdone",
         lambda own, total, left, _taus, _passes, dim: tail_of(
             scale_free.pair_square(own, total, left[0], left[-1]), dim
         ),

@@ -112,7 +112,7 @@ def test_a_study_that_has_not_landed(landed: duckdb.DuckDBPyConnection) -> None:
 
 def test_scores_of_one_number_are_read_as_numbers(heads: Heads, tmp_path: Path) -> None:
     (tmp_path / "scores").write_text(json.dumps({"0-1": [1, 0, 0.5], "1-2": [True]}))
-    with pytest.raises(UserError, match="'1-2' should have a list of numbers"):
+    with pytest.raises(UserError, match="'1-2' should have a list of at least one number"):
         read_scores(tmp_path / "scores", "retrieval", heads)
     (tmp_path / "scores").write_text(json.dumps({"0-1": [1, 0, 0.5]}))
     assert read_scores(tmp_path / "scores", "retrieval", heads) == {(0, 1): 0.5}

@@ -628,7 +628,7 @@ def test_another_fill_is_noticed_and_what_decides_nothing_is_named(tmp_path: Pat
     document = Path(store.path) / "attention" / "zarr.json"
     before = json.loads(document.read_text())
     document.write_text(json.dumps(before | {"fill_value": 1.0}))
-    with pytest.raises(UserError, match=r"array 'attention' of .*, declared .*--fresh"):
+    with pytest.raises(UserError, match=r"array 'attention' of .*, but .* is declared; .*--fresh"):
         SequenceStore.open(store.path, TENSORS)
     document.write_text(json.dumps(before | {"attributes": {"unit": "none"}}))
     with pytest.raises(UserError, match=r"zarr\.json of the array 'attention' of .* has changed since it was written"):

@@ -352,7 +352,7 @@ def test_the_whole_meaning_is_in_the_comment(tmp_path: Path, tables: dict[str, l
         "; cast a_0 to rho_out to DOUBLE before computing bounds from them: products of FLOAT underflow"
     )
     assert found["value_scales"].endswith("not one number for the whole study")
-    assert found["arithmetic"].endswith("differences are plain less exact, means over sequences and N")
+    assert found["arithmetic"].endswith("differences are plain minus exact, means over sequences and N")
     assert all("  " not in comment for comment in found.values())
 
 
