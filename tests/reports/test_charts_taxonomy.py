@@ -327,7 +327,7 @@ def test_everything_is_shown_where_there_is_enough(made_up: duckdb.DuckDBPyConne
 
 
 EMPTY = {
-    "least": {"sink-effect": "takes 3 heads"},
+    "least": {"sink-effect": "needs 3 heads"},
     "one layer": {},
     "one head": {},
     "one sequence": {},
