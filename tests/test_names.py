@@ -10,12 +10,12 @@ ROOT = Path(__file__).parents[1]
 PACKAGES = ("benchmarks", "dagster_project", "extract", "geometry", "reports", "sql", "storage")
 
 PREPOSITIONS = {
-    "across", "against", "along", "as", "at", "before", "beside", "beyond", "by", "for", "from", "in", "into", "of", "on",
-    "over", "per", "to", "under", "until", "with", "without", "within",
+    "across", "against", "along", "as", "at", "before", "beside", "beyond", "by", "for", "from", "in", "into", "of",
+    "on", "over", "per", "to", "under", "until", "with", "within", "without",
 }  # fmt: skip
 PARTICIPLES = {
-    "begun", "built", "chosen", "done", "drawn", "found", "given", "gone", "held", "hidden", "kept", "known", "left", "lost",
-    "made", "meant", "said", "seen", "sent", "shown", "sought", "swept", "taken", "told", "written",
+    "begun", "built", "chosen", "done", "drawn", "found", "given", "gone", "held", "hidden", "kept", "known", "left",
+    "lost", "made", "meant", "said", "seen", "sent", "shown", "sought", "swept", "taken", "told", "written",
 }  # fmt: skip
 VERBS = {"bring", "embed", "exceed", "feed", "need", "seed", "speed"}
 """Verbs that end as participles do."""
