@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks import pytorch
 from benchmarks.measure import Benchmark, Contender, Result, alternate, compare
-from geometry import SelectionCounts, concentration, derived, selection_counts, selection_profile
+from geometry import SelectionCounts, concentration, list_derived, selection_counts, selection_profile
 from geometry.lazy import build_selection_arrays
 
 F32 = NDArray[np.float32]
@@ -84,7 +84,7 @@ def compare_extras(*, n: int, head_dim: int, repeats: int) -> list[Result]:
     counts = selection_counts(weights, values)
     with limit_threads():
         seconds = alternate(
-            lambda: [getattr(counts, name) for name in derived(SelectionCounts)],
+            lambda: [getattr(counts, name) for name in list_derived(SelectionCounts)],
             lambda: concentration(weights, values),
             make_product(values),
             repeats=repeats,

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from geometry.quantities import ScaleFreeBounds as ScaleFreeBounds
     from geometry.quantities import SelectionCounts as SelectionCounts
     from geometry.quantities import SelectionProfile as SelectionProfile
-    from geometry.quantities import declared as declared
-    from geometry.quantities import derived as derived
+    from geometry.quantities import list_declared as list_declared
+    from geometry.quantities import list_derived as list_derived
     from geometry.scale_free import scale_free_lower_bounds as scale_free_lower_bounds
     from geometry.similarity import cosine_by_distance as cosine_by_distance
     from geometry.similarity import sink_cosines as sink_cosines
@@ -74,8 +74,8 @@ _MODULES = {
         "ScaleFreeBounds",
         "SelectionCounts",
         "SelectionProfile",
-        "declared",
-        "derived",
+        "list_declared",
+        "list_derived",
     ),
     "scale_free": ("scale_free_lower_bounds",),
     "power_law": ("PowerLaw", "fit_log_log"),

@@ -29,15 +29,15 @@ from torch import Tensor
 
 from geometry import kernels
 from geometry.bounds import DENSITY_0, XI_STAR
-from geometry.quantities import BY_KAPPA, BY_N, SelectionProfile, declared
+from geometry.quantities import BY_KAPPA, BY_N, SelectionProfile, list_declared
 
-COUNTS = tuple(name for name, quantity in declared(SelectionProfile, BY_N).items() if quantity.dtype == "int32")
+COUNTS = tuple(name for name, quantity in list_declared(SelectionProfile, BY_N).items() if quantity.dtype == "int32")
 """Names of the counts of a profile, in the order in which ``profile_rows`` stores them."""
 
-UPPER = tuple(declared(SelectionProfile, BY_KAPPA))
+UPPER = tuple(list_declared(SelectionProfile, BY_KAPPA))
 """Names of the upper bounds of a profile, in the order in which ``profile_rows`` stores them."""
 
-PER_HEAD = tuple(name for name, quantity in declared(SelectionProfile).items() if "n" not in quantity.axes)
+PER_HEAD = tuple(name for name, quantity in list_declared(SelectionProfile).items() if "n" not in quantity.axes)
 """Names of the arrays of a profile that have one element per head."""
 
 TILE_BYTES = 2**28

@@ -19,7 +19,7 @@ import triton
 import triton.language as tl
 
 from geometry import bounds
-from geometry.quantities import BY_N, MODEL_UNITS, SelectionProfile, declared
+from geometry.quantities import BY_N, MODEL_UNITS, SelectionProfile, list_declared
 
 SMALLEST_NORM = tl.constexpr(2.0**-465)
 """Smaller norms are replaced by this in error bounds, because their squares underflow."""
@@ -39,7 +39,7 @@ DENSITY_0 = tl.constexpr(bounds.DENSITY_0)
 STEEPEST = tl.constexpr(2.0**1000)
 """Larger factors of g_j − g_i are replaced by this, because 0 times infinity is NaN."""
 
-_BY_N = {name: quantity for name, quantity in declared(SelectionProfile, BY_N).items() if quantity.dtype != "int32"}
+_BY_N = {name: made for name, made in list_declared(SelectionProfile, BY_N).items() if made.dtype != "int32"}
 
 FIELDS = tuple(sorted(_BY_N, key=lambda name: _BY_N[name].unit != MODEL_UNITS))
 """Names of the arrays of ``fields``, an argument of ``profile_rows``, in order: lengths come first."""

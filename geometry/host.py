@@ -16,18 +16,18 @@ from numpy.typing import NDArray
 from geometry import bounds, kernels
 from geometry.accelerate import compile_kernel, compile_sum_kernel
 from geometry.kernels import F32, F64, I64, Factors, Floats, inner
-from geometry.quantities import MODEL_UNITS, SelectionCounts, SelectionProfile, declared
+from geometry.quantities import MODEL_UNITS, SelectionCounts, SelectionProfile, list_declared
 
 Arrays = Mapping[str, NDArray[Any]]
 """The arrays of a profile by their names."""
 
-COUNTS = tuple(declared(SelectionCounts))
+COUNTS = tuple(list_declared(SelectionCounts))
 """Names of the arrays that ``kernels.count_tile`` computes, in the order of its outputs."""
 
 INGREDIENTS = ("s_in", "a_min_in", "a_max_in", "a_max_out")
 """Names of the arrays that ``bounds.gather_ingredients`` computes, in the order of its outputs."""
 
-LENGTHS = frozenset(name for name, made in declared(SelectionProfile).items() if made.unit == MODEL_UNITS)
+LENGTHS = frozenset(name for name, made in list_declared(SelectionProfile).items() if made.unit == MODEL_UNITS)
 """Names of the arrays in the unit of the value states."""
 
 TILE_BYTES = 2**20

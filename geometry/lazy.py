@@ -26,21 +26,21 @@ from geometry.quantities import (
     OutputParts,
     ScaleFreeBounds,
     SelectionProfile,
-    declared,
+    list_declared,
 )
 from geometry.scale_free import scale_free_lower_bounds
 from geometry.similarity import cosine_by_distance, cosines_with, sink_cosines
 
-PROFILE = tuple(declared(SelectionProfile, BY_N))
+PROFILE = tuple(list_declared(SelectionProfile, BY_N))
 """The arrays of a profile with one number per N."""
 
-PER_KAPPA = tuple(declared(SelectionProfile, BY_KAPPA))
+PER_KAPPA = tuple(list_declared(SelectionProfile, BY_KAPPA))
 """The arrays of a profile with one number per κ and N."""
 
-PER_HEAD = (*declared(SelectionProfile, BY_HEAD), *declared(OutputParts), *declared(Concentration))
+PER_HEAD = (*list_declared(SelectionProfile, BY_HEAD), *list_declared(OutputParts), *list_declared(Concentration))
 """The arrays with one number per query and head."""
 
-PER_KV_HEAD = (*declared(SelectionProfile, BY_KV_HEAD), "rho_0_of_keys")
+PER_KV_HEAD = (*list_declared(SelectionProfile, BY_KV_HEAD), "rho_0_of_keys")
 """The arrays with one number per query and KV head."""
 
 Index = NDArray[np.integer]
@@ -239,11 +239,11 @@ def build_scale_free_bounds(
         _rechunk(norms, (1, 1, -1, -1)),
         "slgk",
         *_make_key_arguments(first_key, queries),
-        new_axes={"m": len(declared(ScaleFreeBounds)), "n": max(queries)},
+        new_axes={"m": len(list_declared(ScaleFreeBounds)), "n": max(queries)},
         head_dim=head_dim,
         longest=max(queries),
     )
-    return {f"{name}_scale_free": stacked[index] for index, name in enumerate(declared(ScaleFreeBounds))}
+    return {f"{name}_scale_free": stacked[index] for index, name in enumerate(list_declared(ScaleFreeBounds))}
 
 
 def estimate_block_bytes(sizes: Mapping[str, int], heads: int, kv_heads: int, kappas: int = 1) -> int:
@@ -406,11 +406,11 @@ def _compute_scale_free_block(
 ) -> F32:
     """Bounds, one layer of one query: (1, 1, 1, head, key), (1, 1, kv_head, key), … → (m, 1, 1, 1, head, longest)."""
     weights, keys = _group_heads(attention, norms.shape[2]), _find_attended_keys(first_key, query)
-    found = np.full((len(declared(ScaleFreeBounds)), *weights.shape[:2], longest), np.nan, np.float32)
+    found = np.full((len(list_declared(ScaleFreeBounds)), *weights.shape[:2], longest), np.nan, np.float32)
     n = keys.stop - keys.start
     if n >= 2:
         bounds = scale_free_lower_bounds(weights[..., keys], norms[0, 0, :, None, keys], head_dim)
-        for row, name in zip(found, declared(ScaleFreeBounds), strict=True):
+        for row, name in zip(found, list_declared(ScaleFreeBounds), strict=True):
             row[..., : n - 1] = getattr(bounds, name)
     return found.reshape(-1, 1, 1, 1, attention.shape[3], longest)
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from geometry.host import count_tile_rows, fill_head_counts, fill_head_profile
-from geometry.quantities import Quantity, SelectionCounts, SelectionProfile, declared
+from geometry.quantities import Quantity, SelectionCounts, SelectionProfile, list_declared
 from geometry.threads import one_blas_thread
 
 __all__ = ["SCALES", "Scale", "SelectionCounts", "SelectionProfile", "selection_counts", "selection_profile"]
@@ -239,7 +239,7 @@ def _compute_heads(result: type[Result], weights: NDArray[Any], values: NDArray[
     weights = np.broadcast_to(weights, (*lead, n))
     values = np.broadcast_to(values, (*lead, *values.shape[-2:]))
     kappas = len(settings.get("kappas", ()))
-    arrays = {name: _make_unknown(quantity, lead, n, kappas) for name, quantity in declared(result).items()}
+    arrays = {name: _make_unknown(quantity, lead, n, kappas) for name, quantity in list_declared(result).items()}
     fill = fill_head_profile if result is SelectionProfile else fill_head_counts
     for head in np.ndindex(lead):
         fill(

@@ -79,7 +79,7 @@ class Quantity:
     missing: str | None = None
     """When the value is missing, as text that follows "NULL"; None if it is never missing."""
     name: str = ""
-    """Set by ``declared`` and ``derived``."""
+    """Set by ``list_declared`` and ``list_derived``."""
 
     @property
     def fill(self) -> float:
@@ -99,7 +99,7 @@ class Quantity:
         return f"{self.meaning}{source}{unit}" + (f"; {absent} {self.missing}" if self.missing else "")
 
 
-def declared(record: type, axes: Axes | None = None) -> Mapping[str, Quantity]:
+def list_declared(record: type, axes: Axes | None = None) -> Mapping[str, Quantity]:
     """The quantities that the fields of a dataclass declare, by name and in order.
 
     Parameters
@@ -121,7 +121,7 @@ def _read_fields(record: type, axes: Axes | None) -> Mapping[str, Quantity]:
     return MappingProxyType(kept)
 
 
-def derived(record: type) -> Mapping[str, Quantity]:
+def list_derived(record: type) -> Mapping[str, Quantity]:
     """The quantities that the properties of a dataclass declare, which follow from its fields, by name and in order."""
     return _read_properties(record)
 
@@ -148,7 +148,7 @@ Record = TypeVar("Record", bound=type)
 
 def _document_fields(record: Record) -> Record:
     """Add the declared quantities to the docstring of a dataclass, and keep them out of its signature."""
-    described = (f"{name}\n        {quantity.describe('NaN')}." for name, quantity in declared(record).items())
+    described = (f"{name}\n        {quantity.describe('NaN')}." for name, quantity in list_declared(record).items())
     record.__doc__ = f"{(record.__doc__ or '').rstrip()}\n\n    Attributes\n    ----------\n    " + "\n    ".join(
         described
     )
@@ -328,7 +328,7 @@ class SelectionCounts:
             name: pa.array(place.astype(np.int32)) for name, place in zip(names, np.nonzero(known), strict=False)
         }
         described = [pa.field(name, pa.int32(), nullable=False) for name in names]
-        for name, quantity in {**derived(type(self)), **declared(type(self))}.items():
+        for name, quantity in {**list_derived(type(self)), **list_declared(type(self))}.items():
             columns[name] = _build_column(getattr(self, name), quantity, known)
             comment = {"description": quantity.describe(), "unit": quantity.unit}
             described.append(pa.field(name, columns[name].type, metadata=comment))
@@ -682,13 +682,13 @@ _OTHERS: Mapping[str, Quantity] = {
 }
 
 SELECTION: Mapping[str, Quantity] = {
-    **declared(SelectionProfile),
+    **list_declared(SelectionProfile),
     **{
         f"{name}_scale_free": replace(quantity, name=f"{name}_scale_free")
-        for name, quantity in declared(ScaleFreeBounds).items()
+        for name, quantity in list_declared(ScaleFreeBounds).items()
     },
-    **declared(OutputParts),
-    **declared(Concentration),
+    **list_declared(OutputParts),
+    **list_declared(Concentration),
     **{name: replace(quantity, name=name) for name, quantity in _OTHERS.items()},
 }
 """Every quantity that is stored for the selections of a study, by name."""

@@ -132,7 +132,7 @@ def _make_environment() -> "Environment":
         "of_attention": columns.OF_ATTENTION,
         "of_kinds": columns.OF_KINDS,
         "by_kv_head": _select_quantities(quantities.BY_KV_HEAD),
-        "followed": dict(quantities.derived(quantities.SelectionCounts)),
+        "followed": dict(quantities.list_derived(quantities.SelectionCounts)),
         "metrics": columns.METRICS,
         "means": columns.MEANS,
         **{

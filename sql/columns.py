@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from math import isfinite
 
-from geometry.quantities import BY_HEAD, SELECTION, Concentration, Quantity, declared
+from geometry.quantities import BY_HEAD, SELECTION, Concentration, Quantity, list_declared
 from sql.thresholds import SIGNATURE
 
 KEYS: Mapping[str, tuple[str, str]] = {
@@ -54,12 +54,14 @@ MEANS: Mapping[str, str] = {
 """The metrics that are averaged, in the order of ``geometry.bootstrap.METRICS``, and their names in comments."""
 
 CONCENTRATION = tuple(
-    quantity for quantity in declared(Concentration).values() if quantity.unit not in {"index", "code"}
+    quantity for quantity in list_declared(Concentration).values() if quantity.unit not in {"index", "code"}
 )
 """The quantities that are columns of ``concentration``, in addition to the positions and roles of the top keys."""
 
 OF_ATTENTION = tuple(
-    SELECTION[name] for name in SELECTION if SELECTION[name].axes == BY_HEAD and name not in declared(Concentration)
+    quantity
+    for name, quantity in SELECTION.items()
+    if quantity.axes == BY_HEAD and name not in list_declared(Concentration)
 )
 """The quantities that are columns of ``attention_rows``."""
 

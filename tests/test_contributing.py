@@ -68,7 +68,9 @@ def test_a_metric_that_is_declared_and_computed_is_in_stores_tables_and_checks(c
     study = "run --name toy --model embedded --corpus embedded --context-length 24 --sequences 2 --home data"
     in_copy(copy, "-c", command, *study.split())
     assert in_copy(copy, "-c", FOUND) == f"0|True|{COMMENT}; NULL if one of the cosines is missing\n"
-    checks = "import sql; print(*(n for n in sql.list_names('checks') if 'cos_sum' in sql.read_statement('checks', n).text))"
+    checks = (
+        "import sql; print(*(n for n in sql.list_names('checks') if 'cos_sum' in sql.read_statement('checks', n).text))"
+    )
     assert in_copy(copy, "-c", checks).split()
 
 

@@ -111,7 +111,8 @@ FROM (
         ('values_sharpen', 'Abstract', 'Value states sharpen what the weights separate',
             'mean over heads and N of a measure less that of shuffled value states; of specificity, Recall and AUC, the '
             'least', '>', 0, 'nulls (analysis.nulls)', 2, 'heads'),
-        ('recall_predicts_loss', 'Abstract', 'Geometry tells what heads do: Recall goes with what a head is worth',
+        ('recall_predicts_loss', 'Abstract',
+            'Geometry explains what heads do: Recall correlates with the loss that removing a head costs',
             'size of the rank correlation over heads of the mean over N of Recall and the loss that removing one costs',
             '>=', 0.3, 'effects (analysis.effects), and a head worth 0.01 nats', 6, 'heads'),
         ('elbow_budgets_gain', 'Abstract', 'Geometry informs sparse attention: N by elbow loses less than one N for all',

@@ -23,7 +23,7 @@ triton = pytest.importorskip("triton")
 
 import geometry  # noqa: E402
 from geometry import SelectionProfile, cuda, cuda_kernels, selection_profile  # noqa: E402
-from geometry.quantities import BY_N, declared  # noqa: E402
+from geometry.quantities import BY_N, list_declared  # noqa: E402
 from tests.geometry import oracle  # noqa: E402
 from tests.geometry.draws import HEADS, aligned_head, random_head  # noqa: E402
 from tests.geometry.triton_launches import Recorder, compiled_for_hopper  # noqa: E402
@@ -388,7 +388,7 @@ def test_long_heads_equal_those_of_the_cpu(dtype: torch.dtype) -> None:
     weights, values = (torch.from_numpy(np.stack(arrays)) for arrays in zip(*drawn, strict=True))
     values = values.to(dtype)
     here, there = (selection_profile(weights, values, kappas=(0.5, 500.0), device=device) for device in ("cpu", "cuda"))
-    for name in declared(SelectionProfile, BY_N):
+    for name in list_declared(SelectionProfile, BY_N):
         given, expected = getattr(there, name), getattr(here, name)
         if name in {"k_in", "k_out"}:
             assert np.mean(given != expected) < 1e-4  # float64 keys may differ by rounding of s

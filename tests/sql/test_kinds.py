@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import sql
 from geometry import concentration, output_parts, selection_profile
 from geometry.quantiles import quantile_over_ln_n
-from geometry.quantities import BY_N, ROLES, SelectionProfile, declared
+from geometry.quantities import BY_N, ROLES, SelectionProfile, list_declared
 from sql.thresholds import KINDS, SIGNATURE, THRESHOLDS
 from tests.sql.hand_made import Row, break_statement, database, rows_of
 from tests.sql.kinds_oracle import DEFAULTS, RULES, classified, held
@@ -250,7 +250,7 @@ def head(weights: np.ndarray, values: np.ndarray) -> dict[str, list[Row]]:
     selections = [
         where
         | {"n": i + 1, "n_keys": n}
-        | {name: _known(getattr(profile, name)[i]) for name in declared(SelectionProfile, BY_N)}
+        | {name: _known(getattr(profile, name)[i]) for name in list_declared(SelectionProfile, BY_N)}
         for i in range(n - 1)
     ]
     return {

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from geometry.quantities import Concentration, declared
+from geometry.quantities import Concentration, list_declared
 from storage.files.places import Local
 from storage.warehouse.rows import BY_HEAD, BY_N, SPREAD, build_attention_rows, build_concentration_rows
 from storage.zarr.arrays import SELECTION
@@ -151,7 +151,7 @@ def test_concentration(metrics: SequenceStore, tables: Tables) -> None:
 
 def test_what_contributes_nothing_has_no_top_contributor(metrics: SequenceStore, tmp_path: Path) -> None:
     nothing = SequenceStore.resume(Local(tmp_path / "nothing.zarr"), SELECTION, metrics.sizes, metrics.provenance)
-    missing = {name: quantity.fill for name, quantity in declared(Concentration).items() if quantity.missing}
+    missing = {name: quantity.fill for name, quantity in list_declared(Concentration).items() if quantity.missing}
     for sequence in range(3):
         arrays = {spec.name: np.asarray(metrics.array(spec.name)[sequence]) for spec in SELECTION[:-1]}
         nothing.write(sequence, arrays | {name: np.full_like(arrays[name], fill) for name, fill in missing.items()})
