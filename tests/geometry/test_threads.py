@@ -52,7 +52,7 @@ for n, d in ((65, 16), (301, 64), (1024, 128)):
     results[f"sink_cosines {n}"] = digest(*sink_cosines(head[1]))
     moments = DirectionMoments(d)
     moments.add(head[1])
-    principal = moments.principal()
+    principal = moments.compute_directions()
     results[f"directions {n}"] = digest(principal, principal.project(head[1]))
 for sequences, heads, n in ((20, 1, 12), (33, 3, 64), (20, 8, 12)):
     drawn, size = draw_sequences(sequences, 1000), np.arange(1, n)
