@@ -273,8 +273,8 @@ def _make_retrying(corpus: CorpusSettings) -> Retrying:
     def give_up(state: RetryCallState) -> None:
         msg = (
             f"The stream of the corpus '{corpus.id}' broke {state.attempt_number} times in a row "
-            f"({_describe_failure(state)}); "
-            "check the network and run again, the run continues after the finished sequences"
+            f"({_describe_failure(state)}); check the network and run again, the run continues after the finished "
+            "sequences"
         )
         raise UserError(msg)
 

@@ -231,9 +231,8 @@ def extract(
     root.prepare()
     report = extract_tensors(work, part)
     typer.echo(
-        f"{report.path}: {format_count(report.written, 'sequence')} written, {report.missing} of "
-        f"{report.sequences} still "
-        "missing"
+        f"{report.path}: {format_count(report.written, 'sequence')} written, {report.missing} of {report.sequences} "
+        "still missing"
     )
 
 

@@ -28,9 +28,8 @@ def check_start() -> None:
     addresses = measure_free_addresses()
     if addresses is not None and addresses < ADDRESSES:
         msg = (
-            f"A run needs {format_bytes(ADDRESSES)} of address space, but {format_bytes(addresses)} are "
-            "allowed; raise the "
-            "limit (ulimit -v), or limit memory by a control group instead"
+            f"A run needs {format_bytes(ADDRESSES)} of address space, but {format_bytes(addresses)} are allowed; raise "
+            "the limit (ulimit -v), or limit memory by a control group instead"
         )
         raise UserError(msg)
 

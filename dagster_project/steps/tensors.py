@@ -153,9 +153,8 @@ def finalise_tensors(home: Home, name: str) -> int:
         missing, total = store.find_missing(), store.sizes["sequence"]
     if missing:
         msg = (
-            f"Study '{name}' lacks {len(missing)} of {total} sequences: {_format_ranges(missing)}; extract "
-            "their shards again "
-            f"(attention-geometry extract {name} --shard K/N), or all missing ones on this machine "
+            f"Study '{name}' lacks {len(missing)} of {total} sequences: {_format_ranges(missing)}; extract their "
+            f"shards again (attention-geometry extract {name} --shard K/N), or all missing ones on this machine "
             f"(attention-geometry extract {name})"
         )
         raise UserError(msg)

@@ -78,9 +78,8 @@ def _describe_scale_free(kappas: Sequence[Row]) -> str:
     if row is None:
         return ""
     return (
-        f"The scale-free lower bound lies below {_format_share(row['precision_coverage'])} of the means of "
-        "Precision and "
-        f"{_format_share(row['recall_coverage'])} of those of Recall."
+        f"The scale-free lower bound lies below {_format_share(row['precision_coverage'])} of the means of Precision "
+        f"and {_format_share(row['recall_coverage'])} of those of Recall."
     )
 
 

@@ -56,9 +56,8 @@ def describe_heads(rows: Sequence[Row], null: str) -> str:
         f"clearly below in {below}."
         if clear
         else "",
-        f"The difference from {NULLS[null]} is {number(middle)} in the median head, and largest in "
-        f"{name_head(most)}, with "
-        f"{number(most['difference'])}.",
+        f"The difference from {NULLS[null]} is {number(middle)} in the median head, and largest in {name_head(most)}, "
+        f"with {number(most['difference'])}.",
     )
 
 

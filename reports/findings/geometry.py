@@ -192,9 +192,8 @@ def describe_directions(of_kv_head: Row) -> str:
     if of_kv_head["effective_dimension"] is None:
         return "Its value states but the sink’s have norm 0."
     return (
-        f"The first three directions hold {percent(_sum_shares(of_kv_head))} of the squared length of its "
-        "value states, "
-        f"whose effective dimension is {number(of_kv_head['effective_dimension'])} of {of_kv_head['head_dim']}."
+        f"The first three directions hold {percent(_sum_shares(of_kv_head))} of the squared length of its value "
+        f"states, whose effective dimension is {number(of_kv_head['effective_dimension'])} of {of_kv_head['head_dim']}."
     )
 
 

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from reports.findings.claims import describe_claims
-from reports.findings.claims import summarise_claims as verdict_counts
+from reports.findings.claims import describe_claims, summarise_claims
 from reports.findings.numbers import NAMES, Row, count, drop_nulls, name_head, number, percent
 from reports.findings.taxonomy import OTHER
 
@@ -160,7 +159,7 @@ def describe_highlights(
         describe_claims(claims, *SINK),
         _describe_kinds(kinds),
     )
-    return [*(sentence for sentence in told if sentence), verdict_counts(claims)]
+    return [*(sentence for sentence in told if sentence), summarise_claims(claims)]
 
 
 SEPARATION = ("selection_sharpens", "values_sharpen", "small_n_elbow", "intermediate_weakest", "premise_holds")

@@ -61,8 +61,7 @@ def describe_critical_n(heads: Sequence[Row]) -> str:
         told,
         "For N up to half of the keys, they stay nearer until N = "
         f"{number(median(row['last_nearer_n'] for row in until))} in the median head, and longest in "
-        f"{name_head(longest)}, "
-        f"until N = {longest['last_nearer_n']:,}.",
+        f"{name_head(longest)}, until N = {longest['last_nearer_n']:,}.",
     )
 
 

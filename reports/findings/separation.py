@@ -128,8 +128,7 @@ def describe_extremes(heads: Sequence[Row], metric: str) -> str:
     middle = median(row[metric] for row in rows)
     return (
         f"{NAMES[metric]} ranges from {number(low[metric])} ({name_head(low)}) to {number(high[metric])} "
-        f"({name_head(high)}); "
-        f"the median is {number(middle)}."
+        f"({name_head(high)}); the median is {number(middle)}."
     )
 
 
