@@ -3,7 +3,7 @@
 -- meaning: the paper's claims, and whether this model supports them: 'supported' or 'not supported' if the whole
 --          interval of the measure lies on one side of the threshold, 'undecided' if it does not, 'not testable' if the
 --          claim's premise fails or it has too few rows. The same is given for the study's twin, a model of random
---          weights: a claim that the twin supports too is no finding about training
+--          weights: a claim that the twin supports too is not a finding about training
 CREATE OR REPLACE VIEW claims AS
 WITH estimated AS (
     SELECT

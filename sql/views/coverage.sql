@@ -1,7 +1,7 @@
 -- grain:   one row per (study, query, family, kappa)
 -- inputs:  bounds_comparison
 -- meaning: how often the bounds hold over (head, N), how wide they are, and how often the theorems' premise holds; wide
---          bounds cover everything, so coverage is no evidence without the other two; at N = 1 Precision and Recall are
+--          bounds cover everything, so coverage is not evidence without the other two; at N = 1 Precision and Recall are
 --          1 by definition, so the premise is counted for N > 1 only; the best κ is given only if the premise holds in
 --          at least 100 rows
 CREATE OR REPLACE VIEW coverage AS

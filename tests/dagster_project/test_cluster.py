@@ -73,7 +73,7 @@ def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def ready(processes: Cluster, workers: int = 1) -> Cluster:
-    """The cluster with so many workers that have joined and imported; what earlier tests killed is started anew."""
+    """The cluster with so many workers that have joined and imported; what earlier tests killed is started again."""
     processes.mend(workers)
     with cluster.use_scheduler(processes.address) as client:
         assert client is not None
@@ -110,7 +110,7 @@ class Held:
         (self.folder / "go").touch()
 
     def gone(self) -> bool:
-        """Whether they have been let go on."""
+        """Whether they may continue."""
         return (self.folder / "go").exists()
 
     def task(self, free: int) -> Callable[..., None]:
@@ -212,7 +212,7 @@ def test_metrics_in_an_object_store_are_written_by_the_workers(
 
 
 def check_that_a_hiccup_loses_nothing(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An object store that once does not answer keeps its metrics; those of other settings are made anew."""
+    """An object store that once does not answer keeps its metrics; those of other settings are rebuilt."""
     from storage.files import objects
 
     get = objects.GuardedStore.get

@@ -105,7 +105,7 @@ def test_of_two_that_overlap_and_claim_at_the_same_time_one_is_refused(
 
     monkeypatch.setattr(Home, "_list_rival_locks", interrupted)
     with suppress(UserError), home.claim("mine", one):
-        assert other not in inside, "both are at work"
+        assert other not in inside, "both are running"
 
 
 def test_data_roots_that_share_tensors_exclude_each_other(tmp_path: Path) -> None:

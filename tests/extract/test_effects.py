@@ -1,4 +1,4 @@
-"""What heads do, on a study that was extracted: pieces that can be taken up again, and what is refused."""
+"""What heads do, on a study that was extracted: pieces that can be resumed, and what is refused."""
 
 import dataclasses
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The page as a file: structure, harmless text, provenance, words, and writing whole or not at all."""
+"""The page as a file: structure, harmless text, provenance, words, and atomic writing."""
 
 import re
 import shlex

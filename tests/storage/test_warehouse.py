@@ -1,4 +1,4 @@
-"""Landing: whole or not at all, once, beside readers; the read-only way in."""
+"""Landing: atomic, once, next to readers; read-only connections."""
 
 import logging
 import multiprocessing
