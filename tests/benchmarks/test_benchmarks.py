@@ -208,4 +208,4 @@ def test_the_paper_s_models_have_as_many_parameters_as_the_published_ones(name: 
 def test_an_unknown_model_of_the_full_size_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         full_size.main(["llama-9"])
-    assert "there are: llama-2-7b, mistral-7b, gemma-7b" in capsys.readouterr().err
+    assert "choose from: llama-2-7b, mistral-7b, gemma-7b" in capsys.readouterr().err
