@@ -385,7 +385,7 @@ def test_dropped_tensors_are_fresh_until_something_is_made_from_them(copied: Pat
     change(copied, analysis={"kappas": [2]})
     reasons = found(copied)
     assert tuple(reasons) == AFTER_TENSORS
-    assert reasons["tensors"] == "dropped, and selection_metrics is made from them"
+    assert reasons["tensors"] == "dropped, but selection_metrics is made from them"
 
 
 def misses(home: Home, asset: str, array: str) -> bool:
